@@ -1,0 +1,1 @@
+"""Tacit side by side with its peers: one file per question."""

@@ -1,0 +1,48 @@
+"""The same from Python as from the command line: plan, run, compare, and a Run that predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tacit import report
+from tacit.config import Plan, plan
+from tacit.engine import Progress, Run
+from tacit.engine import run as train
+
+__all__ = ["Plan", "Run", "compare", "plan", "run"]
+
+
+def run(
+    plan_or_source: Plan | str | Path | Mapping[str, Any],
+    frame: pd.DataFrame | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    baselines: bool = False,
+    progress: Progress | None = None,
+) -> Run:
+    """Train as planned, write the run folder and its report, and return the run.
+
+    ``frame`` is the table where the plan's source is "table" and has no path. ``baselines`` also trains each silo alone
+    and all records together, with the same settings. ``resume`` goes on with an interrupted run of the same experiment.
+    """
+    experiment = plan_or_source if isinstance(plan_or_source, Plan) else plan(plan_or_source)
+    result = train(
+        experiment,
+        frame=frame,
+        out=None if out is None else Path(out),
+        resume=None if resume is None else Path(resume),
+        baselines=baselines,
+        progress=progress,
+    )
+    report.write(result.path)
+    return result
+
+
+def compare(runs: Sequence[Run | str | Path]) -> pd.DataFrame:
+    """Final metrics, guarantees and cost of several runs, one row each."""
+    return report.comparison_table([run.path if isinstance(run, Run) else Path(run) for run in runs])

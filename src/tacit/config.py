@@ -1,0 +1,323 @@
+"""From an experiment file to a Plan: everything public, validated, before any record is read.
+
+The sections of the file are frozen values; unknown keys, wrong types and combinations that are not supported are refused
+with one line that names the field, the value and the fix. ``SUPPORT`` below is the table of what goes together.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+
+from tacit.data.options import DataOptions, Section
+from tacit.errors import Forbidden, UserError, nearest
+from tacit.exchange import EXCHANGES, Plain
+from tacit.methods import METHODS, Method, ServerStep
+from tacit.models import check_fit, model_options
+from tacit.privacy import Guarantee, Unit, View
+
+# What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
+
+# Names of the contract whose turn has not come: known, so that the error can say so.
+PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
+
+
+class ModelOptions(Section):
+    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = "logistic"
+    init_from: str | None = None
+    freeze: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The model's own keys, such as ``hidden``."""
+        return dict(self.model_extra or {})
+
+
+class TrainOptions(Section):
+    """``[train]``: the rounds and the server's step."""
+
+    rounds: PositiveInt = 100
+    server_learning_rate: float = Field(default=1.0, gt=0)
+    server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
+    evaluate_every: PositiveInt | None = None
+    checkpoint_every: PositiveInt = 10
+
+
+class PrivacyOptions(Section):
+    """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
+
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    unit: Unit | None = None
+    against: tuple[str, ...] | None = None
+    target: Literal["proved", "as-published"] = "proved"
+    max_records_per_subject_and_silo: PositiveInt | None = None
+    max_silos_per_subject: PositiveInt | None = None
+    budget: float | None = Field(default=None, gt=0)
+    budget_file: str | None = None
+
+
+class ExchangeOptions(Section):
+    """``[exchange]``: how updates travel."""
+
+    name: str = "plain"
+
+
+class EvaluationOptions(Section):
+    """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee."""
+
+    data: str = "held-out"
+    status: Literal["public", "outside-guarantee", "paid"] = "outside-guarantee"
+
+
+class EngineOptions(Section):
+    """``[engine]``: where it runs."""
+
+    name: str = "simulate"
+
+
+class Experiment(Section):
+    """A whole experiment file."""
+
+    title: str = "Untitled experiment"
+    seed: int | None = None
+    data: DataOptions = DataOptions()
+    model: ModelOptions = ModelOptions()
+    method: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"})
+    train: TrainOptions = TrainOptions()
+    privacy: PrivacyOptions = PrivacyOptions()
+    exchange: ExchangeOptions = ExchangeOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    engine: EngineOptions = EngineOptions()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A validated experiment. Holds public facts only; ``guarantees()`` works without data."""
+
+    experiment: Experiment
+    method: Method
+    exchange: Plain
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return self.experiment.title
+
+    @property
+    def rounds(self) -> int:
+        return self.experiment.train.rounds
+
+    @property
+    def unit(self) -> Unit:
+        return self.experiment.privacy.unit or self.method.units[0]
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The views that a guarantee is given for: those asked for, or all that the exchange speaks of."""
+        asked = self.experiment.privacy.against
+        return tuple(View.parse(text) for text in (asked if asked is not None else self.exchange.reveals))
+
+    @property
+    def server_step(self) -> ServerStep:
+        train = self.experiment.train
+        return ServerStep(train.server_optimizer, train.server_learning_rate)
+
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """What this plan promises, one guarantee per view."""
+        return self.method.guarantees(self.unit, self.views, self.experiment.privacy.delta)
+
+    def path(self, name: str) -> Path:
+        """A path of the experiment file: relative ones start at the file's own folder."""
+        return self.folder / Path(name).expanduser()
+
+    def with_method(self, name: str) -> Plan:
+        """The same experiment under another method, with the numbers that both know (for the references)."""
+        known = {field.name for field in fields(METHODS[name])}
+        numbers = {key: value for key, value in self.experiment.method.items() if key in known}
+        train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
+        changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
+        return _join(changed, self.folder)
+
+    def to_toml(self) -> str:
+        """The experiment as a file that gives the same plan again."""
+        return tomli_w.dumps(_without_none(self.experiment.model_dump(by_alias=True, exclude_unset=True)))
+
+
+def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None) -> Plan:
+    """The plan of an experiment file or of a dictionary of the same shape.
+
+    ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where relative
+    paths start: the file's own folder, or the current one.
+    """
+    if isinstance(source, Mapping):
+        content, home = dict(source), Path.cwd()
+    else:
+        content, home = _read(Path(source)), Path(source).resolve().parent
+    for change in changes:
+        content = _changed(content, change)
+    try:
+        experiment = Experiment.model_validate(content)
+    except ValidationError as error:
+        raise _explained(error, "") from None
+    return _join(experiment, folder or home)
+
+
+def _join(experiment: Experiment, folder: Path) -> Plan:
+    """Check what belongs together and build the plan."""
+    method = _method(experiment.method)
+    exchange = _exchange(experiment, method)
+    _check_model(experiment)
+    _check_views(experiment, exchange)
+    result = Plan(experiment, method, exchange, folder)
+    _check_budget(result)
+    return result
+
+
+def _method(section: Mapping[str, Any]) -> Method:
+    """The method of ``[method]``, its numbers checked against its fields."""
+    numbers = dict(section)
+    name = numbers.pop("name", None)
+    if name is None:
+        raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
+    if name not in METHODS:
+        raise UserError("method.name", f"'{name}' is no method", nearest(str(name), METHODS))
+    kind = METHODS[name]
+    known = {field.name for field in fields(kind)}
+    for key in numbers:
+        if key not in known:
+            raise UserError(f"method.{key}", f"is not a key of {name}", nearest(key, known))
+    if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
+        raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
+    try:
+        return TypeAdapter(kind).validate_python(numbers, strict=False)
+    except ValidationError as error:
+        raise _explained(error, "method") from None
+
+
+def _exchange(experiment: Experiment, method: Method) -> Plain:
+    """The exchange, if method and engine go with it."""
+    name, engine = experiment.exchange.name, experiment.engine.name
+    if engine not in SUPPORT:
+        raise UserError("engine.name", f"'{engine}' is no engine of this version", nearest(engine, SUPPORT))
+    if name in PLANNED_EXCHANGES:
+        raise UserError("exchange.name", f"'{name}' is not part of this version", "use 'plain'")
+    if name not in EXCHANGES:
+        raise UserError("exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
+    if name not in SUPPORT[engine] or name not in method.exchanges:
+        raise UserError(
+            "exchange.name", f"'{name}' does not go with {method.name} on {engine}", f"use {method.exchanges[0]}"
+        )
+    return EXCHANGES[name]()
+
+
+def _check_model(experiment: Experiment) -> None:
+    """Refuse a model whose name or numbers are unknown, or that does not fit the declared labels."""
+    known = model_options(experiment.model.name)  # raises for an unknown name
+    for key in experiment.model.numbers:
+        if known is not None and key not in known:
+            raise UserError(
+                f"model.{key}", f"is not a key of {experiment.model.name}", nearest(key, [*known, "init_from", "freeze"])
+            )
+    if experiment.data.task is not None:
+        check_fit(experiment.model.name, experiment.data.task)
+
+
+def _check_views(experiment: Experiment, exchange: Plain) -> None:
+    for text in experiment.privacy.against or ():
+        try:
+            View.parse(text)
+        except ValueError as error:
+            raise UserError("privacy.against", str(error), "list views as in design: public, server, silo") from None
+
+
+def _check_budget(plan: Plan) -> None:
+    """A method without a finite guarantee can keep no budget."""
+    if plan.experiment.privacy.budget is None:
+        return
+    if not all(guarantee.finite for guarantee in plan.guarantees()):
+        raise Forbidden(
+            "privacy.budget",
+            f"{plan.experiment.privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",
+            "remove the budget or choose a private method",
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError("experiment", f"'{path}' does not exist", "name an experiment file (TOML)")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError("experiment", f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
+
+
+def _changed(content: dict[str, Any], change: str) -> dict[str, Any]:
+    """``content`` with one ``a.b=value`` setting replaced; the value is TOML, or plain text where it is no TOML."""
+    name, equals, text = change.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or not all(keys):
+        raise UserError("--set", f"'{change}' has no form a.b=value", "write for example --set train.rounds=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return _replaced(content, keys, value, name)
+
+
+def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise UserError("--set", f"'{name}' goes through a value that is no table", "check the name before the dot")
+    head, *rest = keys
+    return {**content, head: _replaced(content.get(head, {}), rest, value, name) if rest else value}
+
+
+def _explained(error: ValidationError, prefix: str) -> UserError:
+    """The first mistake that pydantic found, as one line with the field, the value and the fix."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
+    where = ".".join([prefix, *path] if prefix else path) or prefix or "experiment"
+    if first["type"] == "extra_forbidden":
+        return UserError(where, "is not a known key", nearest(path[-1], _known_keys(path[:-1])))
+    if first["type"] == "missing":
+        return UserError(where, "is missing", "add it")
+    shown = repr(first["input"])
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    message = first["msg"].removeprefix("Value error, ")
+    return UserError(where, f"{shown} is not accepted", message[:1].lower() + message[1:])
+
+
+def _is_type_tag(part: int | str) -> bool:
+    """Pydantic puts the tried member of a union into the location; that is no field of the file."""
+    return isinstance(part, str) and (part in _TYPE_NAMES or "[" in part or "(" in part)
+
+
+_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int"}
+
+
+def _known_keys(path: Sequence[str]) -> list[str]:
+    """The keys that a (nested) section of the experiment accepts."""
+    kind: Any = Experiment
+    for part in path:
+        annotation = kind.model_fields[part].annotation if part in getattr(kind, "model_fields", {}) else None
+        kind = annotation if hasattr(annotation, "model_fields") else None
+        if kind is None:
+            return []
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: leave such keys out."""
+    if isinstance(value, dict):
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    return [_without_none(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,32 @@
+"""What is learned from: records with their subjects and silos.
+
+``load`` turns the ``[data]`` section of an experiment into a :class:`Federation`; ``source_facts`` says what is publicly
+known about it without reading a record; ``describe`` counts it exactly, for those who hold it.
+"""
+
+from tacit.data.describe import describe
+from tacit.data.encode import Encoder
+from tacit.data.evaluation import load_evaluation
+from tacit.data.load import load
+from tacit.data.options import DataOptions, NumericColumn, Silos, Subjects, SurvivalLabel
+from tacit.data.records import Federation, Labels, Records, Silo
+from tacit.data.sources import SOURCES, SourceFacts, source_facts
+
+__all__ = [
+    "SOURCES",
+    "DataOptions",
+    "Encoder",
+    "Federation",
+    "Labels",
+    "NumericColumn",
+    "Records",
+    "Silo",
+    "Silos",
+    "SourceFacts",
+    "Subjects",
+    "SurvivalLabel",
+    "describe",
+    "load",
+    "load_evaluation",
+    "source_facts",
+]

@@ -1,0 +1,137 @@
+"""Assigned subjects and silos, for studies on data that have none.
+
+Records per person (``subjects.assign``) and a person's spread over silos (``silos.assign``) are two draws:
+
+``uniform``  every record to every person, or silo, with equal probability.
+``zipf``     person k with probability proportional to k^-alpha; within a person, the silo that is r-th in that
+             person's own random order with probability proportional to r^-alpha (ULDP-FL, section 5.1).
+             Where silos are fixed, 80 % of a person's records lie in one silo and the rest in the others.
+``power``    x in [0, 1] with density alpha x^(alpha - 1), cut into equal slots: persons, or the silos in that person's
+             own random order (subject-level paper, section 4.2; alpha = 1 is uniform).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.data.options import Silos, Subjects
+from tacit.errors import UserError
+
+HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one silo where silos are fixed
+
+
+def assign_subjects(
+    spec: Subjects,
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    labels_per_subject: int | None = None,
+    silo: np.ndarray | None = None,
+) -> np.ndarray:
+    """A person 0 .. count-1 for every record ``[records]``; ``labels`` and fixed ``silo`` are ``[records]``."""
+    count = _count(spec.count, "data.subjects.count")
+    subject = _slots(spec.assign, spec.alpha, count, len(labels), rng)
+    if labels_per_subject is not None:
+        return _with_few_labels(np.bincount(subject, minlength=count), labels, labels_per_subject, rng)
+    if spec.assign == "zipf" and silo is not None:
+        return _mostly_at_home(np.bincount(subject, minlength=count), silo, rng)
+    return subject.astype(np.int32)
+
+
+def assign_silos(spec: Silos, subject: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A silo 0 .. count-1 for every record ``[records]``, given whose record it is."""
+    count = _count(spec.count, "data.silos.count")
+    place = _slots(spec.assign, spec.alpha, count, len(subject), rng)
+    if spec.assign == "uniform":
+        return place.astype(np.int32)
+    people, who = np.unique(subject, return_inverse=True)
+    order = np.argsort(rng.random((len(people), count)), axis=1)  # each person's own order of silos
+    return order[who, place].astype(np.int32)
+
+
+def spread(rows: int, silos: int, rng: np.random.Generator) -> np.ndarray:
+    """Held-out rows ``[rows]`` over assigned silos, evenly by lot: they serve per-silo metrics only."""
+    return rng.integers(silos, size=rows, dtype=np.int32)
+
+
+def _slots(assign: str | None, alpha: float, count: int, rows: int, rng: np.random.Generator) -> np.ndarray:
+    """``rows`` draws from 0 .. count-1 by the named law, by inverting its distribution function."""
+    uniform = rng.random(rows)
+    if assign == "zipf":
+        weights = np.arange(1, count + 1, dtype=np.float64) ** -alpha
+        cumulated = np.cumsum(weights) / weights.sum()
+        slots = np.searchsorted(cumulated, uniform, side="right")
+    elif assign == "power":
+        slots = np.floor(count * uniform ** (1 / alpha)).astype(np.int64)
+    else:
+        slots = np.floor(count * uniform).astype(np.int64)
+    return np.minimum(slots, count - 1)  # rounding may reach the upper end
+
+
+def _mostly_at_home(counts: np.ndarray, silo: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Persons with ``counts`` records, 80 % of them in the person's home silo, within the silos' fixed sizes.
+
+    Homes are drawn in proportion to silo sizes: with equal chances a small silo would be asked for more than it holds.
+    What a full silo cannot take goes to silos with room, by lot.
+    """
+    sizes = np.bincount(silo)
+    silos = len(sizes)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    home = rng.choice(silos, size=len(counts), p=sizes / sizes.sum())[owner]
+    at_home = rng.random(len(owner)) < HOME_SHARE
+    away = (home + rng.integers(1, max(silos, 2), size=len(owner))) % silos
+    wanted = np.where(at_home, home, away)
+    # homes first, then by lot: the first sizes[s] that want silo s get it
+    order = np.lexsort((rng.random(len(owner)), ~at_home, wanted))
+    rank = np.arange(len(owner)) - np.searchsorted(wanted[order], wanted[order])
+    fits = rank < sizes[wanted[order]]
+    room = sizes - np.bincount(wanted[order[fits]], minlength=silos)
+    placed = wanted.copy()
+    placed[order[~fits]] = rng.permutation(np.repeat(np.arange(silos), room))
+    subject = np.empty(len(silo), np.int32)
+    rows = np.lexsort((rng.random(len(silo)), silo))
+    subject[rows] = owner[np.argsort(placed, kind="stable")]
+    return subject
+
+
+def _with_few_labels(counts: np.ndarray, labels: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """Persons with about ``counts`` records and at most ``most`` labels each (ULDP-FL's non-i.i.d. setting).
+
+    Every person holds ``most`` shares of equal size; shares are shuffled and laid along the records sorted by label;
+    each share belongs to the label under its middle and takes its part of that label's records.
+    """
+    classes, label_of = np.unique(labels, return_inverse=True)
+    shares = np.repeat(np.arange(len(counts)), most)
+    if len(shares) < len(classes):
+        raise UserError(
+            "data.labels_per_subject",
+            f"{len(counts)} subjects with {most} labels each cannot hold {len(classes)} labels",
+            "raise data.subjects.count or labels_per_subject",
+        )
+    rng.shuffle(shares)
+    sizes = np.maximum(counts[shares] / most, 1e-9)
+    label_sizes = np.bincount(label_of)
+    middle = (np.cumsum(sizes) - sizes / 2) * (label_sizes.sum() / sizes.sum())
+    label_of_share = np.searchsorted(np.cumsum(label_sizes)[:-1], middle, side="right")
+    _give_every_label_a_share(label_of_share, len(classes))
+    subject = np.empty(len(labels), np.int32)
+    for k in range(len(classes)):
+        rows = rng.permutation(np.flatnonzero(label_of == k))
+        mine = np.flatnonzero(label_of_share == k)
+        cuts = np.cumsum(sizes[mine]) / sizes[mine].sum() * len(rows)
+        position = np.searchsorted(cuts, np.arange(len(rows)) + 0.5)
+        subject[rows] = shares[mine[np.minimum(position, len(mine) - 1)]]
+    return subject
+
+
+def _give_every_label_a_share(label_of_share: np.ndarray, labels: int) -> None:
+    """Move shares from the label with most of them to labels under which no middle fell; in place."""
+    for missing in np.setdiff1d(np.arange(labels), label_of_share):
+        richest = np.bincount(label_of_share, minlength=labels).argmax()
+        label_of_share[np.flatnonzero(label_of_share == richest)[-1]] = missing
+
+
+def _count(count: int | None, field: str) -> int:
+    if count is None:
+        raise UserError(field, "an assignment needs a count", "set it to a number")
+    return count

@@ -1,0 +1,79 @@
+"""Who is held out, and how many records one person may bring: rules on plain arrays of subjects and silos."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tacit.errors import UserError
+
+
+def hold_out_subjects(subject: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """Mask ``[records]`` of the records of a random ``fraction`` of whole subjects."""
+    people, who = np.unique(subject, return_inverse=True)
+    chosen = np.zeros(len(people), bool)
+    chosen[rng.permutation(len(people))[: _share(len(people), fraction, "subject")]] = True
+    return chosen[who]
+
+
+def hold_out_records(labels: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """Mask ``[records]`` of a random ``fraction`` of the records; integer (class) labels keep their proportions."""
+    wanted = _share(len(labels), fraction, "record")
+    lot = rng.permutation(len(labels))
+    test = np.zeros(len(labels), bool)
+    if labels.dtype.kind != "i":
+        test[lot[:wanted]] = True
+        return test
+    ordered = lot[np.argsort(labels[lot], kind="stable")]
+    sizes = np.bincount(labels)
+    shares = _largest_remainder(sizes * (wanted / len(labels)), wanted)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    test[ordered[rank < np.repeat(shares, sizes)]] = True
+    return test
+
+
+def within_caps(
+    subject: np.ndarray, silo: np.ndarray, *, records: int | None = None, silos: int | None = None
+) -> np.ndarray:
+    """Mask ``[rows]`` of what is kept: per subject the ``silos`` fullest silos, in each the first ``records`` rows.
+
+    Each subject's rows are judged by that subject's rows alone, so one person never changes what is kept of another.
+    """
+    kept = np.ones(len(subject), bool)
+    if silos is not None:
+        kept &= _in_fullest_silos(subject, silo, silos)
+    if records is not None:
+        order = np.lexsort((subject, silo))
+        group = np.stack([subject[order], silo[order]])
+        starts = np.flatnonzero(np.r_[True, (group[:, 1:] != group[:, :-1]).any(axis=0)])
+        sizes = np.diff(np.append(starts, len(order)))
+        rank = np.arange(len(order)) - np.repeat(starts, sizes)
+        kept[order[rank >= records]] = False
+    return kept
+
+
+def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.ndarray:
+    pairs, pair_of, sizes = np.unique(
+        subject.astype(np.int64) * (int(silo.max(initial=0)) + 1) + silo, return_inverse=True, return_counts=True
+    )
+    owner = pairs // (int(silo.max(initial=0)) + 1)
+    order = np.lexsort((pairs, -sizes, owner))  # ties go to the lower silo number
+    rank = np.arange(len(pairs)) - np.searchsorted(owner[order], owner[order])
+    allowed = np.zeros(len(pairs), bool)
+    allowed[order[rank < most]] = True
+    return allowed[pair_of]
+
+
+def _share(count: int, fraction: float, what: str) -> int:
+    if count < 2:
+        raise UserError("data.test_fraction", f"there is only {count} {what}", f"give at least two {what}s")
+    return min(max(math.ceil(count * fraction - 1e-9), 1), count - 1)
+
+
+def _largest_remainder(wanted: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers near ``wanted`` with the given ``total``."""
+    floor = np.floor(wanted).astype(np.int64)
+    rest = total - int(floor.sum())
+    floor[np.argsort(-(wanted - floor), kind="stable")[:rest]] += 1
+    return floor

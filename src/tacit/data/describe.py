@@ -1,0 +1,61 @@
+"""What the data look like, exactly: for the people who hold them, never for publication."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tacit.data.records import Federation, Labels
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    """Counts and pictures of a federation as plain values for JSON. Exact, therefore private."""
+    train, test, silos = federation.train, federation.test, federation.silo_count
+    pairs = np.unique(train.subject.astype(np.int64) * silos + train.silo)
+    owner, place = pairs // silos, pairs % silos
+    test_records = np.bincount(test.silo, minlength=silos)
+    return {
+        "records": len(train),
+        "test_records": len(test),
+        "subjects": int(len(np.unique(train.subject))),
+        "held_out": federation.held_out,
+        "silos": [
+            {
+                "name": silo.name,
+                "records": len(silo),
+                "subjects": len(silo.subjects),
+                "test_records": int(test_records[k]),
+                "label": _label_summary(train.labels[silo.start : silo.stop], federation.labels),
+            }
+            for k, silo in enumerate(federation.silos)
+        ],
+        "records_per_subject": _histogram(np.unique(train.subject, return_counts=True)[1], "records"),
+        "silos_per_subject": _histogram(np.unique(owner, return_counts=True)[1], "silos"),
+        "overlap": _overlap(owner, place, silos),
+    }
+
+
+def _histogram(sizes: np.ndarray, name: str) -> dict[str, list[int]]:
+    """How many subjects have each size that occurs."""
+    values, subjects = np.unique(sizes, return_counts=True)
+    return {name: values.tolist(), "subjects": subjects.tolist()}
+
+
+def _overlap(owner: np.ndarray, place: np.ndarray, silos: int) -> list[list[int]]:
+    """Subjects with training records in both silos ``[silos, silos]``, from distinct (owner, place) pairs."""
+    people, who = np.unique(owner, return_inverse=True)
+    present = np.zeros((len(people), silos), np.int32)
+    present[who, place] = 1
+    counts: list[list[int]] = (present.T @ present).tolist()
+    return counts
+
+
+def _label_summary(labels: np.ndarray, kind: Labels) -> float | dict[str, Any]:
+    """Class counts by name; the mean of numbers; for survival, the share of events and the mean time."""
+    if kind.classes:
+        counts = np.bincount(labels, minlength=len(kind.classes))
+        return {name: int(count) for name, count in zip(kind.classes, counts, strict=True)}
+    if kind.kind == "survival":
+        return {"mean_time": float(labels[:, 0].mean()), "event_share": float(labels[:, 1].mean())}
+    return float(labels.mean())

@@ -1,0 +1,278 @@
+"""Columns to features: declared numbers in, float32 out, nothing learned from the data unless asked for.
+
+``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
+silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
+Categories are always declared. An :class:`Encoder` carries all of it, so that a trained model meets new rows in the
+same clothes as its training rows.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import TypeAdapter, ValidationError
+
+from tacit.data.options import DataOptions, Name, NumericColumn, as_name
+from tacit.data.table import Table, from_frame
+from tacit.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The declared feature columns: numeric ones with their public constants, categorical ones with their categories."""
+
+    numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
+    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature, in order: numeric columns, then ``column=category``."""
+        dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
+        return (*self.numeric, *dummies)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table, in the wanted order, each with the number of its silo: two arrays ``[part]``."""
+
+    rows: np.ndarray | slice
+    silo: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns raw rows into features ``[rows, features]`` float32; frozen, public unless ``per_silo`` is set.
+
+    ``per_silo[column]`` holds the means and the scales of a numeric column, one per silo of ``silo_names``.
+    """
+
+    columns: Columns
+    standardize: str = "declared"
+    missing: str = "refuse"
+    silo_column: str | None = None
+    silo_names: tuple[str, ...] = ()
+    per_silo: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return self.columns.feature_names
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """Features ``[rows, features]`` of a new frame, with the checks and constants of the training table."""
+        table = from_frame(frame)
+        silo = self._silo_of(table) if self.standardize == "per-silo" else None
+        return self.encode_parts(table, [Part(slice(None), silo)])[0]
+
+    def encode_parts(self, table: Table, parts: Sequence[Part]) -> list[np.ndarray]:
+        """Features of several parts of one table; each column is read once and no wide intermediate is made."""
+        width = len(self.feature_names)
+        lengths = [table.rows if isinstance(part.rows, slice) else len(part.rows) for part in parts]
+        outputs = [np.zeros((length, width), np.float32) for length in lengths]
+        for j, name in enumerate(self.columns.numeric):
+            values = self._numbers(table, name)
+            for part, output in zip(parts, outputs, strict=True):
+                output[:, j] = self._standardized(name, values[part.rows], part.silo)
+        first = len(self.columns.numeric)
+        for name, categories in self.columns.categorical.items():
+            codes = self._codes(table, name)
+            for part, output in zip(parts, outputs, strict=True):
+                mine = codes[part.rows]
+                known = np.flatnonzero(mine >= 0)  # a missing category stays all-zero
+                output[known, first + mine[known]] = 1.0
+            first += len(categories)
+        return outputs
+
+    def fitted(self, table: Table, train: Part) -> Encoder:
+        """With each silo's own mean and deviation (n - 1 in the divisor, 1 where it is zero) of its training rows."""
+        if self.standardize != "per-silo" or train.silo is None:
+            return self
+        numbers = {name: self._numbers(table, name)[train.rows] for name in self.columns.numeric}
+        fits = {name: _moments(values, train.silo, len(self.silo_names)) for name, values in numbers.items()}
+        return replace(self, per_silo=fits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        return {
+            "numeric": {name: column.model_dump() for name, column in self.columns.numeric.items()},
+            "categorical": {name: list(categories) for name, categories in self.columns.categorical.items()},
+            "standardize": self.standardize,
+            "missing": self.missing,
+            "silo_column": self.silo_column,
+            "silo_names": list(self.silo_names),
+            "per_silo": None if self.per_silo is None else {k: [list(m), list(s)] for k, (m, s) in self.per_silo.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Encoder:
+        """The inverse of :meth:`to_dict`."""
+        numeric = {name: NumericColumn(**column) for name, column in values["numeric"].items()}
+        categorical = {name: tuple(categories) for name, categories in values["categorical"].items()}
+        per_silo = values["per_silo"] and {k: (tuple(m), tuple(s)) for k, (m, s) in values["per_silo"].items()}
+        return cls(
+            Columns(numeric, categorical),
+            values["standardize"],
+            values["missing"],
+            values["silo_column"],
+            tuple(values["silo_names"]),
+            per_silo,
+        )
+
+    def _numbers(self, table: Table, name: str) -> np.ndarray:
+        """One numeric column ``[rows]`` as floats, declared stand-ins filled in; NaN only where it will be centred."""
+        values = as_numbers(table.column(name, "data.numeric"), name)
+        infinite = int(np.isinf(values).sum())
+        if infinite:
+            raise UserError(
+                "data.numeric", f"column '{name}' is infinite in {infinite} rows", "replace the values or drop the rows"
+            )
+        gaps = np.isnan(values)
+        if not gaps.any():
+            return values
+        stand_in = self.columns.numeric[name].missing
+        if stand_in is not None:
+            return np.where(gaps, stand_in, values)
+        if self.missing == "refuse":
+            raise UserError(
+                "data.numeric",
+                f"column '{name}' is missing in {int(gaps.sum())} rows",
+                "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows",
+            )
+        return values
+
+    def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
+        """``(values - mean) / scale`` as float32 ``[part]``; a value that is still missing lands on the centre, 0."""
+        mean, scale = self._constants(name, silo)
+        with np.errstate(over="ignore"):
+            result = ((values.astype(np.float64) - mean) / scale).astype(np.float32)
+        if np.isinf(result).any():
+            raise UserError("data.numeric", f"column '{name}' exceeds the range of float32", "declare a larger scale")
+        return np.nan_to_num(result, copy=False, nan=0.0)
+
+    def _constants(self, name: str, silo: np.ndarray | None) -> tuple[float | np.ndarray, float | np.ndarray]:
+        if self.per_silo is not None and silo is not None:
+            means, scales = self.per_silo[name]
+            return np.asarray(means)[silo], np.asarray(scales)[silo]
+        if self.standardize == "declared":
+            return self.columns.numeric[name].mean, self.columns.numeric[name].scale
+        return 0.0, 1.0
+
+    def _codes(self, table: Table, name: str) -> np.ndarray:
+        """One categorical column ``[rows]`` as positions in its categories, -1 where it is missing."""
+        categories = self.columns.categorical[name]
+        codes, unknown = match_names(table.column(name, "data.categorical"), categories)
+        if unknown is not None:
+            raise UserError(
+                "data.categorical",
+                f"column '{name}' has the value '{unknown}' outside its declared categories",
+                f"add it to data.categorical.{name} or replace it in the table",
+            )
+        gaps = int((codes < 0).sum())
+        if gaps and self.missing == "refuse":
+            raise UserError(
+                "data.categorical",
+                f"column '{name}' is missing in {gaps} rows",
+                'set data.missing = "center" or give the gap a category of its own',
+            )
+        return codes
+
+    def _silo_of(self, table: Table) -> np.ndarray:
+        if self.silo_column is None:
+            raise UserError(
+                "data.standardize",
+                "per-silo constants of assigned silos do not apply to new rows",
+                'use standardize = "declared"',
+            )
+        codes, unknown = match_names(table.column(self.silo_column, "data.silos.column"), self.silo_names)
+        if unknown is not None or (codes < 0).any():
+            problem = f"silo '{unknown}' was not there in training" if unknown is not None else "a row has no silo"
+            raise UserError("data.silos.column", problem, nearest(str(unknown), self.silo_names))
+        return codes
+
+
+def declared_columns(options: DataOptions) -> Columns | None:
+    """The feature columns that the experiment (or its public schema file) declares; None where it declares none."""
+    if options.schema_ is not None:
+        return _read_schema(options.schema_)
+    if options.numeric is None:
+        return Columns({}, options.categorical) if options.categorical else None
+    if isinstance(options.numeric, dict):
+        return Columns(options.numeric, options.categorical)
+    return Columns({name: NumericColumn() for name in options.numeric}, options.categorical)
+
+
+def all_columns(table: Table, declared: Columns | None, taken: set[str]) -> Columns:
+    """What is declared; where no numeric column is, every remaining column, which must then be numeric."""
+    if declared is not None and declared.numeric:
+        return declared
+    categorical = {} if declared is None else declared.categorical
+    rest = [name for name in table.names if name not in taken and name not in categorical]
+    if not rest and not categorical:
+        raise UserError("data.numeric", "the table has no feature column", "add columns beside label, subject and silo")
+    return Columns({name: NumericColumn() for name in rest}, categorical)
+
+
+def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """Any numeric column ``[rows]`` as float32 or float64, missing values as NaN; text is refused."""
+    if values.dtype.kind == "f":
+        return values
+    if values.dtype.kind in "biu":
+        return values.astype(np.float64)
+    filled = values[~pd.isna(values)]
+    text = next((value for value in filled if not isinstance(value, int | float | np.number)), None)
+    if text is not None:
+        raise UserError(
+            "data.numeric",
+            f"column '{name}' is not numeric (it has '{text}')",
+            f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric",
+        )
+    return pd.to_numeric(pd.Series(values), errors="raise").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:
+    """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is none of them."""
+    codes, distinct = pd.factorize(values, use_na_sentinel=True)
+    found = pd.Index(names).get_indexer(pd.Index([as_name(as_python(value)) for value in distinct], dtype=object))
+    unknown = next((str(as_name(as_python(distinct[i]))) for i in np.flatnonzero(found < 0)), None)
+    table = np.append(found, -1).astype(np.int32)  # the last place answers the sentinel -1
+    return table[codes], unknown
+
+
+def as_python(value: Any) -> Any:
+    """A numpy scalar as the Python value that it holds."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    means, scales = [], []
+    for k in range(silos):
+        mine = values[silo == k].astype(np.float64)
+        mine = mine[~np.isnan(mine)]
+        deviation = float(mine.std(ddof=1)) if len(mine) > 1 else 0.0
+        means.append(float(mine.mean()) if len(mine) else 0.0)
+        scales.append(deviation if deviation > 0 else 1.0)
+    return tuple(means), tuple(scales)
+
+
+def _read_schema(path: str) -> Columns:
+    file = Path(path)
+    if not file.is_file():
+        raise UserError("data.schema", f"there is no file '{path}'", "give the path of a toml file")
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
+        categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError("data.schema", f"'{file.name}' is not valid toml ({error})", "mend the file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise UserError("data.schema", f"'{file.name}' at {place}: {first['msg']}", "mend the entry") from error
+    if content:
+        raise UserError("data.schema", f"'{file.name}' has an unknown table '{next(iter(content))}'", "keep [numeric] and [categorical]")
+    return Columns(numeric, categorical)

@@ -1,0 +1,35 @@
+"""Held-out records from a file of their own: ``[evaluation] data = "path"``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tacit.data.encode import Part, match_names
+from tacit.data.options import DataOptions
+from tacit.data.records import Federation, Records
+from tacit.data.sources import find_source
+from tacit.data.table import read_file
+from tacit.data.tabular import TableFeatures
+from tacit.errors import UserError, nearest
+
+
+def load_evaluation(path: Path, options: DataOptions, federation: Federation) -> Records:
+    """The rows of a table with the columns of the training table, encoded as the training rows were."""
+    if options.source not in ("table", "randhie") or federation.encoder is None:
+        raise UserError("evaluation.data", f"source '{options.source}' brings its own", 'use data = "held-out"')
+    read_file(path, "evaluation.data")
+    rng = np.random.default_rng(0)
+    raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    assert isinstance(raw.features, TableFeatures)
+    rows = len(raw.labels)
+    silo = np.zeros(rows, np.int32)
+    if raw.silo is not None:
+        names = np.array(raw.silo_names, dtype=object)[raw.silo]
+        silo, unknown = match_names(names, federation.silo_names)
+        if unknown is not None:
+            raise UserError("evaluation.data", f"silo '{unknown}' has no training data", nearest(unknown, federation.silo_names))
+    subject = np.arange(rows) if raw.subject is None else raw.subject
+    features = federation.encoder.encode_parts(raw.features.table, [Part(slice(None), silo)])[0]
+    return Records(features, raw.labels, (subject + federation.subject_count).astype(np.int32), silo)

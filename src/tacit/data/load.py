@@ -1,0 +1,170 @@
+"""From options to a :class:`Federation`: read, hold out, assign, cap, order, and only then build features.
+
+Everything that decides *which* rows are used and in what order works on small integer arrays; features are built last,
+once, straight into their final place. All chance comes from one seed, in one stream per purpose, so that (say) another
+number of silos does not change who is held out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tacit.data import allocate, arrange
+from tacit.data.encode import Part
+from tacit.data.options import DataOptions
+from tacit.data.raw import Raw
+from tacit.data.records import Federation, Records
+from tacit.data.sources import find_source
+from tacit.errors import UserError
+
+
+def load(
+    options: DataOptions,
+    *,
+    frame: pd.DataFrame | None = None,
+    seed: int = 0,
+    max_records_per_subject_and_silo: int | None = None,
+    max_silos_per_subject: int | None = None,
+) -> Federation:
+    """The records of an experiment, grouped by silo and subject, with held-out rows apart.
+
+    ``frame`` stands in for the file of a table. ``options.seed`` wins over ``seed``. The caps bound what one subject
+    brings to training by rules that look at that subject's own rows only.
+    """
+    streams = Streams(options.seed if options.seed is not None else seed)
+    raw = find_source(options.source).read(options, frame, streams("source"))
+    held_out, is_test = _hold_out(raw, options, streams("held-out"))
+    train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
+    silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
+
+    kept = arrange.within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
+    train, subject, silo = train[kept], subject[kept], silo[kept]
+    _check_silos(silo, silo_names, options)
+    order = np.lexsort((subject, silo))
+    train, subject, silo = train[order], subject[order], silo[order]
+    subject, test_subject, subject_count = _renumbered(subject, test_subject, options)
+
+    built = raw.features.build(Part(train, silo), Part(test, test_silo), silo_names)
+    return Federation(
+        train=Records(built.train, raw.labels[train], subject, silo),
+        test=Records(built.test, raw.labels[test], test_subject, test_silo),
+        labels=raw.kind,
+        silo_names=silo_names,
+        subject_count=subject_count,
+        feature_names=built.names,
+        held_out=held_out,
+        encoder=built.encoder,
+    )
+
+
+class Streams:
+    """Independent generators by purpose, all from one seed."""
+
+    PURPOSES = ("source", "held-out", "subjects", "silos")
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed % 2**64  # negative seeds are seeds too
+
+    def __call__(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng([self._seed, self.PURPOSES.index(purpose)])
+
+
+def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator) -> tuple[str, np.ndarray]:
+    """How the held-out rows were chosen, and their mask ``[rows]``."""
+    if raw.test is not None:
+        return "given", raw.test
+    if raw.subject is not None:
+        return "subjects", arrange.hold_out_subjects(raw.subject, options.test_fraction, rng)
+    return "records", arrange.hold_out_records(raw.labels, options.test_fraction, rng)
+
+
+def _subjects(
+    raw: Raw, options: DataOptions, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whose the training and the held-out rows are: the data's own people, assigned ones, or every row its own.
+
+    Assigned people have training rows only; held-out rows are then people of their own.
+    """
+    if options.labels_per_subject is not None and not options.subjects.assign:
+        raise UserError(
+            "data.labels_per_subject",
+            "it applies to assigned subjects only",
+            "set data.subjects.assign or leave it out",
+        )
+    if raw.subject is not None:
+        return raw.subject[train], raw.subject[test]
+    strangers = np.arange(len(test), dtype=np.int32)
+    if not options.subjects.assign:
+        return np.arange(len(train), dtype=np.int32), strangers + len(train)
+    labels = raw.labels[train]
+    if options.labels_per_subject is not None and labels.dtype.kind != "i":
+        raise UserError("data.labels_per_subject", f"a {raw.kind.kind} task has no classes", "leave it out")
+    subject = allocate.assign_subjects(
+        options.subjects,
+        labels,
+        rng,
+        labels_per_subject=options.labels_per_subject,
+        silo=None if raw.silo is None else raw.silo[train],
+    )
+    return subject, strangers + int(subject.max(initial=0)) + 1
+
+
+def _silos(
+    raw: Raw,
+    options: DataOptions,
+    train: np.ndarray,
+    test: np.ndarray,
+    subject: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Where the training and the held-out rows live, and the silos' names."""
+    if raw.silo is not None:
+        return raw.silo[train], raw.silo[test], raw.silo_names
+    count = options.silos.count
+    if not options.silos.assign or count is None:
+        raise UserError(
+            "data.silos",
+            "the data do not say where a row lives",
+            'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })',
+        )
+    silo = allocate.assign_silos(options.silos, subject, rng)
+    return silo, allocate.spread(len(test), count, rng), tuple(f"silo {k + 1}" for k in range(count))
+
+
+def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions) -> None:
+    promised = options.silos.count
+    if promised is not None and promised != len(names):
+        raise UserError(
+            "data.silos.count",
+            f"{promised} silos are promised and the data have {len(names)}",
+            f"set it to {len(names)} or choose another column",
+        )
+    if len(names) < 2:
+        raise UserError("data.silos", f"there is only 1 silo ('{names[0]}')", "a federation needs at least two")
+    records = np.bincount(silo, minlength=len(names))
+    if (records == 0).any():
+        raise UserError(
+            "data.silos",
+            f"silo '{names[int(np.argmin(records))]}' has no training record",
+            "drop its rows, merge it with another silo, or lower data.silos.count or data.test_fraction",
+        )
+
+
+def _renumbered(
+    subject: np.ndarray, test_subject: np.ndarray, options: DataOptions
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Subjects as 0 .. n-1, those with training rows first, and n; checks the promised number of training subjects."""
+    trained = np.unique(subject)
+    promised = options.subjects.count
+    if promised is not None and len(trained) > promised:
+        raise UserError(
+            "data.subjects.count",
+            f"{promised} subjects are promised and {len(trained)} have training records",
+            f"set it to at least {len(trained)}",
+        )
+    everybody = np.concatenate([trained, np.setdiff1d(test_subject, trained)])
+    number = np.empty(int(everybody.max()) + 1, np.int32)
+    number[everybody] = np.arange(len(everybody), dtype=np.int32)
+    return number[subject], number[test_subject], len(everybody)

@@ -1,0 +1,100 @@
+"""The ``[data]`` section of an experiment file, as a validated, public value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+
+
+def as_name(value: Any) -> Any:
+    """A class, category or silo as text: ``1``, ``1.0`` and ``"1"`` are the same name."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, bool | int | float) else value
+
+
+Name = Annotated[str, BeforeValidator(as_name)]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, and unknown keys are an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NumericColumn(Section):
+    """Public facts about one numeric column: ``(value - mean) / scale`` is what the model sees.
+
+    ``missing`` stands in for a missing value, on the scale of the table.
+    """
+
+    mean: float = Field(default=0.0, allow_inf_nan=False)
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    missing: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class _Assignable(Section):
+    """Something that a column of the table says, or that is assigned for a study; never both."""
+
+    column: str | None = None
+    count: PositiveInt | None = None
+    assign: str | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.assign and self.column:
+            raise ValueError(f"column = '{self.column}' and assign = '{self.assign}' exclude each other; give one")
+        if self.assign and self.count is None:
+            raise ValueError(f"assign = '{self.assign}' needs a count; add count = ...")
+        return self
+
+
+class Subjects(_Assignable):
+    """Whose row it is: a ``column`` of the table, or assigned for a study."""
+
+    assign: Literal["uniform", "zipf", "power"] | None = None
+    alpha: float = Field(default=0.5, gt=0)
+
+
+class Silos(_Assignable):
+    """Where a row lives: a ``column`` of the table, or assigned for a study."""
+
+    assign: Literal["uniform", "zipf", "power"] | None = None
+    alpha: float = Field(default=2.0, gt=0)
+
+
+class SurvivalLabel(Section):
+    """Survival data have two label columns."""
+
+    time: str
+    event: str
+
+
+class DataOptions(Section):
+    """Where the records come from and what is publicly known about them; see the documentation's ``data`` page."""
+
+    source: str = "table"
+    path: str | None = None
+    label: str | SurvivalLabel | None = None
+    task: Literal["binary", "multiclass", "real", "survival"] | None = None
+    classes: PositiveInt | tuple[Name, ...] | None = None
+    subjects: Subjects = Subjects()
+    silos: Silos = Silos()
+    labels_per_subject: PositiveInt | None = None
+    test_fraction: float = Field(default=0.2, gt=0, lt=1)
+    standardize: Literal["declared", "per-silo", "none"] = "declared"
+    numeric: tuple[str, ...] | dict[str, NumericColumn] | None = None
+    categorical: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
+    # `schema` in the file; the trailing underscore keeps clear of a pydantic method
+    schema_: str | None = Field(default=None, alias="schema")
+    missing: Literal["refuse", "center"] = "refuse"
+    records_per_silo: PositiveInt | tuple[PositiveInt, ...] | None = None
+    window_stride: PositiveInt = 1
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _one_declaration_of_columns(self) -> Self:
+        if self.schema_ and (self.numeric is not None or self.categorical):
+            raise ValueError("schema excludes numeric and categorical; declare the columns in one place")
+        return self

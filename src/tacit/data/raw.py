@@ -1,0 +1,58 @@
+"""What a source hands over: labels, ids and a way to build features, before anybody is held out or assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tacit.data.encode import Encoder, Part
+from tacit.data.records import Labels
+
+
+class Features(Protocol):
+    """Features that are built late: only for the rows that are kept, and already in their final order."""
+
+    def build(self, train: Part, test: Part, silo_names: tuple[str, ...]) -> Built: ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """Features of the training and the held-out rows, ``[rows, ...]`` each, and how new rows would be encoded."""
+
+    train: np.ndarray
+    test: np.ndarray
+    names: tuple[str, ...]
+    encoder: Encoder | None = None
+
+
+@dataclass(frozen=True)
+class Raw:
+    """All rows of a source as parallel arrays.
+
+    labels        ``[rows]`` or ``[rows, 2]``, already checked and coded as ``kind`` says
+    subject       ``[rows]`` person numbers, or None where every row would be its own person
+    silo          ``[rows]`` numbers into ``silo_names``, or None
+    test          ``[rows]`` mask of the source's own held-out rows, or None
+    """
+
+    kind: Labels
+    labels: np.ndarray
+    features: Features
+    subject: np.ndarray | None = None
+    silo: np.ndarray | None = None
+    silo_names: tuple[str, ...] = ()
+    test: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class GatheredFeatures:
+    """Features that ``gather(rows)`` makes as ``[rows, ...]`` (images, windows of text): nothing to encode later."""
+
+    gather: Callable[[np.ndarray], np.ndarray]
+    names: tuple[str, ...] = ()
+
+    def build(self, train: Part, test: Part, silo_names: tuple[str, ...]) -> Built:
+        return Built(self.gather(np.asarray(train.rows)), self.gather(np.asarray(test.rows)), self.names)

@@ -1,0 +1,47 @@
+"""Named sources: one small module each, and this list."""
+
+from __future__ import annotations
+
+from tacit.data.options import DataOptions
+from tacit.data.sources import (
+    creditcard,
+    diabetes130,
+    heart,
+    insteval,
+    mnist,
+    randhie,
+    shakespeare,
+    tcga_brca,
+    user_table,
+)
+from tacit.data.sources.base import Source, SourceFacts
+from tacit.errors import UserError, nearest
+
+__all__ = ["SOURCES", "Source", "SourceFacts", "find_source", "source_facts"]
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        randhie.SOURCE,
+        user_table.SOURCE,
+        mnist.SOURCE,
+        shakespeare.SOURCE,
+        heart.SOURCE,
+        tcga_brca.SOURCE,
+        creditcard.SOURCE,
+        insteval.SOURCE,
+        diabetes130.SOURCE,
+    )
+}
+
+
+def find_source(name: str) -> Source:
+    """The source called ``name``."""
+    if name not in SOURCES:
+        raise UserError("data.source", f"there is no source '{name}'", nearest(name, SOURCES))
+    return SOURCES[name]
+
+
+def source_facts(options: DataOptions) -> SourceFacts:
+    """What is publicly known about the data of an experiment, without reading a record."""
+    return find_source(options.source).facts(options)

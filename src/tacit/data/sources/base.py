@@ -1,0 +1,140 @@
+"""What a source is, and where its files are found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tacit.data.encode import Columns, declared_columns
+from tacit.data.options import DataOptions
+from tacit.data.raw import Raw
+from tacit.data.records import Labels
+from tacit.data.table import Table, from_frame
+from tacit.data.tabular import Declaration, read_raw
+from tacit.errors import UserError
+
+ENVIRONMENT = "TACIT_DATA"
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What is publicly known about a source before any record is read.
+
+    ``silo_count`` and ``subject_count`` are those of the data themselves, or of the assignment where one is asked for.
+    ``feature_shape`` is the shape of one record.
+    """
+
+    labels: Labels
+    silo_count: int | None
+    subject_count: int | None
+    natural_subjects: bool
+    about: str
+    origin: str
+    feature_shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named origin of records: public ``facts`` and a way to ``read`` the rows."""
+
+    name: str
+    facts: Callable[[DataOptions], SourceFacts]
+    read: Callable[[DataOptions, pd.DataFrame | None, np.random.Generator], Raw]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of a source's public files: ``data.path``, or TACIT_DATA/``name``."""
+
+    name: str
+    origin: str
+
+    def file(self, options: DataOptions, *names: str) -> Path:
+        """The first of the files ``names`` that exists."""
+        folder = self._path(options)
+        for name in names:
+            if (folder / name).is_file():
+                return folder / name
+        missing = f"'{folder}' has no file {' or '.join(names)}" if folder.is_dir() else f"there is no folder '{folder}'"
+        raise UserError("data.path", missing, f"get it from {self.origin}, then set data.path or {ENVIRONMENT}")
+
+    def _path(self, options: DataOptions) -> Path:
+        if options.path is not None:
+            return Path(options.path)
+        root = os.environ.get(ENVIRONMENT)
+        if not root:
+            raise UserError(
+                "data.path",
+                f"source '{options.source}' needs the folder of its files",
+                f"set data.path, or {ENVIRONMENT} to the folder that holds '{self.name}' (from {self.origin})",
+            )
+        return Path(root) / self.name
+
+
+def table_source(
+    name: str,
+    about: str,
+    origin: str,
+    declaration: Declaration,
+    read_table: Callable[[DataOptions, np.random.Generator], Table],
+    *,
+    subject_count: int | None = None,
+    natural_subjects: bool = True,
+    refine: Callable[[Columns], Columns] = lambda columns: columns,
+) -> Source:
+    """A named source whose rows are a table with declared columns.
+
+    The experiment may declare other feature columns of the same table; ``refine`` lets a source complete them.
+    """
+
+    def declared(options: DataOptions) -> Declaration:
+        _refuse_other_label(options, declaration)
+        chosen = declared_columns(options)
+        return declaration if chosen is None else replace(declaration, columns=refine(chosen))
+
+    def facts(options: DataOptions) -> SourceFacts:
+        silos = len(declaration.silo_names) or None
+        natural = options.silos.column in (None, declaration.silo)
+        width = len(declared(options).columns.feature_names)
+        return SourceFacts(
+            declaration.labels,
+            options.silos.count or (silos if natural else None),
+            options.subjects.count or (subject_count if not options.subjects.assign else None),
+            natural_subjects and not options.subjects.assign,
+            about,
+            origin,
+            (width,),
+        )
+
+    def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
+        table = read_table(options, rng) if frame is None else from_frame(frame)
+        chosen = declared(options)
+        if chosen.split is not None and chosen.split not in table.names:
+            chosen = replace(chosen, split=None)  # a frame in place of the file need not bring the official split
+        return read_raw(table, chosen, options)
+
+    return Source(name, facts, read)
+
+
+def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
+    if options.label is not None and options.label != declared.label:
+        raise UserError(
+            "data.label",
+            f"source '{options.source}' predicts {declared.label!r}",
+            'leave data.label out, or use source = "table"',
+        )
+    if options.task is not None and options.task != declared.labels.kind:
+        raise UserError(
+            "data.task", f"source '{options.source}' is a {declared.labels.kind} task", "leave data.task out"
+        )
+
+
+def refuse_frame(options: DataOptions, frame: pd.DataFrame | None) -> None:
+    """For sources that are no tables."""
+    if frame is not None:
+        raise UserError("frame", f"source '{options.source}' is not a table", 'use source = "table" for a frame')

@@ -1,0 +1,99 @@
+"""A table and what is declared about it, as :class:`Raw`: the one way of user tables and of named tabular sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tacit.data.encode import Columns, Encoder, Part, as_python, match_names
+from tacit.data.labels import read_labels
+from tacit.data.options import DataOptions, SurvivalLabel, as_name
+from tacit.data.raw import Built, Raw
+from tacit.data.records import Labels
+from tacit.data.table import Table
+from tacit.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The public facts about a table: its feature columns, its label, and who and where its rows are.
+
+    ``silo_names`` fixes the order of the silos where it is known beforehand. ``split`` names a column that is 1 in
+    held-out rows.
+    """
+
+    columns: Columns
+    label: str | SurvivalLabel | None
+    labels: Labels
+    subject: str | None = None
+    silo: str | None = None
+    silo_names: tuple[str, ...] = ()
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class TableFeatures:
+    """Features from declared columns of a table."""
+
+    table: Table
+    encoder: Encoder
+
+    def build(self, train: Part, test: Part, silo_names: tuple[str, ...]) -> Built:
+        encoder = replace(self.encoder, silo_names=silo_names).fitted(self.table, train)
+        train_features, test_features = encoder.encode_parts(self.table, [train, test])
+        return Built(train_features, test_features, encoder.feature_names, encoder)
+
+
+def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
+    """Labels, ids and features of a table; columns that the experiment names win over declared ones."""
+    subject = silo = None
+    silo_names: tuple[str, ...] = ()
+    subject_column = None if options.subjects.assign else options.subjects.column or declared.subject
+    silo_column = None if options.silos.assign else options.silos.column or declared.silo
+    if subject_column is not None:
+        subject = _numbered(table, subject_column, "data.subjects.column")
+    if silo_column is not None:
+        known = declared.silo_names if silo_column == declared.silo else ()
+        silo, silo_names = _silos(table, silo_column, known)
+    test = None if declared.split is None else table.column(declared.split, "data.path").astype(bool)
+    encoder = Encoder(declared.columns, options.standardize, options.missing, silo_column)
+    return Raw(
+        declared.labels,
+        read_labels(table, declared.label, declared.labels),
+        TableFeatures(table, encoder),
+        subject,
+        silo,
+        silo_names,
+        test,
+    )
+
+
+def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Silo numbers ``[rows]`` and silo names: in the ``known`` order, else sorted (numbers as numbers)."""
+    numbers = _numbered(table, column, "data.silos.column")
+    values = table.read(column)
+    first = np.unique(numbers, return_index=True)[1]
+    names = known or sorted_names([as_python(value) for value in values[first]])
+    codes, unknown = match_names(values, names)
+    if unknown is not None:
+        raise UserError("data.silos.column", f"column '{column}' has the silo '{unknown}'", nearest(unknown, names))
+    return codes, names
+
+
+def sorted_names(values: list[Any]) -> tuple[str, ...]:
+    """The values as distinct names, numbers in numeric order before text in alphabetic order."""
+    numbers = sorted(value for value in values if isinstance(value, int | float))
+    text = sorted(str(value) for value in values if not isinstance(value, int | float))
+    return tuple(dict.fromkeys([str(as_name(value)) for value in numbers] + text))
+
+
+def _numbered(table: Table, column: str, field: str) -> np.ndarray:
+    """The distinct values of a column, numbered in order of appearance ``[rows]``; a gap is refused."""
+    codes, _ = pd.factorize(table.column(column, field), use_na_sentinel=True)
+    gaps = int((codes < 0).sum())
+    if gaps:
+        raise UserError(field, f"column '{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
+    return codes.astype(np.int32)

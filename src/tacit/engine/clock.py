@@ -1,0 +1,59 @@
+"""Where the seconds of a run go. Compilation is told apart from the work during which it happened."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax.monitoring
+
+_intervals: list[tuple[float, float]] = []
+
+
+def _listen(event: str, duration: float, **_: Any) -> None:
+    """Collect tracing, lowering and compiling as a union of intervals (inner ones end before, and lie in, outer ones)."""
+    if "/compile/" not in event and "/compilation_cache/" not in event:
+        return
+    end = time.perf_counter()
+    start = end - duration
+    while _intervals and _intervals[-1][0] >= start:
+        _intervals.pop()
+    _intervals.append((start, end))
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def compile_seconds(since: float) -> float:
+    """Seconds of this process spent on compilation after the moment ``since`` (of ``time.perf_counter``)."""
+    return sum(end - max(start, since) for start, end in _intervals if end > since)
+
+
+class Clock:
+    """Seconds by phase: ``with clock("train"): …``; compilation inside a phase is counted as ``compile`` instead."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._spent: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            compiling = compile_seconds(start)
+            self._spent["compile"] += compiling
+            self._spent[phase] += time.perf_counter() - start - compiling
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._start
+
+    def seconds(self) -> dict[str, float]:
+        """The contract's form: compile, train, evaluate, exchange, total."""
+        phases = ("compile", "train", "evaluate", "exchange")
+        return {**{phase: round(self._spent[phase], 4) for phase in phases}, "total": round(self.elapsed, 4)}

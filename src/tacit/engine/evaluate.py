@@ -1,0 +1,69 @@
+"""Metrics of a model on held-out records: overall, per silo, and by how much a person contributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.data import Records
+from tacit.models import Task
+
+Numbers = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined."""
+
+    overall: Numbers
+    silos: dict[str, Numbers]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"metrics": self.overall, "silos": self.silos}
+
+
+def score(task: Task, outputs: np.ndarray, records: Records, silo_names: tuple[str, ...], per_silo: bool) -> Scores:
+    """``outputs [records, k]`` against the labels."""
+    silos = {}
+    if per_silo:
+        for k, name in enumerate(silo_names):
+            silos[name] = _metrics(task, outputs, records.labels, records.silo == k)
+    return Scores(_metrics(task, outputs, records.labels, np.ones(len(records), bool)), silos)
+
+
+def by_decile(task: Task, outputs: np.ndarray, records: Records) -> list[dict[str, Any]]:
+    """Metrics for people with few to many held-out records, in (up to) ten groups of people of equal size."""
+    subjects, inverse, counts = np.unique(records.subject, return_inverse=True, return_counts=True)
+    if counts.size == 0 or counts.max() == 1:
+        return []
+    groups = min(10, len(subjects))
+    rank = np.argsort(np.argsort(counts, kind="stable"), kind="stable")
+    group_of_row = (rank * groups // len(subjects))[inverse]
+    return [
+        {
+            "decile": g + 1,
+            "subjects": int((rank * groups // len(subjects) == g).sum()),
+            "records": int((group_of_row == g).sum()),
+            "metrics": _metrics(task, outputs, records.labels, group_of_row == g),
+        }
+        for g in range(groups)
+    ]
+
+
+def _metrics(task: Task, outputs: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Numbers:
+    if not rows.any():
+        return dict.fromkeys(task.metrics)
+    return {name: _finite(metric(outputs[rows], labels[rows])) for name, metric in task.metrics.items()}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def shown(numbers: Mapping[str, float | None]) -> str:
+    """Metrics in one line, for progress displays."""
+    return "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if value is not None)

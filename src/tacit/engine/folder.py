@@ -1,0 +1,142 @@
+"""A run as a folder: what was planned, what was released, what came out.
+
+    plan.toml            the experiment as it was run
+    ledger.jsonl         every release, written before it happened
+    metrics.jsonl        a line per evaluated round
+    model.safetensors    the last released model
+    checkpoint.safetensors  the server's and the silos' state, to resume from
+    encoder.json         how raw tables become features (for ``predict``)
+    result.json          everything that ``tacit run --json`` prints, and what the report needs
+    baselines/NAME/metrics.jsonl
+    local.json           exact pictures of the private data: stays with the data holder
+    report.html, local.html
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from tacit.config import Plan, plan
+from tacit.data import Encoder, Labels
+from tacit.engine.kernel import outputs
+from tacit.engine.learner import learner
+from tacit.engine.trees import load_tree, write_bytes
+from tacit.errors import UserError
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
+MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
+RESULT, LOCAL, BASELINES = "result.json", "local.json", "baselines"
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, json.dumps(content, indent=1).encode())
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; an unfinished last line (a crash) is left out."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or stopped) run, read from its folder."""
+
+    path: Path
+    plan: Plan
+    result: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Run:
+        """Read a run folder; a UserError where it is none, or where training has not begun."""
+        folder = Path(path)
+        if not (folder / PLAN).is_file():
+            raise UserError("run", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
+        if not (folder / RESULT).is_file():
+            raise UserError("run", f"'{folder}' has no result yet", "finish it with `tacit run … --resume`")
+        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        return cls(folder, plan(folder / PLAN), result)
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The final metrics by name."""
+        return dict(self.result["metrics"])
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def history(self) -> pd.DataFrame:
+        """Metrics over rounds, one row per evaluated round."""
+        rows = read_metrics(self.path / METRICS)
+        return pd.DataFrame([{"round": row["round"], "seconds": row["seconds"], **row["metrics"]} for row in rows])
+
+    def guarantees(self) -> list[dict[str, Any]]:
+        """What the run promises, as printed."""
+        return list(self.result["guarantees"])
+
+    def predict(self, frame: pd.DataFrame | np.ndarray, silo: str | None = None) -> pd.DataFrame:
+        """Predictions for new rows: a table with the columns of the training data, or an array of features.
+
+        Binary: ``prediction`` and ``probability`` (of the second class). Multi-class: ``prediction`` and a probability
+        per class. Real: ``prediction``. Survival: ``risk`` (a log relative hazard). A run of a personal method holds a
+        model per silo: say whose with ``silo``.
+        """
+        facts = self.result["inputs"]
+        labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
+        features = self._features(frame, tuple(facts["shape"]), facts["dtype"])
+        start = learner(self.plan, labels, tuple(facts["shape"]), Randomness.from_seed(0), read_start=False)
+        found = outputs(start.objective, self._model({**start.params, **start.frozen}, silo), features)
+        index = frame.index if isinstance(frame, pd.DataFrame) else None
+        return _predictions(found, labels, index)
+
+    def _features(self, frame: pd.DataFrame | np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        if isinstance(frame, pd.DataFrame):
+            source = self.path / ENCODER
+            if not source.is_file():
+                raise UserError("frame", "this run was not trained on a table", "pass an array of features")
+            return Encoder.from_dict(json.loads(source.read_text(encoding="utf-8"))).encode(frame)
+        features = np.asarray(frame, dtype)
+        if features.shape[1:] != shape:
+            problem = f"rows have shape {list(features.shape[1:])}, the model takes {list(shape)}"
+            raise UserError("frame", problem, "reshape the array")
+        return features
+
+    def _model(self, template: Params, silo: str | None) -> Params:
+        """The model of the run, or of one silo where every silo has its own."""
+        names = self.result["personal"]
+        if not names:
+            return load_tree(self.path / MODEL, template, "run")[0]
+        if silo not in names:
+            raise UserError("silo", f"{silo!r} is no silo of this run", f"name one of {', '.join(names)}")
+        stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(names), *leaf.shape)), template)
+        model, _ = load_tree(self.path / MODEL, stacked, "run")
+        return jax.tree.map(lambda leaf: leaf[names.index(silo)], model)
+
+
+def _predictions(found: np.ndarray, labels: Labels, index: pd.Index | None) -> pd.DataFrame:
+    """Outputs ``[rows, k]`` as a table that people can read."""
+    if labels.kind == "survival":
+        return pd.DataFrame({"risk": found[:, 0]}, index=index)
+    if labels.kind == "real":
+        return pd.DataFrame({"prediction": found[:, 0]}, index=index)
+    names = np.array(labels.classes)
+    if labels.kind == "binary":
+        probability = 1 / (1 + np.exp(-found[:, 0].astype(np.float64)))
+        table = {"prediction": names[(probability > 0.5).astype(int)], "probability": probability}
+        return pd.DataFrame(table, index=index)
+    shifted = np.exp(found - found.max(axis=1, keepdims=True))
+    probabilities = shifted / shifted.sum(axis=1, keepdims=True)
+    table = {"prediction": names[found.argmax(axis=1)]}
+    return pd.DataFrame({**table, **{f"probability {c}": probabilities[:, i] for i, c in enumerate(names)}}, index=index)

@@ -1,0 +1,63 @@
+"""From a plan and the shape of the data to what is trained: model, task, starting point, frozen layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+from tacit.config import Plan
+from tacit.data import Labels
+from tacit.engine.trees import load_tree
+from tacit.errors import UserError, nearest
+from tacit.learning import Objective, split_frozen
+from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
+from tacit.privacy import Randomness
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What is trained: ``objective`` over the trainable ``params``, beside the ``frozen`` layers."""
+
+    objective: Objective
+    params: Params
+    frozen: Params
+
+    @property
+    def task(self) -> Task:
+        return self.objective.task
+
+    @property
+    def parameters(self) -> int:
+        return parameter_count(self.params)
+
+
+def learner(
+    plan: Plan, labels: Labels, input_shape: tuple[int, ...], randomness: Randomness, *, read_start: bool = True
+) -> Learner:
+    """The model of the plan for these labels and features, at its starting point (``read_start``: of the plan's file)."""
+    options = plan.experiment.model
+    check_fit(options.name, labels.kind)
+    task = task_for(labels.kind, len(labels.classes))
+    model = _model(options.name, input_shape, task.outputs, _hashable(options.numbers))
+    params = model.init(jax.random.key(randomness.integer("model")))
+    for layer in options.freeze:
+        if layer not in params:
+            raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))
+    if read_start and options.init_from is not None:
+        params, _ = load_tree(plan.path(options.init_from), params, "model.init_from")
+    if set(options.freeze) == set(params):
+        raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
+    return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))
+
+
+@lru_cache(maxsize=64)
+def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: tuple[tuple[str, Any], ...]) -> Model:
+    """One model object per description, so that everything compiled for it is found again."""
+    return build(name, input_shape, outputs, **dict(numbers))
+
+
+def _hashable(numbers: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in sorted(numbers.items()))

@@ -1,0 +1,346 @@
+"""A run from plan to folder: load, train, write down, evaluate, keep, and the references beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+import pandas as pd
+
+from tacit.config import Plan, plan
+from tacit.data import Federation, describe, load, load_evaluation
+from tacit.engine.clock import Clock
+from tacit.engine.evaluate import Numbers, Scores, by_decile
+from tacit.engine.folder import (
+    BASELINES,
+    CHECKPOINT,
+    ENCODER,
+    LEDGER,
+    LOCAL,
+    METRICS,
+    MODEL,
+    PLAN,
+    RESULT,
+    Run,
+    read_metrics,
+    write_json,
+)
+from tacit.engine.learner import learner
+from tacit.engine.simulate import Simulation
+from tacit.engine.trees import load_tree, save_tree, write_bytes
+from tacit.errors import UserError
+from tacit.models import higher_is_better
+from tacit.privacy import Ledger, LedgerError, Randomness
+
+REFERENCES = ("silo-only", "pooled")
+EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
+SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
+
+
+class Progress(Protocol):
+    """Who is told how a run goes."""
+
+    def begin(self, what: str, rounds: int, done: int) -> None: ...
+    def advance(self, number: int, metrics: Numbers) -> None: ...
+    def end(self) -> None: ...
+
+
+class Silence:
+    """Nobody is told."""
+
+    def begin(self, what: str, rounds: int, done: int) -> None:
+        pass
+
+    def advance(self, number: int, metrics: Numbers) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+def run(
+    plan: Plan,
+    *,
+    frame: pd.DataFrame | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
+    baselines: bool = False,
+    progress: Progress | None = None,
+) -> Run:
+    """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists."""
+    place = _place(plan, out, resume)
+    federation = load_federation(plan, frame)
+    randomness = Randomness.from_seed(plan.experiment.seed)
+    clock = Clock()
+    training = _Training(plan, federation, _simulation(plan, federation, randomness), clock, progress or Silence())
+    if resume is None:
+        place.mkdir(parents=True)
+        write_bytes(place / PLAN, plan.to_toml().encode())
+        if federation.encoder is not None:
+            write_json(place / ENCODER, federation.encoder.to_dict())
+    else:
+        training.restore(place)
+    status = training.train(place)
+    references = _references(training, place, randomness) if baselines and status == "finished" else {}
+    write_json(place / LOCAL, training.local_picture())
+    write_json(place / RESULT, training.result(place, status, references))
+    return Run.load(place)
+
+
+def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation:
+    """The data of a plan: its source, caps applied, held-out records as ``[evaluation]`` says."""
+    experiment = plan.experiment
+    options = experiment.data
+    if options.path is not None:
+        options = options.model_copy(update={"path": str(plan.path(options.path))})
+    if options.schema_ is not None:
+        options = options.model_copy(update={"schema_": str(plan.path(options.schema_))})
+    federation = load(
+        options,
+        frame=frame,
+        seed=experiment.seed or 0,
+        max_records_per_subject_and_silo=experiment.privacy.max_records_per_subject_and_silo,
+        max_silos_per_subject=experiment.privacy.max_silos_per_subject,
+    )
+    if experiment.evaluation.data == "held-out":
+        return federation
+    test = load_evaluation(plan.path(experiment.evaluation.data), options, federation)
+    return replace(federation, test=test, held_out="file")
+
+
+@dataclass
+class _Training:
+    """The loop over rounds, and what it leaves behind."""
+
+    plan: Plan
+    federation: Federation
+    simulation: Simulation
+    clock: Clock
+    progress: Progress
+    what: str = ""
+    done: int = 0
+    scores: Scores | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def restore(self, place: Path) -> None:
+        """Go back to the last checkpoint; metrics that were written after it will be written again."""
+        self.simulation.state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
+        self.done = int(facts["round"])
+        self.history = [line for line in read_metrics(place / METRICS) if line["round"] <= self.done]
+        write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
+
+    def train(self, place: Path) -> str:
+        """All rounds that are left. "stopped" where the person at the keyboard interrupted; the folder is usable."""
+        self.progress.begin(self.what or self.plan.method.name, self.plan.rounds, self.done)
+        try:
+            with _open_ledger(place) as ledger:
+                return self._rounds(place, ledger)
+        finally:
+            self.progress.end()
+
+    def _rounds(self, place: Path, ledger: Ledger) -> str:
+        every = self.plan.experiment.train.checkpoint_every
+        charged = max((line["round"] for line in ledger.lines), default=0)
+        status = "finished"
+        try:
+            if self.done == 0:
+                self._evaluate(place, participants=0)
+            while self.done < self.plan.rounds:
+                participants = self._round(self.done + 1, ledger, charged)
+                if self._due(self.done):
+                    self._evaluate(place, participants)
+                self.progress.advance(self.done, self.scores.overall if self.scores else {})
+                if self.done % every == 0:
+                    self._keep(place)
+        except KeyboardInterrupt:
+            status = "stopped"
+        if not self.history or self.history[-1]["round"] != self.done or self.scores is None:
+            self._evaluate(place, participants=0)
+        self._keep(place)
+        return status
+
+    def _round(self, number: int, ledger: Ledger, charged: int) -> int:
+        """One round; an interruption in the middle leaves the state of the round before."""
+        before = self.simulation.state
+        try:
+            with self.clock("train"):
+                participants = self.simulation.round(number)
+                jax.block_until_ready(self.simulation.state)
+            # Written down before the model leaves. With a seed a repeated round is the same release again.
+            if number > charged or self.plan.experiment.seed is None:
+                event = {"kind": "unprotected", "method": self.plan.method.name}
+                ledger.append(
+                    party="server", round=number, mechanism=self.plan.method.name, step=number, event=event
+                )
+        except KeyboardInterrupt:
+            self.simulation.state = before
+            raise
+        self.done = number
+        return participants
+
+    def _due(self, number: int) -> bool:
+        chosen = self.plan.experiment.train.evaluate_every
+        every = chosen if chosen is not None else -(-self.plan.rounds // EVALUATIONS)
+        return number % every == 0 or number == self.plan.rounds
+
+    def _evaluate(self, place: Path, participants: int) -> None:
+        last = self.done == self.plan.rounds
+        with self.clock("evaluate"):
+            per_silo = last or self.federation.silo_count <= SILOS_ON_CURVES
+            self.scores = self.simulation.evaluate(self.federation, per_silo)
+        line = {
+            "round": self.done,
+            "seconds": round(self.clock.elapsed, 3),
+            "silos_in_round": participants,
+            **self.scores.as_dict(),
+        }
+        with (place / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self.history = [*self.history, line]
+
+    def _keep(self, place: Path) -> None:
+        """Checkpoint and model, each replaced in one step."""
+        save_tree(place / CHECKPOINT, self.simulation.state, {"round": str(self.done)})
+        save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+
+    def local_picture(self) -> dict[str, Any]:
+        """Exact numbers about the private data: for the data holder's eyes only."""
+        test = self.federation.test
+        found = self.simulation.outputs(test.features, test.silo)
+        return {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
+
+    def result(self, place: Path, status: str, references: dict[str, Any]) -> dict[str, Any]:
+        """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
+        assert self.scores is not None
+        experiment, task = self.plan.experiment, self.simulation.learner.task
+        sizes = np.bincount(self.federation.test.silo, minlength=self.federation.silo_count)
+        silos = {
+            name: {**numbers, "test_records": int(sizes[k])}
+            for k, (name, numbers) in enumerate(self.scores.silos.items())
+        }
+        return {
+            "title": experiment.title,
+            "run": str(place),
+            "status": status,
+            "rounds": self.done,
+            "rounds_planned": self.plan.rounds,
+            "method": {key: getattr(self.plan.method, key) for key in ("name", "about", "paper")},
+            "model": {"name": experiment.model.name, "parameters": self.simulation.learner.parameters},
+            "task": {
+                "name": task.name,
+                "headline": task.headline,
+                "higher_is_better": {name: higher_is_better(name) for name in task.metrics},
+            },
+            "guarantees": [guarantee.as_dict() for guarantee in self.plan.guarantees()],
+            "noise_multiplier": None,
+            "metrics": self.scores.overall,
+            "silos": silos,
+            "baselines": references,
+            "seconds": self.clock.seconds(),
+            "environment": _environment(),
+            "seed": experiment.seed,
+            "evaluation": {"status": experiment.evaluation.status, "held_out": self.federation.held_out},
+            "data": {"source": experiment.data.source, "silos": self.federation.silo_count},
+            "personal": list(self.federation.silo_names) if self.plan.method.personal else [],
+            "inputs": {
+                "shape": list(self.federation.train.features.shape[1:]),
+                "dtype": str(self.federation.train.features.dtype),
+                "labels": {
+                    "kind": self.federation.labels.kind,
+                    "classes": list(self.federation.labels.classes),
+                },
+            },
+        }
+
+
+def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Simulation:
+    start = learner(plan, federation.labels, federation.train.features.shape[1:], randomness)
+    return Simulation(plan, federation, start, randomness)
+
+
+def _references(main: _Training, place: Path, randomness: Randomness) -> dict[str, Any]:
+    """Each silo alone, and all records in one place: same model, same local settings, same rounds."""
+    found = {}
+    for name in REFERENCES:
+        if name == main.plan.method.name:
+            continue
+        changed = main.plan.with_method(name)
+        folder = place / BASELINES / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        simulation = _simulation(changed, main.federation, randomness)
+        training = _Training(changed, main.federation, simulation, Clock(), main.progress, what=name)
+        if training.train(folder) == "finished" and training.scores is not None:
+            found[name] = training.scores.as_dict()
+    return found
+
+
+def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
+    """Where the run lives: the folder to resume, the one asked for, or a new one under ``runs/``."""
+    if resume is not None:
+        return _resumable(plan, resume)
+    if out is not None:
+        if out.exists():
+            raise UserError("--out", f"'{out}' exists", "name a new folder, or go on with --resume")
+        return out
+    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower()).strip("-")[:60] or "run"
+    candidates = (Path("runs") / (slug if n == 1 else f"{slug}-{n}") for n in itertools.count(1))
+    return next(folder for folder in candidates if not folder.exists())
+
+
+def _resumable(now: Plan, folder: Path) -> Path:
+    """``folder``, if it holds a run of the same experiment with a checkpoint."""
+    if not (folder / PLAN).is_file():
+        raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
+    if not (folder / CHECKPOINT).is_file():
+        raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
+    before = _flat(plan(folder / PLAN).experiment.model_dump())
+    after = _flat(now.experiment.model_dump())
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
+            raise UserError(key, change, "restore it, or start a new run")
+    return folder
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary as one level of dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return flat
+
+
+@contextmanager
+def _open_ledger(place: Path) -> Iterator[Ledger]:
+    try:
+        ledger = Ledger(place / LEDGER)
+    except LedgerError as error:
+        raise UserError("--resume", str(error), "restore the ledger from a backup") from None
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "tacit": version("tacit"),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }

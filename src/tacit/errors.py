@@ -1,0 +1,44 @@
+"""The two ways in which Tacit says no, and the one line that each prints.
+
+A :class:`UserError` is a mistake that the person at the keyboard can mend: it names the field, the offending value and
+the fix, and ends the command with exit code 2. A :class:`Forbidden` is work that a privacy budget or a policy does not
+allow, however it is written: exit code 3.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TacitError(Exception):
+    """Base of everything that Tacit raises on purpose; ``exit_code`` is what the command line returns."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, problem: str, fix: str) -> None:
+        self.field = field
+        self.problem = problem
+        self.fix = fix
+        super().__init__(" ".join(f"{field}: {problem}; {fix}".split()))
+
+
+class UserError(TacitError):
+    """A mistake in an experiment, a table or a command: ``field: problem; fix``."""
+
+    exit_code = 2
+
+
+class Forbidden(TacitError):
+    """A budget or a policy forbids the work."""
+
+    exit_code = 3
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to suggest for an unknown name: the nearest known one, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names)}" if names else "nothing is accepted here"

@@ -1,0 +1,8 @@
+"""The numeric kernels, on plain arrays: objectives, batches, local descent, the server's step."""
+
+from tacit.learning.batches import Batches, shuffled, stack
+from tacit.learning.descent import descend
+from tacit.learning.objective import Arrays, Objective, split_frozen, tree_zeros
+from tacit.learning.server import OPTIMIZERS
+
+__all__ = ["OPTIMIZERS", "Arrays", "Batches", "Objective", "descend", "shuffled", "split_frozen", "stack", "tree_zeros"]

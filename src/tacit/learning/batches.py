@@ -1,0 +1,68 @@
+"""Which records a silo looks at, step by step, in one round.
+
+Drawn on the host from a named stream (see ``privacy.randomness``), then handed to compiled kernels as index arrays. A
+plan of batches has a fixed capacity and a dynamic number of steps: capacities are powers of two, so that silos of any
+size share a handful of compiled shapes, and loops run only as many steps as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tacit.privacy import Stream
+
+
+class Batches(NamedTuple):
+    """Local work of one silo (or, stacked, of several: one more leading axis).
+
+    index  ``[rows of the plan, capacity]`` int32, positions in the record arrays; step t uses row t modulo their number
+    rows   ``[rows of the plan]`` int32, how many leading entries of each row are real
+    steps  ``[]`` int32, how many steps to take
+    """
+
+    index: np.ndarray
+    rows: np.ndarray
+    steps: np.ndarray
+
+
+def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epochs: int, stream: Stream) -> Batches:
+    """Batches of ``size`` from shuffled passes over rows ``start .. start+count-1``: ``epochs`` passes, or exactly
+    ``steps`` batches over as many passes as that takes. ``size=None`` is one batch with every row."""
+    if count == 0:
+        return Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.int32(0))
+    if size is None:
+        every = np.arange(start, start + count, dtype=np.int32)[None]
+        return Batches(every, np.array([count], np.int32), np.int32(epochs if steps is None else steps))
+    per_pass = -(-count // size)
+    total = epochs * per_pass if steps is None else steps
+    passes = -(-total // per_pass)
+    # one sort of 64-bit keys per pass is a uniform permutation
+    order = np.argsort(stream.words(passes * count).reshape(passes, count), axis=1, kind="stable")
+    padded = np.zeros((passes, per_pass * size), np.int32)
+    padded[:, :count] = order + start
+    last = count - (per_pass - 1) * size
+    rows = np.full((passes, per_pass), size, np.int32)
+    rows[:, -1] = last
+    return Batches(padded.reshape(-1, size)[:total], rows.reshape(-1)[:total], np.int32(total))
+
+
+def stack(plans: Sequence[Batches], width: int) -> Batches:
+    """Plans of several silos as one, padded to ``width`` silos and to powers of two in steps and capacity."""
+    steps = power_of_two(max(len(plan.index) for plan in plans))
+    capacity = power_of_two(max(plan.index.shape[1] for plan in plans))
+    index = np.zeros((width, steps, capacity), np.int32)
+    rows = np.zeros((width, steps), np.int32)
+    count = np.zeros(width, np.int32)
+    for i, plan in enumerate(plans):
+        index[i, : len(plan.index), : plan.index.shape[1]] = plan.index
+        rows[i, : len(plan.rows)] = plan.rows
+        count[i] = plan.steps
+    return Batches(index, rows, count)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below ``number``."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,73 @@
+"""What is minimised: a model, a task and the layers that stay as they are, as functions of the trainable parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.models import Params, Task
+
+# Rows per pass where a batch is summed up in pieces: large enough for full speed, small enough for the cache.
+PASS_ROWS = 1024
+
+
+class Arrays(NamedTuple):
+    """The record arrays that kernels index into: ``features [records, ...]`` and ``labels [records, ...]``."""
+
+    features: jax.Array
+    labels: jax.Array
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of a model on a task. ``frozen`` layers travel beside the trainable ones and are never differentiated.
+
+    apply  ``(params, x) -> outputs``, over the trainable and the frozen layers together
+    """
+
+    apply: Callable[[Params, jax.Array], jax.Array]
+    task: Task
+
+    def loss(self, params: Params, frozen: Params, features: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+        """Mean loss over the rows whose ``mask [rows]`` is 1."""
+        return self.task.loss(self.apply({**params, **frozen}, features), labels, mask)
+
+    def batch_gradient(
+        self, params: Params, frozen: Params, arrays: Arrays, index: jax.Array, rows: jax.Array
+    ) -> Params:
+        """Gradient of the mean loss over the first ``rows`` of ``index [capacity]``; zero for an empty batch.
+
+        A batch of more than PASS_ROWS rows is summed up in passes, as many as it really has (a loop bound, not a shape),
+        unless the task has no loss per record (Cox), where the whole batch must be seen at once.
+        """
+        if self.task.losses is None or len(index) <= PASS_ROWS:
+            return self._gradient(params, frozen, arrays, index, jnp.arange(len(index)) < rows)
+
+        def add_pass(i: jax.Array, total: Params) -> Params:
+            places = i * PASS_ROWS + jnp.arange(PASS_ROWS)
+            mask = places < rows
+            part = self._gradient(params, frozen, arrays, index[jnp.minimum(places, len(index) - 1)], mask)
+            share = mask.sum() / jnp.maximum(rows, 1)
+            return jax.tree.map(lambda t, p: t + share * p, total, part)
+
+        passes = (rows + PASS_ROWS - 1) // PASS_ROWS
+        return jax.lax.fori_loop(0, passes, add_pass, jax.tree.map(jnp.zeros_like, params))
+
+    def _gradient(self, params: Params, frozen: Params, arrays: Arrays, index: jax.Array, mask: jax.Array) -> Params:
+        weights = mask.astype(jnp.float32)
+        return jax.grad(self.loss)(params, frozen, arrays.features[index], arrays.labels[index], weights)
+
+
+def split_frozen(params: Params, freeze: tuple[str, ...]) -> tuple[Params, Params]:
+    """``params`` as (trainable layers, frozen layers)."""
+    trainable = {name: layer for name, layer in params.items() if name not in freeze}
+    return trainable, {name: params[name] for name in freeze}
+
+
+def tree_zeros(tree: Any) -> Any:
+    """A tree of zeros of the same shapes."""
+    return jax.tree.map(jnp.zeros_like, tree)

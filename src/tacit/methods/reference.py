@@ -1,0 +1,53 @@
+"""What federated learning is compared with: each silo alone, and everything in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tacit.learning import Arrays, Batches, Objective, descend
+from tacit.methods.averaging import FedAvg
+from tacit.methods.method import Contribution, Method, ServerState, ServerStep, Total
+from tacit.models import Params
+
+
+@dataclass(frozen=True)
+class SiloOnly(Method):
+    """Nobody joins: every silo trains a model of its own on its own records, and nothing travels."""
+
+    name = "silo-only"
+    about = "each silo alone: nothing travels, every silo keeps its own model"
+    paper = "reference"
+    personal = True
+
+    def silo_state(self, params: Params) -> Any:
+        return params
+
+    def local(
+        self,
+        objective: Objective,
+        broadcast: Any,
+        frozen: Params,
+        state: Any,
+        arrays: Arrays,
+        batches: Batches,
+        count: jax.Array,
+    ) -> tuple[Contribution, Any]:
+        trained = descend(objective, state, frozen, arrays, batches, self.local_learning_rate)
+        return Contribution(jnp.zeros(0), count), trained
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
+        return server
+
+
+@dataclass(frozen=True)
+class Pooled(FedAvg):
+    """The ideal without privacy or walls: all records in one place, trained with the same local settings."""
+
+    name = "pooled"
+    about = "all records in one place: the ideal that federation is measured against (no privacy)"
+    paper = "reference"
+    pools = True

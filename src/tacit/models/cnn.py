@@ -1,0 +1,74 @@
+"""A small convolutional network for images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from tacit.models import checks
+from tacit.models.layers import ACTIVATIONS, INITIAL, dense, dense_init, glorot
+from tacit.models.model import Model, Params
+
+
+def fits_images(input_shape: tuple[int, ...]) -> bool:
+    """Whether a record is an image ``[h, w]`` or ``[h, w, channels]`` that two strided convolutions can look at."""
+    return len(input_shape) in (2, 3) and min(input_shape) >= 1 and min(input_shape[:2]) >= 16
+
+
+def cnn(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    channels: Sequence[int] = (16, 32),
+    hidden: int = 32,
+    activation: str = "relu",
+) -> Model:
+    """Two convolutions (8x8, then 4x4, both stride 2) with 2x2 max-pooling (stride 1), then two dense layers."""
+    first, second = checks.counts("channels", channels, length=2)
+    units = checks.count("hidden", hidden)
+    act = ACTIVATIONS[checks.choice("activation", activation, tuple(ACTIVATIONS))]
+    initial = INITIAL[activation]
+    depth = input_shape[2] if len(input_shape) == 3 else 1
+    flat = math.prod(_size(_size(side + 6, 8), 4) for side in input_shape[:2]) * second
+
+    def init(key: jax.Array) -> Params:
+        keys = jax.random.split(key, 4)
+        return {
+            "layer0": dense_init(keys[0], 64 * depth, first, initial),
+            "layer1": dense_init(keys[1], 16 * first, second, initial),
+            "layer2": dense_init(keys[2], flat, units, initial),
+            "layer3": dense_init(keys[3], units, outputs, glorot),
+        }
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        x = x.reshape(-1, *input_shape[:2], depth).astype(jnp.float32)
+        x = jnp.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)))
+        x = act(max_pool(dense(params["layer0"], patches(x, 8))))
+        x = act(max_pool(dense(params["layer1"], patches(x, 4))))
+        x = act(dense(params["layer2"], x.reshape(x.shape[0], flat)))
+        return dense(params["layer3"], x)
+
+    return Model("cnn", init, apply)
+
+
+def patches(x: jax.Array, size: int) -> jax.Array:
+    """Every ``size x size`` patch at stride 2 as a row: ``[b, h, w, c] -> [b, h', w', size*size*c]``."""
+    rows, cols = ((side - size) // 2 + 1 for side in x.shape[1:3])
+    slices = [
+        x[:, i : i + 2 * rows - 1 : 2, j : j + 2 * cols - 1 : 2] for i in range(size) for j in range(size)
+    ]
+    return jnp.concatenate(slices, axis=-1)
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+    """Maximum over 2x2 neighbours at stride 1: ``[b, h, w, c] -> [b, h-1, w-1, c]``."""
+    x = jnp.maximum(x[:, 1:], x[:, :-1])
+    return jnp.maximum(x[:, :, 1:], x[:, :, :-1])
+
+
+def _size(side: int, kernel: int) -> int:
+    """Side after a convolution of ``kernel`` at stride 2 and the pooling after it."""
+    return (side - kernel) // 2 + 1 - 1

@@ -1,0 +1,51 @@
+"""Models that are one linear map of the features: logistic, linear and Cox regression.
+
+All start at zero. They differ in the task that they belong to, and Cox has no bias: a constant cancels in the partial
+likelihood, so that its gradient would be nothing but noise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from tacit.models.layers import dense, dense_init, flat, zeros
+from tacit.models.model import Model, Params
+
+
+def logistic(input_shape: tuple[int, ...], outputs: int) -> Model:
+    """Logistic (one output) or softmax (several) regression: ``x [b, ...] -> logits [b, outputs]``."""
+    return _affine("logistic", input_shape, outputs)
+
+
+def linear(input_shape: tuple[int, ...], outputs: int) -> Model:
+    """Linear regression: ``x [b, ...] -> [b, outputs]``."""
+    return _affine("linear", input_shape, outputs)
+
+
+def cox(input_shape: tuple[int, ...], outputs: int) -> Model:
+    """Cox regression's log risk ``x w``: ``x [b, ...] -> [b, outputs]``."""
+    features = math.prod(input_shape)
+
+    def init(key: jax.Array) -> Params:
+        del key
+        return {"layer0": {"w": jnp.zeros((features, outputs), jnp.float32)}}
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        return flat(x) @ params["layer0"]["w"]
+
+    return Model("cox", init, apply)
+
+
+def _affine(name: str, input_shape: tuple[int, ...], outputs: int) -> Model:
+    features = math.prod(input_shape)
+
+    def init(key: jax.Array) -> Params:
+        return {"layer0": dense_init(key, features, outputs, zeros)}
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        return dense(params["layer0"], flat(x))
+
+    return Model(name, init, apply)

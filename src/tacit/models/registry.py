@@ -1,0 +1,228 @@
+"""From a name in an experiment file to a model: the built-in ones, and ``"package.module:factory"`` of the user's own.
+
+A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` what
+the task needs (:func:`tacit.models.tasks.task_for`), ``numbers`` the other keys of ``[model]``. A user's own factory may
+return a plain pair ``(init, apply)``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tacit.errors import UserError, nearest
+from tacit.models.cnn import cnn, fits_images
+from tacit.models.linear import cox, linear, logistic
+from tacit.models.lstm import fits_texts, lstm
+from tacit.models.mlp import mlp
+from tacit.models.model import Model
+from tacit.models.tasks import KINDS
+
+Factory = Callable[..., Any]
+
+
+def _any_shape(input_shape: tuple[int, ...]) -> bool:
+    return min(input_shape, default=1) >= 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A built-in model: its factory, the kinds of label that it is for, and the records that it takes."""
+
+    factory: Factory
+    tasks: tuple[str, ...]
+    takes: str = "records of any shape"
+    fits: Callable[[tuple[int, ...]], bool] = _any_shape
+
+
+MODELS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "logistic": Kind(logistic, ("binary", "multiclass")),
+        "linear": Kind(linear, ("real",)),
+        "mlp": Kind(mlp, ("binary", "multiclass", "real", "survival")),
+        "cnn": Kind(
+            cnn,
+            ("binary", "multiclass"),
+            "images [height, width] or [height, width, channels] of at least 16 x 16",
+            fits_images,
+        ),
+        "lstm": Kind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts),
+        "cox": Kind(cox, ("survival",)),
+    }
+)
+
+
+def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any) -> Model:
+    """The model called ``name`` for records of ``input_shape``, with ``numbers`` from the experiment file.
+
+    Raises :class:`~tacit.errors.UserError` for an unknown name, unknown or wrong numbers, records that the model cannot
+    take, and a factory of the user's own that cannot be loaded or does not give a model.
+    """
+    input_shape = tuple(int(size) for size in input_shape)
+    if ":" in name:
+        return _build_own(name, input_shape, outputs, numbers)
+    _check_keys(name, numbers)
+    if not MODELS[name].fits(input_shape):
+        fitting = [other for other, kind in MODELS.items() if kind.fits(input_shape) and other != name]
+        raise UserError(
+            "model.name",
+            f"{name} takes {MODELS[name].takes}, but a record here has shape {list(input_shape)}",
+            f"models that take it: {', '.join(fitting) or 'none, records are empty'}",
+        )
+    return MODELS[name].factory(input_shape, outputs, **numbers)
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """The keys that a model accepts, with their defaults; for a factory of the user's own, those that it names."""
+    factory = _load(name) if ":" in name else _known(name).factory
+    return _keys(factory)[0]
+
+
+def check_options(name: str, **numbers: Any) -> None:
+    """Refuse unknown keys of ``[model]`` before any data is read."""
+    if ":" in name:
+        _check_own_keys(name, _load(name), numbers)
+    else:
+        _check_keys(name, numbers)
+
+
+def check_fit(name: str, task_kind: str) -> None:
+    """Refuse a model that is not made for this kind of label; a factory of the user's own is trusted."""
+    if task_kind not in KINDS:
+        raise UserError("data.task", f"unknown kind of label '{task_kind}'", nearest(task_kind, KINDS))
+    if ":" in name:
+        return
+    kind = _known(name)
+    if task_kind not in kind.tasks:
+        fitting = [other for other in MODELS if task_kind in MODELS[other].tasks]
+        raise UserError(
+            "model.name",
+            f"{name} is for {' or '.join(kind.tasks)} labels, these are {task_kind}",
+            f"models for {task_kind} labels: {', '.join(fitting)}",
+        )
+
+
+def _known(name: str) -> Kind:
+    if name not in MODELS:
+        hint = nearest(name, MODELS)
+        raise UserError("model.name", f"unknown model '{name}'", f'{hint} (or "package.module:factory" of your own)')
+    return MODELS[name]
+
+
+def _check_keys(name: str, numbers: Mapping[str, Any]) -> None:
+    known = model_options(name)
+    for key in numbers:
+        if key not in known:
+            hint = nearest(key, known) if known else "remove it"
+            raise UserError(f"model.{key}", f"{name} has no such number", hint)
+
+
+def _keys(factory: Factory) -> tuple[dict[str, Any], bool]:
+    """The keys that a factory names beyond shape and outputs, and whether it takes any others."""
+    parameters = list(inspect.signature(factory).parameters.values())
+    named = [p for p in parameters[2:] if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return {p.name: p.default for p in named}, any(p.kind == p.VAR_KEYWORD for p in parameters)
+
+
+# --- a factory of the user's own ---
+
+
+def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]) -> Model:
+    factory = _load(name)
+    _check_own_keys(name, factory, numbers)
+    try:
+        made = factory(input_shape, outputs, **numbers)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _own(name, f"raised {type(error).__name__}: {error}", "mend the factory or the numbers it is given") from error
+    if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
+        made = Model(name, *made)
+    if not isinstance(made, Model):
+        raise _own(name, f"returned {type(made).__name__}", "return a tacit.models.Model or a pair (init, apply)")
+    _check_shapes(made, name, input_shape, outputs)
+    return made
+
+
+def _load(name: str) -> Factory:
+    module_name, _, attribute = name.partition(":")
+    try:
+        with _working_directory_importable():
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        raise _own(
+            name,
+            f"module '{module_name}' cannot be imported ({type(error).__name__}: {error})",
+            "install it or start from its folder",
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise _own(name, f"module '{module_name}' has no function '{attribute}'", nearest(attribute, public))
+    return factory
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """A module beside the experiment file is found, as with ``python -m``, but never hides an installed one."""
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> None:
+    try:
+        known, takes_any = _keys(factory)
+    except ValueError:  # some builtins tell no signature
+        return
+    for key in numbers:
+        if key not in known and not takes_any:
+            raise UserError(f"model.{key}", f"'{name}' has no such number", nearest(key, known) if known else "remove it")
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in numbers:
+            raise UserError(f"model.{key}", f"missing, and '{name}' has no default for it", f"add {key} to [model]")
+
+
+def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs: int) -> None:
+    """Trace a user's model once, without computing: its parameters and its outputs have to have the right form."""
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0))
+    except Exception as error:
+        raise _own(name, f"init raised {type(error).__name__}: {error}", "init takes a key and gives parameters") from error
+    leaves = jax.tree.leaves(params)
+    if not isinstance(params, dict) or not leaves:
+        raise _own(name, f"init gave {type(params).__name__}", "give a dictionary of layers, each a dictionary of arrays")
+    wrong = [str(leaf.dtype) for leaf in leaves if leaf.dtype != jnp.float32]
+    if wrong:
+        raise _own(name, f"init gave {wrong[0]} parameters", "use float32 throughout")
+    try:
+        shape = _output_shape(model, params, input_shape)
+    except Exception as error:
+        problem = f"apply raised {type(error).__name__} on records of shape {list(input_shape)}: {error}"
+        raise _own(name, problem, "apply takes params and x [records, ...]") from error
+    if shape != (2, outputs):
+        raise _own(name, f"apply gave shape {list(shape)} for 2 records", f"give [records, {outputs}]")
+
+
+def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)).shape
+    except TypeError:  # texts are integer codes, which is not known from a shape
+        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((2, *input_shape), jnp.int32)).shape
+
+
+def _own(name: str, problem: str, fix: str) -> UserError:
+    return UserError("model.name", f"'{name}': {problem}", fix)

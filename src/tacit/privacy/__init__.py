@@ -1,0 +1,25 @@
+"""What is promised: units, views, guarantees, the ledger, and the randomness that promises rest on.
+
+This room imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own.
+"""
+
+from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
+from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.randomness import Randomness, Stream
+from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
+
+__all__ = [
+    "RELATIONS",
+    "UNITS",
+    "AsPublished",
+    "Guarantee",
+    "Ledger",
+    "LedgerError",
+    "Randomness",
+    "Relation",
+    "Reveals",
+    "Stream",
+    "Unit",
+    "View",
+    "unprotected",
+]

@@ -1,0 +1,78 @@
+"""Where all randomness of a run comes from: one 256-bit key, and streams derived from it.
+
+The key is taken from the operating system unless a seed is given; a seed is for studies, because whoever knows it can
+draw the same noise again. Every use has a stream of its own, named by its purpose (and round, silo, …), so that no two
+uses share numbers, and a resumed run draws what the uninterrupted one would have drawn. Streams are ChaCha20 key
+streams (RFC 8439, through the ``cryptography`` package).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+_KEY_BYTES = 32
+# one ChaCha20 stream under one nonce has a 32-bit block counter: 256 GiB, far beyond any single use here
+_COUNTER_AND_NONCE = bytes(16)
+
+
+class Randomness:
+    """A run's root key. ``stream(...)`` names a use; equal names give equal numbers, different names independent ones."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        if key is not None and len(key) != _KEY_BYTES:
+            raise ValueError(f"a key has {_KEY_BYTES} bytes, not {len(key)}")
+        self._key = os.urandom(_KEY_BYTES) if key is None else key
+
+    @classmethod
+    def from_seed(cls, seed: int | None) -> Randomness:
+        """Reproducible from ``seed``; fresh from the operating system where it is None."""
+        if seed is None:
+            return cls()
+        return cls(hashlib.blake2b(str(seed).encode(), digest_size=_KEY_BYTES, person=b"tacit-seed").digest())
+
+    def stream(self, purpose: str, *place: int) -> Stream:
+        """The stream of one use, for example ``stream("batches", round, silo)``."""
+        return Stream(self._derive(purpose, *place))
+
+    def integer(self, purpose: str, *place: int) -> int:
+        """A 63-bit number for libraries that want a seed."""
+        return int.from_bytes(self._derive(purpose, *place)[:8], "little") >> 1
+
+    def _derive(self, purpose: str, *place: int) -> bytes:
+        name = "/".join([purpose, *map(str, place)])
+        return hashlib.blake2b(name.encode(), key=self._key, digest_size=_KEY_BYTES).digest()
+
+    def __repr__(self) -> str:
+        return "Randomness(…)"
+
+
+class Stream:
+    """Numbers from one ChaCha20 key stream, in order."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(ChaCha20(key, _COUNTER_AND_NONCE), mode=None).encryptor()
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """``count`` uniform 64-bit words."""
+        return np.frombuffer(self._cipher.update(bytes(8 * count)), dtype="<u8")
+
+    def uniform(self, count: int) -> npt.NDArray[np.float64]:
+        """``count`` uniform multiples of 2^-53 in [0, 1)."""
+        return (self.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def coins(self, rate: float, count: int) -> npt.NDArray[np.bool_]:
+        """``count`` independent coins that show True with probability ``rate`` (to 2^-53)."""
+        return self.uniform(count) < rate
+
+    def permutation(self, count: int) -> npt.NDArray[np.int64]:
+        """A uniform order of ``0 .. count-1`` (a tie of two 64-bit keys has probability below count^2 / 2^65)."""
+        return np.argsort(self.words(count), kind="stable")
+
+    def __repr__(self) -> str:
+        return "Stream(…)"

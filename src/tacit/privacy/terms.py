@@ -1,0 +1,74 @@
+"""The closed sets of words in which every promise is made: who is protected, against what change, from whom."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Unit = Literal["record", "subject", "silo"]
+Relation = Literal["zero-out", "replace"]
+Reveals = Literal["nothing", "sum", "each", "messages"]
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
+
+# kind -> the sentence's "from whom"; kinds with a number or a list of members carry it after a colon
+_KINDS = {
+    "public": "everybody who sees the released models",
+    "server": "the server",
+    "silo": "one curious silo",
+    "silos": "colluding silos",
+    "server+silos": "the server together with colluding silos",
+    "shuffler": "the shuffler",
+    "analyzer": "the analyzer behind the shuffler",
+    "shuffler+analyzer": "the shuffler and the analyzer together",
+    "neighbour": "a neighbour in the network",
+    "coalition": "a declared coalition",
+}
+_COUNTED = ("silos", "server+silos")
+_FORM = re.compile(r"([a-z+]+)(?::(\d+|\[[^\]]*\]))?")
+
+
+@dataclass(frozen=True)
+class View:
+    """Who looks: ``View.parse("silos:2")`` are two colluding silos; ``str(view)`` gives the same text back."""
+
+    kind: str
+    count: int = 1
+    members: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> View:
+        """Read a view as it is written in an experiment file; ValueError with the accepted forms otherwise."""
+        match = _FORM.fullmatch(text.replace(" ", ""))
+        kind, argument = match.groups() if match else (text, None)
+        if kind not in _KINDS:
+            raise ValueError(f"'{text}' is no view; known: {', '.join(_forms())}")
+        if kind in _COUNTED:
+            if argument is None or not argument.isdigit() or int(argument) < 1:
+                raise ValueError(f"'{text}' needs a number of silos, for example '{kind}:2'")
+            return cls(kind, count=int(argument))
+        if kind == "coalition":
+            members = tuple(name for name in (argument or "").strip("[]").split(",") if name)
+            if not members:
+                raise ValueError(f"'{text}' needs its members, for example 'coalition:[a,b]'")
+            return cls(kind, count=len(members), members=members)
+        if argument is not None:
+            raise ValueError(f"'{text}' takes no number; write '{kind}'")
+        return cls(kind)
+
+    def __str__(self) -> str:
+        if self.kind in _COUNTED:
+            return f"{self.kind}:{self.count}"
+        return f"coalition:[{','.join(self.members)}]" if self.members else self.kind
+
+    @property
+    def who(self) -> str:
+        """The view in words, for sentences."""
+        words = _KINDS[self.kind]
+        return words.replace("colluding", f"{self.count} colluding") if self.kind in _COUNTED else words
+
+
+def _forms() -> list[str]:
+    return [f"{kind}:c" if kind in _COUNTED else "coalition:[…]" if kind == "coalition" else kind for kind in _KINDS]

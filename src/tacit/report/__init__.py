@@ -1,0 +1,47 @@
+"""What people read: a run folder becomes one page, and several runs one comparison.
+
+``report.html`` is made from what may be shared; ``local.html`` from ``local.json``, the exact numbers that stay with
+the data holder. The two are read and written apart, so nothing exact can slip into the page that is sent around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare", "comparison_table", "write"]
+
+
+def write(run: Path) -> Path:
+    """Write ``report.html`` into the run folder, and ``local.html`` where exact numbers are present.
+
+    Returns the path of ``report.html``.
+    """
+    from tacit.report import folder, local, page, summary
+
+    run = Path(run)
+    report = page.save(run / "report.html", summary.sections(folder.read_run(run)))
+    exact = folder.read_local(run)
+    if exact is not None:
+        page.save(run / "local.html", local.sections(folder.read_run(run), exact))
+    return report
+
+
+def compare(runs: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one page that sets runs side by side; by default ``comparison.html`` beside the first run."""
+    from tacit.report import comparison, page
+
+    read = comparison.read_runs([Path(run) for run in runs])
+    file = Path(out) if out else Path(runs[0]).resolve().parent / "comparison.html"
+    return page.save(file, comparison.sections(read))
+
+
+def comparison_table(runs: Sequence[Path]) -> pd.DataFrame:
+    """One row per run: what it is, its final metrics, its guarantees (``epsilon [unit, view]``) and its cost."""
+    from tacit.report import comparison
+
+    return comparison.table(comparison.read_runs([Path(run) for run in runs]))

@@ -1,0 +1,198 @@
+"""Several runs side by side: a table for programs, a page for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.errors import UserError
+from tacit.report import figures, words
+from tacit.report.folder import RunFiles, read_run
+from tacit.report.markup import Column, Html, bullets, join, paragraph, section, tag
+from tacit.report.markup import table as html_table
+from tacit.report.page import ChartWriter, Sections, footer, legend
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Named = dict[str, RunFiles]
+
+
+def read_runs(paths: Sequence[Path]) -> Named:
+    """Runs by a name that tells them apart: the folder's, with a number where two are called alike."""
+    if not paths:
+        raise UserError("runs", "no run given", "name at least one run folder")
+    named: Named = {}
+    for path in paths:
+        name, number = path.resolve().name, 2
+        while name in named:
+            name, number = f"{path.resolve().name} ({number})", number + 1
+        named[name] = read_run(path)
+    return named
+
+
+def table(runs: Named) -> pd.DataFrame:
+    """One row per run. ``epsilon [unit, view]`` is infinity where nothing is promised, missing where not stated."""
+    import pandas as pd
+
+    return pd.DataFrame.from_dict({name: _row(run) for name, run in runs.items()}, orient="index").rename_axis("run")
+
+
+def _row(run: RunFiles) -> dict[str, Any]:
+    deltas = [line.delta for line in run.guarantees if line.finite and line.delta is not None]
+    return {
+        "title": run.title,
+        "method": run.method.get("name"),
+        "model": run.model.get("name"),
+        "status": run.status,
+        "rounds": run.rounds,
+        **{name: math.nan if run.metrics.get(name) is None else run.metrics[name] for name in run.metric_names},
+        **{f"epsilon [{line.unit}, {line.view}]": line.epsilon for line in run.guarantees},
+        "delta": max(deltas, default=math.nan),
+        "train_seconds": run.seconds.get("train", math.nan),
+        "total_seconds": run.seconds.get("total", math.nan),
+    }
+
+
+def sections(runs: Named) -> Sections:
+    chart = ChartWriter()
+    first = next(iter(runs.values()))
+    return Sections(
+        title=f"{words.counted(len(runs), 'run')} side by side",
+        kicker="Comparison of federated learning runs",
+        lead=" · ".join(dict.fromkeys(run.title for run in runs.values())),
+        parts=[_results(runs), _curves(runs, chart), _cost(runs, chart)],
+        footer=footer(first.environment.get("tacit")),
+    )
+
+
+def _metric_names(runs: Named) -> list[str]:
+    return list(dict.fromkeys(name for run in runs.values() for name in run.metric_names))
+
+
+def _results(runs: Named) -> Html:
+    names = _metric_names(runs)
+    columns = [
+        Column("Run"),
+        Column("Method"),
+        *(Column(words.metric(name), True) for name in names),
+        Column("Guarantee"),
+        Column("Rounds", True),
+        Column("Time", True),
+    ]
+    best = {name: _best(runs, name) for name in names}
+    rows = [
+        [
+            _run_cell(label, run, len(runs)),
+            run.method.get("name") or words.MISSING,
+            *(_metric_cell(run, name, label in best[name]) for name in names),
+            _guarantee_cell(run),
+            _rounds_cell(run),
+            words.duration(run.seconds.get("total")),
+        ]
+        for label, run in runs.items()
+    ]
+    return section(
+        "Results",
+        paragraph(best_sentence(runs), class_="answer"),
+        html_table(columns, rows, "Final metrics, guarantees and cost; the best of each metric is bold", stacked=True),
+        paragraph("One run each: small differences may be chance.", class_="quiet"),
+        name="results",
+    )
+
+
+def _run_cell(label: str, run: RunFiles, total: int) -> Html:
+    title = tag("span", run.title, class_="note") if run.title != label and total > 1 else ""
+    return join([tag("span", label), title], "<br>")
+
+
+def _metric_cell(run: RunFiles, name: str, best: bool) -> Html | str:
+    value = words.number(run.metrics.get(name))
+    return tag("strong", value) if best else value
+
+
+def _guarantee_cell(run: RunFiles) -> Html:
+    if words.no_promise(run.guarantees):
+        return tag("span", "none (ε = ∞)", class_="infinite")
+    lines = [
+        f"ε = {words.epsilon(line.epsilon)} at δ = {words.delta(line.delta)}: "
+        f"{words.unit(line.unit, short=True)}, from {words.view(line.view)}"
+        if line.finite
+        else tag("span", f"ε = ∞: {words.unit(line.unit, short=True)}, from {words.view(line.view)}", class_="infinite")
+        for line in run.guarantees
+    ]
+    return bullets(lines)
+
+
+def _rounds_cell(run: RunFiles) -> str:
+    if run.status == "finished":
+        return words.count(run.rounds)
+    return f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} (stopped)"
+
+
+def _best(runs: Named, metric: str) -> set[str]:
+    """Runs that look best on the page: those level to the shown digit share the place. Nobody wins alone."""
+    shown = {label: run.metrics[metric] for label, run in runs.items() if run.metrics.get(metric) is not None}
+    if len(shown) < 2:
+        return set()
+    better = next(run.better(metric) for run in runs.values() if metric in run.metrics)
+    top = max((value for value in shown.values() if value is not None), key=lambda value: value * better)
+    return {label for label, value in shown.items() if words.number(value) == words.number(top)}
+
+
+def best_sentence(runs: Named) -> str:
+    """Which run leads by the headline metric, in one sentence."""
+    metrics = {run.headline for run in runs.values()}
+    if len(metrics) > 1:
+        return "These runs have different headline metrics, so none of them is called the best."
+    metric = metrics.pop()
+    leaders = [label for label in runs if label in _best(runs, metric)]
+    if not leaders:
+        return "There is no metric that two of these runs share."
+    name, value = words.metric_in_sentence(metric), words.number(runs[leaders[0]].metrics[metric])
+    if len(leaders) == len(runs):
+        return f"By {name} all runs are level ({value})."
+    if len(leaders) > 1:
+        return f"By {name}, {' and '.join(leaders)} lead with {value}."
+    return f"By {name}, {leaders[0]} leads with {value}."
+
+
+def _curves(runs: Named, chart: ChartWriter) -> Html:
+    styles = _styles(runs)
+    charts = []
+    for metric in _metric_names(runs):
+        series = [
+            found
+            for label, run in runs.items()
+            if (found := figures.series_of(label, styles[label], run.curve, metric))
+        ]
+        if series:
+            run = next(run for run in runs.values() if run.has_number(metric))
+            charts.append(figures.curve_chart(metric, series, words.metric_note(run, metric).capitalize() + "."))
+    if not charts:
+        return Html("")
+    drawn = [chart(one, wide=index == 0 or len(charts) == 2) for index, one in enumerate(charts)]
+    return section("Round by round", legend(styles.items()), tag("div", *drawn, class_="charts"), name="rounds")
+
+
+def _styles(runs: Named) -> dict[str, figures.Style]:
+    return {label: figures.RUN_STYLES[index % len(figures.RUN_STYLES)] for index, label in enumerate(runs)}
+
+
+def _cost(runs: Named, chart: ChartWriter) -> Html:
+    timed = {label: run.seconds["total"] for label, run in runs.items() if "total" in run.seconds}
+    if not timed:
+        return Html("")
+    parts = [name for name in words.WORK if any(name in run.seconds for run in runs.values())]
+    rows = [[label, *(words.duration(run.seconds.get(name)) for name in parts)] for label, run in runs.items()]
+    picture = figures.bars(list(timed), list(timed.values()), "Total time", "seconds", sideways=True)
+    return section(
+        "Cost",
+        chart(picture) if len(timed) > 1 else "",
+        html_table(
+            [Column("Run"), *(Column(words.WORK[name], True) for name in parts)], rows, "Time by part of the work"
+        ),
+        name="cost",
+    )

@@ -1,0 +1,440 @@
+"""Charts, as plain plotly figures (``{"data": [...], "layout": {...}}``).
+
+Nothing here imports plotly: the page draws the figures with plotly.js, and the tests check them against plotly's
+schema. Values are rounded to four digits, so a figure tells no more than its picture. Every series differs by colour *and* by
+dash or marker; colours keep apart for colour-blind readers.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.report import words
+from tacit.report.folder import Evaluated, Metrics, RunFiles
+
+Figure = dict[str, Any]
+
+INK, SOFT, GRID = "#1d2733", "#586471", "#e3e7eb"
+ACCENT, PALE = "#0b5c9e", "#c3cbd4"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+BLUES = [[0, "#f3f7fb"], [0.5, "#7fb0d6"], [1, "#08457a"]]
+MANY_SILOS = 60
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one series looks, in the chart and in the legend beside it."""
+
+    color: str
+    dash: str = "solid"
+    symbol: str = "circle"
+
+
+STYLES = {
+    "federated": Style(ACCENT),
+    "silo-only": Style("#c2570c", "dash", "diamond"),
+    "pooled": Style("#4a4f57", "dot", "square"),
+}
+RUN_STYLES = [
+    Style("#0b5c9e"),
+    Style("#c2570c", "dash", "diamond"),
+    Style("#00795a", "dot", "square"),
+    Style("#a8487e", "dashdot", "triangle-up"),
+    Style("#4a4f57", "longdash", "cross"),
+    Style("#2f9bd6", "longdashdot", "triangle-down"),
+    Style("#b98a00", "dash", "star"),
+    Style("#000000", "dot", "x"),
+]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with what it needs on the page: a caption, words for those who cannot see it, and a height in pixels."""
+
+    figure: Figure
+    caption: str
+    spoken: str
+    height: int = 280
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a curve chart."""
+
+    name: str
+    style: Style
+    rounds: Sequence[int]
+    values: Sequence[float | None]
+
+
+# ---- curves over rounds
+
+
+def series_of(name: str, style: Style, curve: Iterable[Evaluated], metric: str) -> Series | None:
+    """The metric over rounds, or None where there are fewer than two points to join."""
+    points = [(point.round, point.metrics.get(metric)) for point in curve]
+    if sum(value is not None for _, value in points) < 2:
+        return None
+    return Series(name, style, [number for number, _ in points], [value for _, value in points])
+
+
+def metric_curve(run: RunFiles, metric: str) -> Chart | None:
+    """The federation's metric over rounds, baselines laid over it; None where there is no curve."""
+    main = series_of("Federation", STYLES["federated"], run.curve, metric)
+    if main is None:
+        return None
+    others = [_baseline_series(run, name, metric, main.rounds) for name in run.baselines]
+    return curve_chart(
+        metric, [series for series in others if series] + [main], words.metric_note(run, metric).capitalize() + "."
+    )
+
+
+def _baseline_series(run: RunFiles, name: str, metric: str, rounds: Sequence[int]) -> Series | None:
+    """The baseline's own curve, else its final value as a level line."""
+    baseline, style = run.baselines[name], STYLES.get(name, Style(SOFT, "dash", "x"))
+    series = series_of(words.baseline(name), style, baseline.curve, metric)
+    value = baseline.metrics.get(metric)
+    if series is None and value is not None:
+        series = Series(words.baseline(name), style, [rounds[0], rounds[-1]], [value, value])
+    return series
+
+
+def curve_chart(metric: str, series: Sequence[Series], note: str = "", height: int = 300) -> Chart:
+    """Lines over rounds with one hover box."""
+    traces = [_line(one) for one in series]
+    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_axis())
+    spoken = f"{words.metric(metric)} over rounds. " + " ".join(_spoken(one) for one in series)
+    return Chart({"data": traces, "layout": layout}, words.metric(metric), spoken, height, note)
+
+
+def _spoken(series: Series) -> str:
+    values = [(number, value) for number, value in zip(series.rounds, series.values, strict=True) if value is not None]
+    (first, start), (last, end) = values[0], values[-1]
+    return f"{series.name}: {words.number(start)} at round {first}, {words.number(end)} at round {last}."
+
+
+def _line(series: Series) -> dict[str, Any]:
+    few = len(series.rounds) <= 12
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": plain(series.name, 40),
+        "x": list(series.rounds),
+        "y": [rounded(value) for value in series.values],
+        "connectgaps": True,
+        "line": {"color": series.style.color, "dash": series.style.dash, "width": 2.5},
+        "marker": {"symbol": series.style.symbol, "size": 7, "color": series.style.color},
+        "hovertemplate": "%{y}",
+    }
+
+
+def silo_curves(run: RunFiles) -> Chart | None:
+    """The headline metric of every silo over rounds: thin lines, or bands where there are very many silos."""
+    metric = run.headline
+    names = [name for name in run.silos if _points(run.curve, name, metric) >= 2]
+    overall = series_of("All silos", STYLES["federated"], run.curve, metric)
+    if not names or overall is None:
+        return None
+    rounds = [point.round for point in run.curve]
+    many = len(names) > MANY_SILOS
+    traces = _bands(run, names, metric, rounds) if many else [_thin(run, name, metric, rounds) for name in names]
+    layout = _layout(hovermode="x unified" if many else "closest", xaxis=_rounds_axis(), yaxis=_axis())
+    note = (
+        "Blue: all silos. Grey: the middle 80 % and the median of silos."
+        if many
+        else "Blue: all silos. Grey: one line per silo; point at a line for its name."
+    )
+    spoken = (
+        f"{words.metric(metric)} of {words.counted(len(names), 'silo')} over rounds; final values are in the table."
+    )
+    figure = {"data": [*traces, _line(overall)], "layout": layout}
+    return Chart(figure, f"{words.metric(metric)} of each silo over rounds", spoken, 320, note)
+
+
+def _points(curve: Iterable[Evaluated], silo: str, metric: str) -> int:
+    return sum(point.silos.get(silo, {}).get(metric) is not None for point in curve)
+
+
+def _thin(run: RunFiles, silo: str, metric: str, rounds: Sequence[int]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(silo, 60),
+        "x": list(rounds),
+        "y": [rounded(point.silos.get(silo, {}).get(metric)) for point in run.curve],
+        "connectgaps": True,
+        "line": {"color": "#aab4bf", "width": 1.3},
+        "hovertemplate": "%{fullData.name}<br>round %{x}: %{y}<extra></extra>",
+    }
+
+
+def _bands(run: RunFiles, names: Sequence[str], metric: str, rounds: Sequence[int]) -> list[dict[str, Any]]:
+    values = [
+        sorted(v for name in names if (v := point.silos.get(name, {}).get(metric)) is not None) for point in run.curve
+    ]
+
+    def quantile(share: float) -> list[float | None]:
+        return [rounded(column[round(share * (len(column) - 1))]) if column else None for column in values]
+
+    base = {"type": "scatter", "mode": "lines", "x": list(rounds), "hovertemplate": "%{y}", "connectgaps": True}
+    edge = {"width": 0, "color": PALE}
+    return [
+        base | {"name": "10 % of silos below", "y": quantile(0.1), "line": edge},
+        base
+        | {
+            "name": "10 % above",
+            "y": quantile(0.9),
+            "line": edge,
+            "fill": "tonexty",
+            "fillcolor": "rgba(150,162,175,.25)",
+        },
+        base | {"name": "Median silo", "y": quantile(0.5), "line": {"width": 1.5, "color": SOFT, "dash": "dash"}},
+    ]
+
+
+# ---- silos side by side
+
+
+def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
+    """Each silo alone, in the federation and with all records pooled: one row of dots per silo, all silos on top."""
+    metric = run.headline
+    columns: dict[str, tuple[Metrics, Mapping[str, Metrics]]] = {
+        name: (run.baselines[name].metrics, run.baselines[name].silos)
+        for name in ("silo-only", "pooled")
+        if name in run.baselines
+    }
+    columns["federated"] = (run.metrics, run.silos)
+    rows = ["All silos", *order]
+    values = {
+        name: [overall.get(metric), *(silos.get(silo, {}).get(metric) for silo in order)]
+        for name, (overall, silos) in columns.items()
+    }
+    if all(value is None for column in values.values() for value in column):
+        return None
+    links = _links(values["silo-only"], values["federated"]) if "silo-only" in values else []
+    traces = [_dots(name, rows, column) for name, column in values.items()]
+    layout, height = _rows_layout(rows, words.metric(metric))
+    spoken = (
+        f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled. "
+        "The numbers are in the table that follows."
+    )
+    return Chart({"data": links + traces, "layout": layout}, f"{words.metric(metric)} by silo", spoken, height)
+
+
+def silo_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
+    """The final headline metric of each silo, without baselines."""
+    values = [run.silos[name].get(run.headline) for name in order]
+    if sum(value is not None for value in values) < 2:
+        return None
+    rows = ["All silos", *order]
+    layout, height = _rows_layout(rows, words.metric(run.headline))
+    trace = _dots("federated", rows, [run.metrics.get(run.headline), *values])
+    spoken = f"Final {words.metric_in_sentence(run.headline)} of each silo; the numbers are in the table."
+    return Chart({"data": [trace], "layout": layout}, f"{words.metric(run.headline)} by silo", spoken, height)
+
+
+def _dots(name: str, rows: Sequence[str], values: Sequence[float | None]) -> dict[str, Any]:
+    style = STYLES[name]
+    label = "Federation" if name == "federated" else words.baseline(name)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label,
+        "x": [rounded(value) for value in values],
+        "y": list(range(len(values))),
+        "customdata": [plain(row, 60) for row in rows],
+        "marker": {
+            "color": style.color if name == "federated" else "#ffffff",
+            "symbol": style.symbol,
+            "size": 11 if len(values) <= 31 else 8,
+            "line": {"color": style.color, "width": 2},
+        },
+        "hovertemplate": "%{customdata}<br>" + label + ": %{x}<extra></extra>",
+    }
+
+
+def _links(start: Sequence[float | None], end: Sequence[float | None]) -> list[dict[str, Any]]:
+    """A grey line from each silo's value alone to its value together."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for row, (one, other) in enumerate(zip(start, end, strict=True)):
+        if one is not None and other is not None:
+            x += [rounded(one), rounded(other), None]
+            y += [row, row, None]
+    line = {"color": PALE, "width": 3}
+    return [{"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
+
+
+def _rows_layout(rows: Sequence[str], title: str) -> tuple[dict[str, Any], int]:
+    """A named row per silo; very many rows lose their names (the hover and the table have them)."""
+    n = len(rows)
+    pitch = 30 if n <= 13 else 24 if n <= 31 else 14.5 if n <= MANY_SILOS + 1 else 840 / n
+    yaxis = _axis(range=[n - 0.4, -0.6], zeroline=False, showgrid=n <= MANY_SILOS + 1, automargin=True)
+    if n <= MANY_SILOS + 1:
+        first = f"<b>{plain(rows[0], 24)}</b>"
+        yaxis |= {
+            "tickvals": list(range(n)),
+            "ticktext": [first, *(plain(row, 24) for row in rows[1:])],
+            "tickfont": {"size": 12 if n <= 31 else 10},
+        }
+    else:
+        yaxis |= {"showticklabels": False}
+    divider = {
+        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.5, "y1": 0.5, "line": {"color": PALE, "width": 1},
+    }  # fmt: skip
+    layout = _layout(hovermode="closest", xaxis=_axis(title=title), yaxis=yaxis, shapes=[divider])
+    layout["margin"]["b"] = 44
+    return layout, round(pitch * n + 74)
+
+
+def bars(
+    labels: Sequence[str],
+    values: Sequence[float | None],
+    caption: str,
+    unit: str,
+    *,
+    sideways: bool = False,
+    note: str = "",
+) -> Chart:
+    """Bars from zero: upright for ordered categories, sideways for names."""
+    n = len(labels)
+    position = list(range(n))
+    shown = [rounded(value) for value in values]
+    shortest = 24 if sideways else 14
+    names = {"tickvals": position, "ticktext": [plain(label, shortest) for label in labels]}
+    trace = {
+        "type": "bar",
+        "orientation": "h" if sideways else "v",
+        "x": shown if sideways else position,
+        "y": position if sideways else shown,
+        "marker": {"color": ACCENT},
+        "customdata": [plain(label, 60) for label in labels],
+        "hovertemplate": "%{customdata}: %{" + ("x" if sideways else "y") + ":,} " + unit + "<extra></extra>",
+    }
+    amount = _axis(title=unit, rangemode="tozero", tickformat=",~")
+    if sideways:
+        readable = names if n <= MANY_SILOS else {"showticklabels": False}
+        place = _axis(range=[n - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True, **readable)
+        layout, height = _layout(xaxis=amount, yaxis=place, bargap=0.35), _bar_height(n)
+    else:
+        few = names if n <= 24 else {}
+        place = _axis(showgrid=False, zeroline=False, tickangle=0 if n <= 12 else -45, automargin=True, **few)
+        layout, height = _layout(xaxis=place, yaxis=amount, bargap=0.25), 280
+    layout["margin"]["b"] = 44
+    spoken = f"{caption}: " + "; ".join(
+        f"{label}: {words.number(value) if value and value % 1 else words.count(value)}"
+        for label, value in list(zip(labels, values, strict=True))[:12]
+    )
+    return Chart({"data": [trace], "layout": layout}, caption, spoken + ("; …" if n > 12 else "."), height, note)
+
+
+def _bar_height(n: int) -> int:
+    return round((28 if n <= 12 else 22 if n <= 30 else 14.5 if n <= MANY_SILOS else 840 / n) * n + 74)
+
+
+def heatmap(
+    rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]], caption: str, hover: str,
+    *, note: str = "", share: bool = False,
+) -> Chart:  # fmt: skip
+    """A table of shades, with the numbers in the cells where they fit. ``share``: values are fractions of one."""
+    n, m = len(rows), len(columns)
+    fits = n <= 14 and m <= 12
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "z": [[rounded(value) for value in row] for row in values],
+        "x": list(range(m)),
+        "y": list(range(n)),
+        "colorscale": BLUES,
+        "showscale": not fits,
+        "colorbar": {"thickness": 10, "outlinewidth": 0},
+        "xgap": 2 if fits else 0,
+        "ygap": 2 if fits else 0,
+        "customdata": [[[plain(row, 60), plain(column, 60)] for column in columns] for row in rows],
+        "hovertemplate": hover + "<extra></extra>",
+    }
+    if fits:
+        trace |= {"texttemplate": "%{z:.0%}" if share else "%{z:,}", "textfont": {"size": 11}}
+    names = n <= MANY_SILOS and m <= MANY_SILOS
+    x = _axis(showgrid=False, zeroline=False, automargin=True, side="top", tickangle=-45 if m > 4 else 0)
+    y = _axis(showgrid=False, zeroline=False, automargin=True, autorange="reversed")
+    x |= (
+        {"tickvals": list(range(m)), "ticktext": [plain(c, 14) for c in columns]}
+        if names
+        else {"showticklabels": False}
+    )
+    y |= {"tickvals": list(range(n)), "ticktext": [plain(r, 20) for r in rows]} if names else {"showticklabels": False}
+    for axis, size in ((x, m), (y, n)):
+        if names and size > 14:
+            axis["tickfont"] = {"size": 9}
+    height = round(min(900, 110 + n * (34 if fits else 16)))
+    layout = _layout(hovermode="closest", xaxis=x, yaxis=y)
+    return Chart(
+        {"data": [trace], "layout": layout}, caption, f"{caption}, {n} rows by {m} columns.", max(height, 240), note
+    )
+
+
+def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | None]) -> Chart | None:
+    """A metric by decile of the number of records a person holds."""
+    if sum(value is not None for value in values) < 2:
+        return None
+    trace = _line(Series(words.metric(metric), STYLES["federated"], deciles, values))
+    trace["hovertemplate"] = "decile %{x}: %{y}<extra></extra>"
+    axis = _axis(title="decile of people, from few to many records", dtick=1, showgrid=False)
+    layout = _layout(xaxis=axis, yaxis=_axis())
+    layout["margin"]["b"] = 44
+    spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
+    return Chart({"data": [trace], "layout": layout}, words.metric(metric), spoken)
+
+
+# ---- shared
+
+
+def plain(text: str, longest: int) -> str:
+    """Text as plotly shows it letter by letter: markup is escaped, long names are shortened in the middle."""
+    flat = " ".join(text.split())
+    if len(flat) > longest:
+        keep = longest - 1
+        flat = flat[: math.ceil(keep * 0.6)] + "…" + flat[-math.floor(keep * 0.4) :]
+    return html.escape(flat, quote=False)
+
+
+def rounded(value: float | None) -> float | None:
+    """Four significant digits; whole numbers stay whole."""
+    if value is None or value == 0 or float(value).is_integer():
+        return value
+    return round(value, 3 - math.floor(math.log10(abs(value))))
+
+
+def _axis(title: str = "", **settings: Any) -> dict[str, Any]:
+    axis: dict[str, Any] = {
+        "fixedrange": True,
+        "gridcolor": GRID,
+        "zerolinecolor": GRID,
+        "automargin": True,
+        "tickfont": {"size": 12, "color": SOFT},
+    }
+    if title:
+        axis["title"] = {"text": title, "font": {"size": 12, "color": SOFT}, "standoff": 8}
+    return axis | settings
+
+
+def _rounds_axis() -> dict[str, Any]:
+    """Rounds, whole. The prefix stands on the first tick and in the hover box, and saves the axis a title."""
+    return _axis(showgrid=False, tickprefix="round ", showtickprefix="first", tickformat="~d", nticks=6)
+
+
+def _layout(**settings: Any) -> dict[str, Any]:
+    return {
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "margin": {"l": 12, "r": 16, "t": 8, "b": 32},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "dragmode": False,
+        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": PALE, "font": {"color": INK, "size": 13}},
+    } | settings

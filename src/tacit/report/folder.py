@@ -1,0 +1,251 @@
+"""Read a run folder.
+
+:class:`RunFiles` holds what may be shared and nothing else: counts of private records that stand in ``result.json`` are
+dropped here, and ``local.json`` is read by a function of its own. Numbers that are not finite become ``None``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import UserError
+
+Metrics = Mapping[str, float | None]
+PRIVATE_COUNTS = {"records", "test_records", "subjects"}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training."""
+
+    round: int
+    seconds: float | None
+    metrics: Metrics
+    silos: Mapping[str, Metrics]
+
+
+@dataclass(frozen=True)
+class AsPublished:
+    """What the paper's own accounting would say, and whether that holds: ``yes``, ``only-if`` or ``no``."""
+
+    epsilon: float
+    valid: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """One line of the promise. ``epsilon`` is ``math.inf`` where there is none."""
+
+    unit: str
+    view: str
+    epsilon: float
+    delta: float | None
+    relation: str = ""
+    sampling: str = ""
+    accountant: str = ""
+    assumptions: tuple[str, ...] = ()
+    as_published: AsPublished | None = None
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What the same data give without a federation."""
+
+    metrics: Metrics
+    silos: Mapping[str, Metrics]
+    curve: tuple[Evaluated, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run, as far as it may be shared."""
+
+    name: str
+    title: str
+    status: str
+    rounds: int
+    rounds_planned: int
+    method: Mapping[str, Any]
+    model: Mapping[str, Any]
+    task: str
+    headline: str
+    higher_is_better: Mapping[str, bool]
+    guarantees: tuple[Guarantee, ...]
+    noise_multiplier: float | None
+    metrics: Metrics
+    silos: Mapping[str, Metrics]
+    silo_count: int | None
+    baselines: Mapping[str, Baseline]
+    curve: tuple[Evaluated, ...]
+    seconds: Mapping[str, float]
+    environment: Mapping[str, Any]
+    seed: int | None
+    evaluation: Mapping[str, Any]
+    source: str
+    plan: str = field(repr=False, default="")
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Metrics that have a number somewhere, the headline first."""
+        seen = dict.fromkeys([self.headline, *self.metrics, *(name for point in self.curve for name in point.metrics)])
+        return [name for name in seen if self.has_number(name)]
+
+    def has_number(self, metric: str) -> bool:
+        return self.metrics.get(metric) is not None or any(p.metrics.get(metric) is not None for p in self.curve)
+
+    def better(self, metric: str) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.higher_is_better.get(metric, True) else -1
+
+
+def read_run(path: Path) -> RunFiles:
+    """Everything of a run folder that a shareable page may use."""
+    result = _clean(_read_json(path / "result.json"))
+    task = _mapping(result.get("task"))
+    metrics = _metrics(result.get("metrics"))
+    data = _mapping(result.get("data"))
+    return RunFiles(
+        name=Path(str(result.get("run") or path)).name or path.name,
+        title=str(result.get("title") or path.resolve().name),
+        status=str(result.get("status") or "finished"),
+        rounds=int(result.get("rounds") or 0),
+        rounds_planned=int(result.get("rounds_planned") or result.get("rounds") or 0),
+        method=_mapping(result.get("method")),
+        model=_mapping(result.get("model")),
+        task=str(task.get("name") or ""),
+        headline=str(task.get("headline") or next(iter(metrics), "")),
+        higher_is_better=_mapping(task.get("higher_is_better")),
+        guarantees=tuple(_guarantee(line) for line in result.get("guarantees") or ()),
+        noise_multiplier=_number(result.get("noise_multiplier")),
+        metrics=metrics,
+        silos=_silos(result.get("silos")),
+        silo_count=data.get("silos"),
+        baselines=_baselines(path, _mapping(result.get("baselines"))),
+        curve=_curve(path / "metrics.jsonl"),
+        seconds={k: v for k, v in _mapping(result.get("seconds")).items() if v is not None},
+        environment=_mapping(result.get("environment")),
+        seed=result.get("seed"),
+        evaluation=_mapping(result.get("evaluation")),
+        source=str(data.get("source") or ""),
+        plan=_read_text(path / "plan.toml"),
+    )
+
+
+def read_local(path: Path) -> dict[str, Any] | None:
+    """The exact numbers of the private data, where the run folder has them. For ``local.html`` only."""
+    file = path / "local.json"
+    return _clean(_read_json(file)) if file.exists() else None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError("run", f"'{file.parent}' has no readable {file.name}", "give a folder of `tacit run`") from None
+    except ValueError as error:
+        raise UserError("run", f"'{file}' is not valid JSON ({error})", "run the experiment again") from None
+    if not isinstance(value, dict):
+        raise UserError("run", f"'{file}' does not hold an object", "run the experiment again")
+    return value
+
+
+def _read_text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+
+def _clean(value: Any) -> Any:
+    """The same value with every number that is not finite replaced: infinity by ``"inf"``, NaN by ``None``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value == math.inf else None
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return value
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _metrics(value: Any) -> dict[str, float | None]:
+    return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
+
+
+def _silos(value: Any) -> dict[str, dict[str, float | None]]:
+    return {name: _metrics(metrics) for name, metrics in _mapping(value).items()}
+
+
+def _guarantee(line: dict[str, Any]) -> Guarantee:
+    published = line.get("as_published")
+    return Guarantee(
+        unit=str(line.get("unit") or ""),
+        view=str(line.get("view") or ""),
+        epsilon=_epsilon(line.get("epsilon")),
+        delta=_number(line.get("delta")),
+        relation=str(line.get("relation") or ""),
+        sampling=str(line.get("sampling") or ""),
+        accountant=str(line.get("accountant") or ""),
+        assumptions=tuple(str(item) for item in line.get("assumptions") or ()),
+        as_published=AsPublished(
+            _epsilon(published.get("epsilon")), str(published.get("valid") or ""), str(published.get("reason") or "")
+        )
+        if isinstance(published, dict)
+        else None,
+    )
+
+
+def _epsilon(value: Any) -> float:
+    """What cannot be read promises nothing."""
+    number = _number(value)
+    return math.inf if number is None else number
+
+
+def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
+    """Baselines that have at least one number."""
+    found = {
+        name: Baseline(
+            _metrics(_mapping(value).get("metrics")),
+            _silos(_mapping(value).get("silos")),
+            # a name in a JSON file is not a path: it may not lead out of the folder
+            _curve(path / "baselines" / Path(name).name / "metrics.jsonl"),
+        )
+        for name, value in final.items()
+    }
+    return {name: baseline for name, baseline in found.items() if _any_number(baseline)}
+
+
+def _any_number(baseline: Baseline) -> bool:
+    return any(value is not None for table in (baseline.metrics, *baseline.silos.values()) for value in table.values())
+
+
+def _curve(file: Path) -> tuple[Evaluated, ...]:
+    """Evaluated rounds in order. A resumed run may write a round twice (the later line counts), a killed one may leave
+    half a line (skipped)."""
+    rounds: dict[int, Evaluated] = {}
+    for line in _read_text(file).splitlines():
+        try:
+            entry = _clean(json.loads(line))
+            rounds[int(entry["round"])] = Evaluated(
+                int(entry["round"]),
+                _number(entry.get("seconds")),
+                _metrics(entry.get("metrics")),
+                _silos(entry.get("silos")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return tuple(rounds[number] for number in sorted(rounds))

@@ -1,0 +1,200 @@
+"""``local.html``: exact pictures of private data, for those who hold the data and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tacit.report import figures, words
+from tacit.report.folder import RunFiles
+from tacit.report.markup import Column, Html, paragraph, section, table
+from tacit.report.page import ChartWriter, Sections, banner, cards, footer
+
+TALL = 30
+MOST_BARS = 24
+
+
+def sections(run: RunFiles, exact: dict[str, Any]) -> Sections:
+    chart = ChartWriter()
+    warning = banner(
+        "danger",
+        "Stays with the data holder",
+        paragraph(
+            "This page shows exact numbers of private data. No guarantee covers it. Do not send, attach or publish it; "
+            "report.html is the page to share."
+        ),
+    )
+    return Sections(
+        title=run.title,
+        kicker="Local data pictures · not for sharing",
+        lead=words.in_one_line(run),
+        banners=[warning],
+        parts=[
+            totals(exact),
+            silos(exact, chart),
+            people(exact, chart),
+            overlap(exact, chart),
+            deciles(run, exact, chart),
+        ],
+        footer=footer(run.environment.get("tacit")),
+    )
+
+
+def totals(exact: dict[str, Any]) -> Html:
+    held = exact.get("silos") or []
+    known = [
+        ("Training records", exact.get("records"), ""),
+        ("Test records", exact.get("test_records"), ""),
+        ("People", exact.get("subjects"), ""),
+        ("Silos", len(held) or None, ""),
+    ]
+    return section(
+        "The data", cards((name, words.count(n), note) for name, n, note in known if n is not None), name="data"
+    )
+
+
+# ---- silos
+
+
+def silos(exact: dict[str, Any], chart: ChartWriter) -> Html:
+    held = exact.get("silos") or []
+    if not held:
+        return Html("")
+    names = [str(silo.get("name")) for silo in held]
+    classes = any(isinstance(silo.get("label"), list) for silo in held)
+    records = [silo.get("records") for silo in held]
+    return section(
+        "Records by silo",
+        chart(figures.bars(names, records, "Training records", "records", sideways=True)) if any(records) else "",
+        chart(_class_shares(names, held)) if classes else "",
+        _silo_table(names, held, classes),
+        name="silos",
+    )
+
+
+def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], classes: bool) -> Html:
+    keys = {"records": "Training records", "subjects": "People", "test_records": "Test records"}
+    present = {key: title for key, title in keys.items() if any(silo.get(key) is not None for silo in held)}
+    labelled = any(silo.get("label") is not None for silo in held)
+    title = "Records by class" if classes else "Mean label"
+    columns = [
+        Column("Silo"),
+        *(Column(t, True) for t in present.values()),
+        *([Column(title, True)] if labelled else []),
+    ]
+    rows = [
+        [name, *(words.count(silo.get(key)) for key in present), *([_label(silo.get("label"))] if labelled else [])]
+        for name, silo in zip(names, held, strict=True)
+    ]
+    return table(columns, rows, "What each silo holds", tall=len(rows) > TALL)
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, list):
+        return " / ".join(words.count(item) for item in value)
+    return words.number(value)
+
+
+def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]]) -> figures.Chart:
+    counts = [silo.get("label") if isinstance(silo.get("label"), list) else [] for silo in held]
+    width = max(len(row) for row in counts)
+    padded = [[*row, *([0] * (width - len(row)))] for row in counts]
+    shares = [[value / sum(row) if sum(row) else None for value in row] for row in padded]
+    return figures.heatmap(
+        names,
+        [f"class {index}" for index in range(width)],
+        shares,
+        "Share of each class in a silo's records",
+        "%{customdata[0]}<br>%{customdata[1]}: %{z:.1%}",
+        share=True,
+    )
+
+
+# ---- people
+
+
+def people(exact: dict[str, Any], chart: ChartWriter) -> Html:
+    per_person = exact.get("records_per_subject") or {}
+    spread = exact.get("silos_per_subject") or {}
+    return section(
+        "Records and silos of a person",
+        chart(_histogram(per_person, "records", "Records per person")),
+        chart(_histogram(spread, "silos", "Silos per person")),
+        name="people",
+    )
+
+
+def _histogram(counts: dict[str, list[int]], key: str, caption: str) -> figures.Chart | None:
+    sizes, subjects = counts.get(key) or [], counts.get("subjects") or []
+    if not sizes or not subjects:
+        return None
+    labels, values = binned(sizes, subjects)
+    note = f"How many people hold so many {key}."
+    return figures.bars(labels, values, caption, "people", note=note)
+
+
+def binned(sizes: Sequence[int], subjects: Sequence[int]) -> tuple[list[str], list[float | None]]:
+    """One bar per size; where sizes go far, one bar per doubling: 1, 2, 3-4, 5-8, ..."""
+    held = dict(zip(sizes, subjects, strict=True))
+    largest = max(held)
+    if largest <= MOST_BARS:
+        span = range(min(held), largest + 1)
+        return [words.count(size) for size in span], [held.get(size, 0) for size in span]
+    labels: list[str] = []
+    values: list[float | None] = []
+    low, high = 0, 0
+    while low <= largest:
+        labels.append(words.count(high) if low == high else f"{words.count(low)}–{words.count(high)}")
+        values.append(sum(number for size, number in held.items() if low <= size <= high))
+        low, high = high + 1, max(1, 2 * high)
+    return (labels[1:], values[1:]) if not values[0] else (labels, values)
+
+
+def overlap(exact: dict[str, Any], chart: ChartWriter) -> Html:
+    shared = exact.get("overlap") or []
+    names = [str(silo.get("name")) for silo in exact.get("silos") or []]
+    if not shared or len(names) != len(shared):
+        return Html("")
+    return section(
+        "People in several silos",
+        chart(
+            figures.heatmap(
+                names,
+                names,
+                shared,
+                "People whom two silos share",
+                "%{customdata[0]} and<br>%{customdata[1]}: %{z:,} people",
+                note="On the diagonal: all people of a silo.",
+            )
+        ),
+        name="overlap",
+    )
+
+
+# ---- does the model serve people with few records as well?
+
+
+def deciles(run: RunFiles, exact: dict[str, Any], chart: ChartWriter) -> Html:
+    groups = exact.get("deciles") or []
+    if not groups:
+        return Html("")
+    names = [m for m in run.metric_names if any((g.get("metrics") or {}).get(m) is not None for g in groups)]
+    columns = [Column("Decile"), Column("People", True), Column("Test records", True)]
+    columns += [Column(words.metric(name), True) for name in names]
+    rows = [
+        [
+            str(group.get("decile")),
+            words.count(group.get("subjects")),
+            words.count(group.get("records")),
+            *(words.number((group.get("metrics") or {}).get(name)) for name in names),
+        ]
+        for group in groups
+    ]
+    numbers = [int(group.get("decile") or 0) for group in groups]
+    headline = [(group.get("metrics") or {}).get(run.headline) for group in groups]
+    return section(
+        "People with few and with many records",
+        chart(figures.decile_lines(run.headline, numbers, headline)),
+        table(columns, rows, "Test metrics by decile of the number of records a person holds"),
+        name="deciles",
+    )

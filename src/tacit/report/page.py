@@ -1,0 +1,129 @@
+"""The page around the sections: one HTML file that carries its style, its charts and the code that draws them.
+
+Nothing is fetched: the page forbids it to the browser with a content security policy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from itertools import count
+from pathlib import Path
+from string import Template
+
+from tacit.report.figures import Chart, Style
+from tacit.report.markup import Html, bullets, join, json_script, paragraph, tag, text
+
+_SWATCH_DASHES = {
+    "solid": "",
+    "dash": "6 4",
+    "dot": "2 3",
+    "dashdot": "6 3 2 3",
+    "longdash": "10 4",
+    "longdashdot": "10 3 2 3",
+}
+
+
+@dataclass(frozen=True)
+class Sections:
+    """What a page says: its title, the kind of page it is, banners above everything, and its parts in order."""
+
+    title: str
+    kicker: str
+    lead: str
+    parts: Sequence[Html]
+    banners: Sequence[Html] = ()
+    footer: str = ""
+
+
+def save(file: Path, sections: Sections) -> Path:
+    """Write the page in one step: a reader never finds half of it."""
+    half = file.with_name(f".{file.name}.part")
+    half.write_text(render(sections), encoding="utf-8")
+    os.replace(half, file)
+    return file
+
+
+def render(sections: Sections) -> str:
+    from plotly.offline import get_plotlyjs
+
+    return Template(_asset("page.html")).substitute(
+        title=text(sections.title),
+        kicker=text(sections.kicker),
+        lead=text(sections.lead),
+        banners=join(sections.banners),
+        main=join(sections.parts),
+        footer=text(sections.footer),
+        css=_asset("page.css"),
+        # a script ends at the first "</script", wherever it stands
+        plotly=get_plotlyjs().replace("</script", "<\\/script"),
+        charts=_asset("charts.js"),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("tacit.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@dataclass
+class ChartWriter:
+    """Turns charts into figures of the page, each with a number of its own."""
+
+    _numbers: Iterable[int] = field(default_factory=lambda: count(1))
+
+    def __call__(self, chart: Chart | None, *, wide: bool = True) -> Html:
+        if chart is None:
+            return Html("")
+        note = tag("span", chart.note, class_="note") if chart.note else ""
+        name = f"chart-{next(iter(self._numbers))}"
+        return tag(
+            "figure",
+            tag("figcaption", tag("span", chart.caption, class_="caption"), note),
+            tag("div", id=name, class_="chart", role="img", aria_label=chart.spoken, style=f"height:{chart.height}px"),
+            json_script(chart.figure, data_chart=name),
+            class_="wide" if wide else None,
+        )
+
+
+def legend(entries: Iterable[tuple[str, Style]]) -> Html:
+    """Names of the series with a stroke and a marker as in the charts."""
+    return bullets((join([_swatch(style), tag("span", name)], "") for name, style in entries), class_="legend")
+
+
+def _swatch(style: Style) -> Html:
+    dashes = _SWATCH_DASHES.get(style.dash, "")
+    line = f'<line x1="0" x2="28" y1="7" y2="7" stroke="{style.color}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+    return Html(f'<svg width="28" height="14" aria-hidden="true">{line}{_marker(style)}</svg>')
+
+
+def _marker(style: Style) -> str:
+    fill = f'fill="{style.color}"'
+    shapes = {
+        "circle": f'<circle cx="14" cy="7" r="4.5" {fill}/>',
+        "diamond": f'<path d="M14 1.5 19.5 7 14 12.5 8.5 7Z" {fill}/>',
+        "square": f'<rect x="10" y="3" width="8" height="8" {fill}/>',
+        "triangle-up": f'<path d="M14 2 19 11H9Z" {fill}/>',
+        "triangle-down": f'<path d="M14 12 19 3H9Z" {fill}/>',
+    }
+    return shapes.get(style.symbol, "")
+
+
+def banner(kind: str, heading: str, *children: object) -> Html:
+    """A coloured note: ``danger``, ``warning``, ``note`` or ``promise``."""
+    return tag("div", paragraph(tag("strong", heading)), *children, class_=f"banner {kind}", role="note")
+
+
+def cards(items: Iterable[tuple[str, str, str]]) -> Html:
+    """Big numbers: name, value, a few words below. The first is the headline."""
+    written = [
+        tag("div", tag("dt", name), tag("dd", value, class_="value"), tag("dd", note, class_="note"), class_="card")
+        for name, value, note in items
+    ]
+    return tag("dl", *written, class_="cards") if written else Html("")
+
+
+def footer(environment: object) -> str:
+    version = f" {environment}" if environment else ""
+    return f"Made by Tacit{version}. This page is one file and loads nothing from any network."

@@ -1,0 +1,343 @@
+"""``report.html``: a run in the order in which people ask. How good, what is promised, is joining worth it, how it got
+there, silo by silo, and what exactly was run. Uses :class:`RunFiles` only, so it cannot show what is private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tacit.report import figures, words
+from tacit.report.folder import Guarantee, Metrics, RunFiles
+from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag
+from tacit.report.page import ChartWriter, Sections, banner, cards, footer, legend
+
+TALL = 30
+SELECTED_ROUNDS = 11
+
+
+def sections(run: RunFiles) -> Sections:
+    chart = ChartWriter()
+    stop = words.stopped(run)
+    return Sections(
+        title=run.title,
+        kicker="Federated learning report",
+        lead=words.in_one_line(run),
+        banners=[banner("warning", "Stopped early", paragraph(stop))] if stop else [],
+        parts=[
+            headline(run),
+            joining(run, chart),
+            rounds(run, chart),
+            silos(run, chart),
+            privacy(run),
+            experiment(run),
+            environment(run),
+        ],
+        footer=footer(run.environment.get("tacit")),
+    )
+
+
+# ---- headline
+
+
+def headline(run: RunFiles) -> Html:
+    """The numbers and the promise, before anything else."""
+    numbers = cards(
+        (words.metric(name), words.number(run.metrics.get(name)), _card_note(run, name))
+        for name in run.metric_names
+        if run.metrics.get(name) is not None
+    )
+    if not numbers:
+        numbers = paragraph("No metric was computed in this run.", class_="quiet")
+    status = words.evaluation(run)
+    return section(
+        "The result", numbers, paragraph(status, class_="quiet") if status else "", promise(run), name="result"
+    )
+
+
+def _card_note(run: RunFiles, name: str) -> str:
+    before = run.curve[0] if run.curve and run.curve[0].round == 0 and len(run.curve) > 1 else None
+    start = before.metrics.get(name) if before else None
+    note = words.metric_note(run, name)
+    return f"{note}. Before training: {words.number(start)}" if start is not None else note
+
+
+def promise(run: RunFiles) -> Html:
+    """The guarantee in plain words; the table with every detail comes later."""
+    seed = words.seed(run)
+    note = paragraph(seed) if seed else ""
+    nothing = words.no_promise(run.guarantees)
+    if nothing:
+        start, _, rest = nothing.partition(": ")
+        consequence = "Who sees the model, or the messages it was made from, may learn about the people behind it."
+        body = paragraph(f"{rest[0].upper()}{rest[1:]} {consequence}")
+        return banner("danger", f"{start}:", body, note)
+    lines = [tag("span", words.promise(line), class_=None if line.finite else "infinite") for line in run.guarantees]
+    where = paragraph(tag("a", "What this rests on", href="#privacy"), class_="on-screen")
+    return banner("promise", "Privacy guarantee", bullets(lines), note, where)
+
+
+# ---- is joining worth it?
+
+
+def joining(run: RunFiles, chart: ChartWriter) -> Html:
+    title = "Is joining worth it?"
+    if not run.baselines:
+        return section(
+            title,
+            paragraph(
+                "Not measured in this run. Run the experiment again with ",
+                tag("code", "--baselines"),
+                " to see what each silo reaches alone and what pooling all records would give.",
+                class_="quiet",
+            ),
+            name="joining",
+        )
+    order = by_gain(run)
+    answer = words.is_joining_worth_it(run)
+    return section(
+        title,
+        paragraph(" ".join(answer), class_="answer") if answer else "",
+        legend(_series(run)),
+        chart(figures.joining_dots(run, order)),
+        joining_table(run, order),
+        paragraph("One run on one test set: small differences may be chance.", class_="quiet"),
+        name="joining",
+    )
+
+
+def _series(run: RunFiles) -> list[tuple[str, figures.Style]]:
+    known = [(words.baseline(name), figures.STYLES[name]) for name in ("silo-only", "pooled") if name in run.baselines]
+    return [("Federation", figures.STYLES["federated"]), *known]
+
+
+def by_gain(run: RunFiles) -> list[str]:
+    """Silos, those that gain most first; those without a comparison last, by name as given."""
+    alone = run.baselines["silo-only"].silos if "silo-only" in run.baselines else {}
+
+    def loss(name: str) -> tuple[bool, float]:
+        together, before = run.silos[name].get(run.headline), alone.get(name, {}).get(run.headline)
+        if together is None or before is None:
+            return (True, 0.0)
+        return (False, (before - together) * run.better(run.headline))
+
+    return sorted(run.silos, key=loss)
+
+
+def joining_table(run: RunFiles, order: list[str]) -> Html:
+    """The dots as numbers, with what joining changed."""
+    alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
+    columns = [Column("Silo"), Column("Federation", True)]
+    columns += [Column("Alone", True), Column("Change by joining", True), Column("Joining")] if alone else []
+    columns += [Column("All pooled", True)] if pooled else []
+
+    def row(name: object, together: Metrics, before: Metrics, ideal: Metrics) -> list[object]:
+        value, old = together.get(run.headline), before.get(run.headline)
+        cells: list[object] = [name, words.number(value)]
+        if alone:
+            cells += [words.number(old), words.difference(value, old), _verdict(value, old, run.better(run.headline))]
+        return cells + ([words.number(ideal.get(run.headline))] if pooled else [])
+
+    rows = [
+        row(tag("strong", "All silos"), run.metrics, alone.metrics if alone else {}, pooled.metrics if pooled else {}),
+        *(
+            row(
+                name,
+                run.silos[name],
+                _of(alone.silos if alone else {}, name),
+                _of(pooled.silos if pooled else {}, name),
+            )
+            for name in order
+        ),
+    ]
+    caption = f"{words.metric(run.headline)} with and without joining ({_better(run, run.headline)})"
+    return table(columns, rows, caption, tall=len(rows) > TALL)
+
+
+def _of(silos: Mapping[str, Metrics], name: str) -> Metrics:
+    return silos.get(name, {})
+
+
+def _verdict(together: float | None, alone: float | None, better: int) -> Html:
+    names = {1: "helped", -1: "better alone", 0: "level", None: words.MISSING}
+    side = words.side(together, alone, better)
+    return tag("span", names[side], class_={1: "helped", -1: "hurt"}.get(side or 0))
+
+
+def _better(run: RunFiles, metric: str) -> str:
+    return "higher is better" if run.better(metric) > 0 else "lower is better"
+
+
+# ---- curves
+
+
+def rounds(run: RunFiles, chart: ChartWriter) -> Html:
+    charts = [found for name in run.metric_names if (found := figures.metric_curve(run, name))]
+    if not charts:
+        said = "Fewer than two rounds were evaluated, so there is no curve to draw." if run.metric_names else ""
+        return section("Round by round", paragraph(said, class_="quiet") if said else "", name="rounds")
+    # an even number of small charts fills the rows below the headline
+    drawn = [chart(one, wide=index == 0 or len(charts) == 2) for index, one in enumerate(charts)]
+    return section(
+        "Round by round",
+        legend(_series(run)) if run.baselines else "",
+        tag("div", *drawn, class_="charts"),
+        selected_rounds(run),
+        name="rounds",
+    )
+
+
+def selected_rounds(run: RunFiles) -> Html:
+    """The curves in numbers, at about ten rounds from first to last."""
+    last = len(run.curve) - 1
+    steps = min(SELECTED_ROUNDS - 1, last)
+    chosen = sorted({round(step * last / steps) for step in range(steps + 1)})
+    timed = any(run.curve[index].seconds is not None for index in chosen)
+    columns = [Column("Round"), *(Column(words.metric(name), True) for name in run.metric_names)]
+    columns += [Column("Time since start", True)] if timed else []
+    rows = []
+    for index in chosen:
+        point = run.curve[index]
+        time = [words.duration(point.seconds)] if timed else []
+        rows.append(
+            [words.count(point.round), *(words.number(point.metrics.get(name)) for name in run.metric_names), *time]
+        )
+    inner = table(columns, rows, "The federation at selected rounds")
+    return tag("details", tag("summary", "The curves in numbers"), inner)
+
+
+# ---- silo by silo
+
+
+def silos(run: RunFiles, chart: ChartWriter) -> Html:
+    if not run.silos:
+        return Html("")
+    names = [m for m in run.metric_names if any(values.get(m) is not None for values in run.silos.values())]
+    if not names:
+        return section("Silo by silo", paragraph("No metric could be computed for single silos.", class_="quiet"))
+    columns = [Column("Silo"), *(Column(words.metric(name), True) for name in names)]
+    rows = [
+        [tag("strong", "All silos"), *(words.number(run.metrics.get(name)) for name in names)],
+        *([silo, *(words.number(values.get(name)) for name in names)] for silo, values in run.silos.items()),
+    ]
+    return section(
+        "Silo by silo",
+        "" if run.baselines else chart(figures.silo_dots(run, _by_value(run))),
+        chart(figures.silo_curves(run)),
+        table(columns, rows, "Final metrics of the federation's model on each silo's test set", tall=len(rows) > TALL),
+        _undefined_note(run, names),
+        name="silos",
+    )
+
+
+def _by_value(run: RunFiles) -> list[str]:
+    def worst_last(name: str) -> tuple[bool, float]:
+        value = run.silos[name].get(run.headline)
+        return (value is None, -(value or 0.0) * run.better(run.headline))
+
+    return sorted(run.silos, key=worst_last)
+
+
+def _undefined_note(run: RunFiles, names: list[str]) -> Html:
+    if all(values.get(name) is not None for values in run.silos.values() for name in names):
+        return Html("")
+    return paragraph(
+        f"{words.MISSING} stands where a metric is undefined, for example where a silo's test set has one class only.",
+        class_="quiet",
+    )
+
+
+# ---- privacy
+
+
+def privacy(run: RunFiles) -> Html:
+    """Every line of the guarantee with what it rests on. Columns that say nothing are left out."""
+    if not run.guarantees:
+        return Html("")
+    every = [
+        (Column("From whom"), lambda g: words.view(g.view)),
+        (Column("Who is protected"), lambda g: words.unit(g.unit)),
+        (Column("Epsilon", True), _epsilon_cell),
+        (Column("Delta", True), lambda g: words.delta(g.delta)),
+        (Column("Neighbouring data"), lambda g: words.relation(g.relation)),
+        (Column("Sampling"), lambda g: g.sampling or words.MISSING),
+        (Column("Accountant"), lambda g: g.accountant or words.MISSING),
+        (Column("As published"), lambda g: _published_cell(g)),
+        (Column("Assumptions"), lambda g: bullets(g.assumptions) if g.assumptions else words.MISSING),
+    ]
+    cells = [[write(line) for _, write in every] for line in run.guarantees]
+    kept = [index for index in range(len(every)) if any(row[index] != words.MISSING for row in cells)]
+    return section(
+        "The privacy guarantee in detail",
+        paragraph(
+            "Epsilon bounds how much taking part can change what an onlooker learns: 0 reveals nothing, infinity "
+            "promises nothing. Delta is the small chance that the bound fails.",
+            class_="quiet",
+        ),
+        table(
+            [every[i][0] for i in kept],
+            [[row[i] for i in kept] for row in cells],
+            "Guarantees of this run",
+            stacked=True,
+        ),
+        _noise(run),
+        name="privacy",
+    )
+
+
+def _epsilon_cell(line: Guarantee) -> Html:
+    return tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite")
+
+
+def _published_cell(line: Guarantee) -> str | Html:
+    published = line.as_published
+    if published is None:
+        return words.MISSING
+    return tag("span", words.as_published(published), class_="infinite" if published.valid == "no" else None)
+
+
+def _noise(run: RunFiles) -> Html:
+    if run.noise_multiplier is None:
+        return Html("")
+    return paragraph(f"Noise multiplier: {words.number(run.noise_multiplier)}.", class_="quiet")
+
+
+# ---- what was run
+
+
+def experiment(run: RunFiles) -> Html:
+    method = join([run.method.get("about") or "", run.method.get("paper") or ""], " · ")
+    size = run.model.get("parameters")
+    return section(
+        "The experiment",
+        facts(
+            [
+                ("Method", run.method.get("name")),
+                ("What it does", method),
+                ("Model", run.model.get("name")),
+                ("Parameters", words.count(size) if isinstance(size, int) else None),
+                ("Task", run.task),
+                ("Data", run.source),
+                ("Rounds", f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} planned"),
+                ("Seed", "none: secure randomness" if run.seed is None else str(run.seed)),
+                ("Run", run.name),
+            ]
+        ),
+        tag("h3", "Experiment file") if run.plan else "",
+        tag("pre", tag("code", run.plan), tabindex="0", aria_label="Experiment file") if run.plan else "",
+        name="experiment",
+    )
+
+
+def environment(run: RunFiles) -> Html:
+    known = [(label, words.duration(run.seconds[name])) for name, label in words.WORK.items() if name in run.seconds]
+    others = [(name, words.duration(value)) for name, value in run.seconds.items() if name not in words.WORK]
+    names = {"tacit": "Tacit", "jax": "JAX", "numpy": "NumPy"}
+    machine = [
+        (names.get(name, name.capitalize()), str(value)) for name, value in run.environment.items() if value is not None
+    ]
+    if not (known or others or machine):
+        return Html("")
+    return section(
+        "Time and environment",
+        tag("div", facts(others + known), facts(machine), class_="pair"),
+        name="environment",
+    )
