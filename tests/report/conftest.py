@@ -111,7 +111,7 @@ def make(
         "baselines": {k: {"metrics": v["metrics"], "silos": v["silos"]} for k, v in last.items() if k},
         "seconds": {"compile": 3.21, "train": 11.4, "evaluate": 1.9, "exchange": 0.042, "total": 97.3},
         "environment": {
-            "tacit": "0.1.0", "python": "3.11.9", "jax": "0.6.2", "numpy": "2.2.0", "platform": "Linux x86_64", "cores": 2,
+            "tacit": "0.1.0", "python": "3.11.9", "jax": "0.6.2", "numpy": "2.2.0", "platform": "Linux", "cores": 2,
         },
         "seed": None,
         "evaluation": {"status": "outside-guarantee", "held_out": "subjects"},
@@ -160,19 +160,19 @@ def exact(names: list[str], classes: int = 0) -> dict[str, Any]:
     }
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     """``make_run("name", rounds=3, ...)`` writes a run folder and returns its path."""
     return lambda name="run", **settings: make(tmp_path / name, **settings)
 
 
-@pytest.fixture()
+@pytest.fixture
 def finite() -> list[dict[str, Any]]:
     """Guarantees of a private run: finite for the public, none against the server."""
     return [dict(PUBLIC), NOTHING | {"view": "server"}]
 
 
-@pytest.fixture()
+@pytest.fixture
 def private_numbers() -> Callable[[Path], set[str]]:
     """Every number of a run's ``local.json``, as it is stored and as a page would write it."""
 

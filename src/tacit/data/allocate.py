@@ -46,7 +46,8 @@ def assign_silos(spec: Silos, subject: np.ndarray, rng: np.random.Generator) -> 
         return place.astype(np.int32)
     people, who = np.unique(subject, return_inverse=True)
     order = np.argsort(rng.random((len(people), count)), axis=1)  # each person's own order of silos
-    return order[who, place].astype(np.int32)
+    silo: np.ndarray = order[who, place].astype(np.int32)
+    return silo
 
 
 def spread(rows: int, silos: int, rng: np.random.Generator) -> np.ndarray:

@@ -62,7 +62,8 @@ def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.nd
     rank = np.arange(len(pairs)) - np.searchsorted(owner[order], owner[order])
     allowed = np.zeros(len(pairs), bool)
     allowed[order[rank < most]] = True
-    return allowed[pair_of]
+    kept: np.ndarray = allowed[pair_of]
+    return kept
 
 
 def _share(count: int, fraction: float, what: str) -> int:
@@ -73,7 +74,7 @@ def _share(count: int, fraction: float, what: str) -> int:
 
 def _largest_remainder(wanted: np.ndarray, total: int) -> np.ndarray:
     """Whole numbers near ``wanted`` with the given ``total``."""
-    floor = np.floor(wanted).astype(np.int64)
+    floor: np.ndarray = np.floor(wanted).astype(np.int64)
     rest = total - int(floor.sum())
     floor[np.argsort(-(wanted - floor), kind="stable")[:rest]] += 1
     return floor

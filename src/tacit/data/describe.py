@@ -18,8 +18,9 @@ def describe(federation: Federation) -> dict[str, Any]:
     return {
         "records": len(train),
         "test_records": len(test),
-        "subjects": int(len(np.unique(train.subject))),
+        "subjects": len(np.unique(train.subject)),
         "held_out": federation.held_out,
+        "classes": list(federation.labels.classes),
         "silos": [
             {
                 "name": silo.name,
@@ -51,11 +52,8 @@ def _overlap(owner: np.ndarray, place: np.ndarray, silos: int) -> list[list[int]
     return counts
 
 
-def _label_summary(labels: np.ndarray, kind: Labels) -> float | dict[str, Any]:
-    """Class counts by name; the mean of numbers; for survival, the share of events and the mean time."""
+def _label_summary(labels: np.ndarray, kind: Labels) -> float | list[int]:
+    """Records of each class, in the order of the classes; the mean of numbers; the share of events for survival."""
     if kind.classes:
-        counts = np.bincount(labels, minlength=len(kind.classes))
-        return {name: int(count) for name, count in zip(kind.classes, counts, strict=True)}
-    if kind.kind == "survival":
-        return {"mean_time": float(labels[:, 0].mean()), "event_share": float(labels[:, 1].mean())}
-    return float(labels.mean())
+        return [int(count) for count in np.bincount(labels, minlength=len(kind.classes))]
+    return float(labels[:, 1].mean() if kind.kind == "survival" else labels.mean())

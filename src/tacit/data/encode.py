@@ -25,7 +25,7 @@ from tacit.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Columns:
-    """The declared feature columns: numeric ones with their public constants, categorical ones with their categories."""
+    """The declared feature columns: numeric ones with public constants, categorical ones with their categories."""
 
     numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -35,6 +35,16 @@ class Columns:
         """One name per feature, in order: numeric columns, then ``column=category``."""
         dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
         return (*self.numeric, *dummies)
+
+    def checked(self) -> Columns:
+        """The same, or an error: every column is declared once, every categorical one has distinct categories."""
+        for name, categories in self.categorical.items():
+            if not categories or len(set(categories)) < len(categories):
+                problem = f"column '{name}' has no category or one of them twice"
+                raise UserError("data.categorical", problem, "name each category once")
+            if name in self.numeric:
+                raise UserError("data.numeric", f"column '{name}' is categorical too", "declare it once")
+        return self
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class Encoder:
             "missing": self.missing,
             "silo_column": self.silo_column,
             "silo_names": list(self.silo_names),
-            "per_silo": None if self.per_silo is None else {k: [list(m), list(s)] for k, (m, s) in self.per_silo.items()},
+            "per_silo": self.per_silo and {name: [list(m), list(s)] for name, (m, s) in self.per_silo.items()},
         }
 
     @classmethod
@@ -146,13 +156,14 @@ class Encoder:
         return values
 
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
-        """``(values - mean) / scale`` as float32 ``[part]``; a value that is still missing lands on the centre, 0."""
+        """``(values - mean) / scale`` as float32 ``[part]``; a value that is still missing lands on the centre."""
         mean, scale = self._constants(name, silo)
         with np.errstate(over="ignore"):
             result = ((values.astype(np.float64) - mean) / scale).astype(np.float32)
         if np.isinf(result).any():
             raise UserError("data.numeric", f"column '{name}' exceeds the range of float32", "declare a larger scale")
-        return np.nan_to_num(result, copy=False, nan=0.0)
+        center = self.columns.numeric[name].mean if self.standardize == "none" else 0.0
+        return np.nan_to_num(result, copy=False, nan=center)
 
     def _constants(self, name: str, silo: np.ndarray | None) -> tuple[float | np.ndarray, float | np.ndarray]:
         if self.per_silo is not None and silo is not None:
@@ -206,15 +217,15 @@ def declared_columns(options: DataOptions) -> Columns | None:
     return Columns({name: NumericColumn() for name in options.numeric}, options.categorical)
 
 
-def all_columns(table: Table, declared: Columns | None, taken: set[str]) -> Columns:
-    """What is declared; where no numeric column is, every remaining column, which must then be numeric."""
-    if declared is not None and declared.numeric:
-        return declared
-    categorical = {} if declared is None else declared.categorical
-    rest = [name for name in table.names if name not in taken and name not in categorical]
-    if not rest and not categorical:
-        raise UserError("data.numeric", "the table has no feature column", "add columns beside label, subject and silo")
-    return Columns({name: NumericColumn() for name in rest}, categorical)
+def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Columns:
+    """The declared columns; where no numeric one is, every column that is not ``taken``: they must be numbers then."""
+    columns = declared_columns(options) or Columns()
+    if options.numeric is None and options.schema_ is None:
+        rest = [name for name in table.names if name not in taken and name not in columns.categorical]
+        columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
+    if not columns.feature_names:
+        raise UserError("data.numeric", "there is no feature column", "add columns beside label, subject and silo")
+    return columns
 
 
 def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
@@ -237,9 +248,10 @@ def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
 def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:
     """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is none of them."""
     codes, distinct = pd.factorize(values, use_na_sentinel=True)
-    found = pd.Index(names).get_indexer(pd.Index([as_name(as_python(value)) for value in distinct], dtype=object))
-    unknown = next((str(as_name(as_python(distinct[i]))) for i in np.flatnonzero(found < 0)), None)
-    table = np.append(found, -1).astype(np.int32)  # the last place answers the sentinel -1
+    texts = [str(as_name(as_python(value))) for value in distinct]
+    place = {name: k for k, name in enumerate(names)}
+    unknown = next((text for text in texts if text not in place), None)
+    table = np.array([*(place.get(text, -1) for text in texts), -1], np.int32)  # the last answers the sentinel -1
     return table[codes], unknown
 
 
@@ -274,5 +286,7 @@ def _read_schema(path: str) -> Columns:
         place = ".".join(str(step) for step in first["loc"])
         raise UserError("data.schema", f"'{file.name}' at {place}: {first['msg']}", "mend the entry") from error
     if content:
-        raise UserError("data.schema", f"'{file.name}' has an unknown table '{next(iter(content))}'", "keep [numeric] and [categorical]")
+        unknown = next(iter(content))
+        problem = f"'{file.name}' has an unknown key '{unknown}'"
+        raise UserError("data.schema", problem, "keep [numeric] and [categorical]")
     return Columns(numeric, categorical)

@@ -29,7 +29,8 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
         names = np.array(raw.silo_names, dtype=object)[raw.silo]
         silo, unknown = match_names(names, federation.silo_names)
         if unknown is not None:
-            raise UserError("evaluation.data", f"silo '{unknown}' has no training data", nearest(unknown, federation.silo_names))
+            problem = f"silo '{unknown}' has no training data"
+            raise UserError("evaluation.data", problem, nearest(unknown, federation.silo_names))
     subject = np.arange(rows) if raw.subject is None else raw.subject
     features = federation.encoder.encode_parts(raw.features.table, [Part(slice(None), silo)])[0]
     return Records(features, raw.labels, (subject + federation.subject_count).astype(np.int32), silo)

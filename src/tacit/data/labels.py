@@ -52,7 +52,8 @@ def as_label_numbers(values: np.ndarray, name: str) -> np.ndarray:
     try:
         return as_numbers(values, name)
     except UserError as error:
-        raise UserError("data.label", error.problem, "name a numeric column or set data.task and data.classes") from error
+        fix = "name a numeric column, or set data.task and data.classes"
+        raise UserError("data.label", error.problem, fix) from error
 
 
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
@@ -65,9 +66,8 @@ def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
             "declare data.task and data.classes, or mend the table",
         )
     if (codes < 0).any():
-        raise UserError(
-            "data.label", f"column '{name}' is missing in {int((codes < 0).sum())} rows", "drop the rows without a label"
-        )
+        gaps = int((codes < 0).sum())
+        raise UserError("data.label", f"column '{name}' is missing in {gaps} rows", "drop the rows without a label")
     return codes
 
 
@@ -77,7 +77,7 @@ def _survival(table: Table, label: SurvivalLabel) -> np.ndarray:
     early = int((time <= 0).sum())
     if early:
         raise UserError(
-            "data.label.time", f"column '{label.time}' is not positive in {early} rows", "survival times must be above 0"
+            "data.label.time", f"column '{label.time}' is not positive in {early} rows", "give times above 0"
         )
     return np.column_stack([time, event]).astype(np.float32)
 

@@ -74,7 +74,7 @@ def series_values(series: pd.Series) -> np.ndarray:
 
 
 def _read_csv(path: Path) -> Table:
-    return from_frame(pd.read_csv(path), "data.path")
+    return from_frame(pd.read_csv(path, keep_default_na=False, na_values=_GAPS), "data.path")
 
 
 def _read_parquet(path: Path) -> Table:
@@ -136,6 +136,9 @@ _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
     (".parquet",): _read_parquet,
     (".npz",): _read_npz,
 }
+
+# What a gap looks like in a csv file; "None" is left out, as it is a category in many tables
+_GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 # ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling
 _CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)

@@ -49,6 +49,7 @@ class TableFeatures:
 
 def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
     """Labels, ids and features of a table; columns that the experiment names win over declared ones."""
+    _refuse_leaks(declared, options)
     subject = silo = None
     silo_names: tuple[str, ...] = ()
     subject_column = None if options.subjects.assign else options.subjects.column or declared.subject
@@ -59,7 +60,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         known = declared.silo_names if silo_column == declared.silo else ()
         silo, silo_names = _silos(table, silo_column, known)
     test = None if declared.split is None else table.column(declared.split, "data.path").astype(bool)
-    encoder = Encoder(declared.columns, options.standardize, options.missing, silo_column)
+    encoder = Encoder(declared.columns.checked(), options.standardize, options.missing, silo_column)
     return Raw(
         declared.labels,
         read_labels(table, declared.label, declared.labels),
@@ -69,6 +70,22 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         silo_names,
         test,
     )
+
+
+def label_columns(label: str | SurvivalLabel | None) -> tuple[str, ...]:
+    """The names of the columns that hold the label."""
+    if isinstance(label, SurvivalLabel):
+        return (label.time, label.event)
+    return () if label is None else (label,)
+
+
+def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
+    """A label or a person's id among the features is always a mistake."""
+    ids = {options.subjects.column or declared.subject, *label_columns(declared.label)}
+    for kind, columns in (("numeric", declared.columns.numeric), ("categorical", declared.columns.categorical)):
+        for name in columns:
+            if name in ids:
+                raise UserError(f"data.{kind}", f"column '{name}' is the label or the subject", "leave it out")
 
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:

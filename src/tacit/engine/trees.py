@@ -27,7 +27,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:
     """Write the arrays of ``tree`` under their paths, with ``facts`` as the file's metadata."""
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named_leaves(tree)}
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(tree)}
     write_bytes(path, safetensors.numpy.save(arrays, metadata=dict(facts or {})))
 
 

@@ -39,12 +39,3 @@ def choice(key: str, value: Any, known: Sequence[str]) -> str:
     if value not in known:
         raise UserError(f"model.{key}", f"unknown value {value!r}", nearest(str(value), known))
     return str(value)
-
-
-def shape_refused(name: str, takes: str, input_shape: tuple[int, ...]) -> UserError:
-    """The error for records of a shape that a model cannot take."""
-    return UserError(
-        "model.name",
-        f"{name} takes {takes}, but a record here has shape {list(input_shape)}",
-        "choose a model that fits the records",
-    )

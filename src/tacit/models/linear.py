@@ -34,7 +34,8 @@ def cox(input_shape: tuple[int, ...], outputs: int) -> Model:
         return {"layer0": {"w": jnp.zeros((features, outputs), jnp.float32)}}
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
-        return flat(x) @ params["layer0"]["w"]
+        w: jax.Array = params["layer0"]["w"]
+        return flat(x) @ w
 
     return Model("cox", init, apply)
 

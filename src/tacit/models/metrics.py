@@ -69,12 +69,12 @@ def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
     # Mann-Whitney: sum of the positives' average ranks
     _, group, sizes = np.unique(outputs.reshape(-1), return_inverse=True, return_counts=True)
     ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-    return (ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 @_where_defined
 def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
-    """Precision averaged over the recall gained at each distinct score, without interpolation; NaN without positives."""
+    """Precision averaged over the recall gained at each distinct score, not interpolated; NaN without positives."""
     scores, positive = outputs.reshape(-1), labels > 0
     if not positive.any():
         return math.nan
@@ -182,6 +182,5 @@ def _width(outputs: np.ndarray) -> int:
 
 def _classes(outputs: np.ndarray) -> np.ndarray:
     """The predicted class of each record, ``[records]``."""
-    if _width(outputs) == 1:
-        return (outputs.reshape(-1) > 0).astype(np.int64)
-    return outputs.argmax(axis=1)
+    classes: np.ndarray = outputs.reshape(-1) > 0 if _width(outputs) == 1 else np.argmax(outputs, axis=1)
+    return classes.astype(np.int64)

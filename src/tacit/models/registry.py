@@ -1,8 +1,8 @@
 """From a name in an experiment file to a model: the built-in ones, and ``"package.module:factory"`` of the user's own.
 
-A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` what
-the task needs (:func:`tacit.models.tasks.task_for`), ``numbers`` the other keys of ``[model]``. A user's own factory may
-return a plain pair ``(init, apply)``.
+A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` how
+many numbers the task needs (``task_for(kind, classes).outputs``), ``numbers`` the other keys of ``[model]``. A user's
+own factory may return a plain pair ``(init, apply)``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any)
             f"{name} takes {MODELS[name].takes}, but a record here has shape {list(input_shape)}",
             f"models that take it: {', '.join(fitting) or 'none, records are empty'}",
         )
-    return MODELS[name].factory(input_shape, outputs, **numbers)
+    model: Model = MODELS[name].factory(input_shape, outputs, **numbers)
+    return model
 
 
 def model_options(name: str) -> dict[str, Any]:
@@ -123,8 +124,7 @@ def _check_keys(name: str, numbers: Mapping[str, Any]) -> None:
     known = model_options(name)
     for key in numbers:
         if key not in known:
-            hint = nearest(key, known) if known else "remove it"
-            raise UserError(f"model.{key}", f"{name} has no such number", hint)
+            raise _unknown_key(name, key, known)
 
 
 def _keys(factory: Factory) -> tuple[dict[str, Any], bool]:
@@ -145,7 +145,7 @@ def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: M
     except UserError:
         raise
     except Exception as error:
-        raise _own(name, f"raised {type(error).__name__}: {error}", "mend the factory or the numbers it is given") from error
+        raise _own(name, f"raised {_say(error)}", "mend the factory or the numbers it is given") from error
     if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
         made = Model(name, *made)
     if not isinstance(made, Model):
@@ -162,10 +162,10 @@ def _load(name: str) -> Factory:
     except Exception as error:
         raise _own(
             name,
-            f"module '{module_name}' cannot be imported ({type(error).__name__}: {error})",
+            f"module '{module_name}' cannot be imported ({_say(error)})",
             "install it or start from its folder",
         ) from error
-    factory = getattr(module, attribute, None)
+    factory: Factory | None = getattr(module, attribute, None)
     if not callable(factory):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise _own(name, f"module '{module_name}' has no function '{attribute}'", nearest(attribute, public))
@@ -190,7 +190,7 @@ def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> 
         return
     for key in numbers:
         if key not in known and not takes_any:
-            raise UserError(f"model.{key}", f"'{name}' has no such number", nearest(key, known) if known else "remove it")
+            raise _unknown_key(name, key, known)
     for key, default in known.items():
         if default is inspect.Parameter.empty and key not in numbers:
             raise UserError(f"model.{key}", f"missing, and '{name}' has no default for it", f"add {key} to [model]")
@@ -201,27 +201,40 @@ def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs
     try:
         params = jax.eval_shape(model.init, jax.random.key(0))
     except Exception as error:
-        raise _own(name, f"init raised {type(error).__name__}: {error}", "init takes a key and gives parameters") from error
+        raise _own(name, f"init raised {_say(error)}", "init takes a key and gives parameters") from error
     leaves = jax.tree.leaves(params)
     if not isinstance(params, dict) or not leaves:
-        raise _own(name, f"init gave {type(params).__name__}", "give a dictionary of layers, each a dictionary of arrays")
+        raise _own(name, "init gave no dictionary of layers", "give layers by name, each a dictionary of arrays")
     wrong = [str(leaf.dtype) for leaf in leaves if leaf.dtype != jnp.float32]
     if wrong:
         raise _own(name, f"init gave {wrong[0]} parameters", "use float32 throughout")
     try:
         shape = _output_shape(model, params, input_shape)
     except Exception as error:
-        problem = f"apply raised {type(error).__name__} on records of shape {list(input_shape)}: {error}"
+        problem = f"apply, on records of shape {list(input_shape)}, raised {_say(error)}"
         raise _own(name, problem, "apply takes params and x [records, ...]") from error
     if shape != (2, outputs):
         raise _own(name, f"apply gave shape {list(shape)} for 2 records", f"give [records, {outputs}]")
 
 
 def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    def of(dtype: Any) -> tuple[int, ...]:
+        shape = jax.eval_shape(lambda p: model.apply(p, jnp.zeros((2, *input_shape), dtype)), params).shape
+        return tuple(shape)
+
     try:
-        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)).shape
+        return of(jnp.float32)
     except TypeError:  # texts are integer codes, which is not known from a shape
-        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((2, *input_shape), jnp.int32)).shape
+        return of(jnp.int32)
+
+
+def _say(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _unknown_key(name: str, key: str, known: Mapping[str, Any]) -> UserError:
+    hint = nearest(key, known) if known else "remove it: this model has no numbers to set"
+    return UserError(f"model.{key}", f"'{name}' has no such number", hint)
 
 
 def _own(name: str, problem: str, fix: str) -> UserError:

@@ -12,11 +12,12 @@ from tacit.report import figures, words
 from tacit.report.folder import RunFiles, read_run
 from tacit.report.markup import Column, Html, bullets, join, paragraph, section, tag
 from tacit.report.markup import table as html_table
-from tacit.report.page import ChartWriter, Sections, footer, legend
+from tacit.report.page import ChartWriter, Sections, footer, grid, legend
 
 if TYPE_CHECKING:
     import pandas as pd
 
+COST = ["delta", "train_seconds", "total_seconds"]
 Named = dict[str, RunFiles]
 
 
@@ -37,7 +38,9 @@ def table(runs: Named) -> pd.DataFrame:
     """One row per run. ``epsilon [unit, view]`` is infinity where nothing is promised, missing where not stated."""
     import pandas as pd
 
-    return pd.DataFrame.from_dict({name: _row(run) for name, run in runs.items()}, orient="index").rename_axis("run")
+    frame = pd.DataFrame.from_dict({name: _row(run) for name, run in runs.items()}, orient="index").rename_axis("run")
+    # columns that only later runs have were added last; cost stays at the end
+    return frame[[*(column for column in frame if column not in COST), *COST]]
 
 
 def _row(run: RunFiles) -> dict[str, Any]:
@@ -82,10 +85,11 @@ def _results(runs: Named) -> Html:
         Column("Rounds", True),
         Column("Time", True),
     ]
+    titles = {run.title for run in runs.values()}
     best = {name: _best(runs, name) for name in names}
     rows = [
         [
-            _run_cell(label, run, len(runs)),
+            _run_cell(label, run, titles),
             run.method.get("name") or words.MISSING,
             *(_metric_cell(run, name, label in best[name]) for name in names),
             _guarantee_cell(run),
@@ -97,14 +101,15 @@ def _results(runs: Named) -> Html:
     return section(
         "Results",
         paragraph(best_sentence(runs), class_="answer"),
-        html_table(columns, rows, "Final metrics, guarantees and cost; the best of each metric is bold", stacked=True),
         paragraph("One run each: small differences may be chance.", class_="quiet"),
+        html_table(columns, rows, "Final metrics, guarantees and cost; the best of each metric is bold", stacked=True),
         name="results",
     )
 
 
-def _run_cell(label: str, run: RunFiles, total: int) -> Html:
-    title = tag("span", run.title, class_="note") if run.title != label and total > 1 else ""
+def _run_cell(label: str, run: RunFiles, titles: set[str]) -> Html:
+    """The run's name, and its title where titles differ."""
+    title = tag("span", run.title, class_="note") if len(titles) > 1 else ""
     return join([tag("span", label), title], "<br>")
 
 
@@ -170,11 +175,10 @@ def _curves(runs: Named, chart: ChartWriter) -> Html:
         ]
         if series:
             run = next(run for run in runs.values() if run.has_number(metric))
-            charts.append(figures.curve_chart(metric, series, words.metric_note(run, metric).capitalize() + "."))
+            charts.append(figures.curve_chart(metric, series, words.sentence(words.metric_note(run, metric))))
     if not charts:
         return Html("")
-    drawn = [chart(one, wide=index == 0 or len(charts) == 2) for index, one in enumerate(charts)]
-    return section("Round by round", legend(styles.items()), tag("div", *drawn, class_="charts"), name="rounds")
+    return section("Round by round", legend(styles.items()), grid(charts, chart), name="rounds")
 
 
 def _styles(runs: Named) -> dict[str, figures.Style]:

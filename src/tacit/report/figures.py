@@ -1,8 +1,8 @@
 """Charts, as plain plotly figures (``{"data": [...], "layout": {...}}``).
 
 Nothing here imports plotly: the page draws the figures with plotly.js, and the tests check them against plotly's
-schema. Values are rounded to four digits, so a figure tells no more than its picture. Every series differs by colour *and* by
-dash or marker; colours keep apart for colour-blind readers.
+schema. Values are rounded to four digits, so a figure tells no more than its picture. Every series differs by colour
+*and* by dash or marker; colours keep apart for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tacit.report import words
@@ -90,7 +91,7 @@ def metric_curve(run: RunFiles, metric: str) -> Chart | None:
         return None
     others = [_baseline_series(run, name, metric, main.rounds) for name in run.baselines]
     return curve_chart(
-        metric, [series for series in others if series] + [main], words.metric_note(run, metric).capitalize() + "."
+        metric, [series for series in others if series] + [main], words.sentence(words.metric_note(run, metric))
     )
 
 
@@ -107,7 +108,8 @@ def _baseline_series(run: RunFiles, name: str, metric: str, rounds: Sequence[int
 def curve_chart(metric: str, series: Sequence[Series], note: str = "", height: int = 300) -> Chart:
     """Lines over rounds with one hover box."""
     traces = [_line(one) for one in series]
-    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_axis())
+    values = [value for one in series for value in one.values]
+    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_axis(tickformat=digits(values)))
     spoken = f"{words.metric(metric)} over rounds. " + " ".join(_spoken(one) for one in series)
     return Chart({"data": traces, "layout": layout}, words.metric(metric), spoken, height, note)
 
@@ -143,11 +145,15 @@ def silo_curves(run: RunFiles) -> Chart | None:
     rounds = [point.round for point in run.curve]
     many = len(names) > MANY_SILOS
     traces = _bands(run, names, metric, rounds) if many else [_thin(run, name, metric, rounds) for name in names]
-    layout = _layout(hovermode="x unified" if many else "closest", xaxis=_rounds_axis(), yaxis=_axis())
+    layout = _layout(
+        hovermode="x unified" if many else "closest",
+        xaxis=_rounds_axis(),
+        yaxis=_axis(tickformat=digits(overall.values)),
+    )
     note = (
         "Blue: all silos. Grey: the middle 80 % and the median of silos."
         if many
-        else "Blue: all silos. Grey: one line per silo; point at a line for its name."
+        else "Blue: all silos. Grey: one line per silo."
     )
     spoken = (
         f"{words.metric(metric)} of {words.counted(len(names), 'silo')} over rounds; final values are in the table."
@@ -203,6 +209,8 @@ def _bands(run: RunFiles, names: Sequence[str], metric: str, rounds: Sequence[in
 def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
     """Each silo alone, in the federation and with all records pooled: one row of dots per silo, all silos on top."""
     metric = run.headline
+    if len(order) > MANY_SILOS and "silo-only" in run.baselines:
+        return _gain_histogram(run)
     columns: dict[str, tuple[Metrics, Mapping[str, Metrics]]] = {
         name: (run.baselines[name].metrics, run.baselines[name].silos)
         for name in ("silo-only", "pooled")
@@ -218,7 +226,8 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
         return None
     links = _links(values["silo-only"], values["federated"]) if "silo-only" in values else []
     traces = [_dots(name, rows, column) for name, column in values.items()]
-    layout, height = _rows_layout(rows, words.metric(metric))
+    shown = [value for column in values.values() for value in column]
+    layout, height = _rows_layout(rows, words.metric(metric), digits(shown))
     spoken = (
         f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled. "
         "The numbers are in the table that follows."
@@ -231,8 +240,11 @@ def silo_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
     values = [run.silos[name].get(run.headline) for name in order]
     if sum(value is not None for value in values) < 2:
         return None
+    if len(order) > MANY_SILOS:
+        caption = f"{words.metric(run.headline)} over silos"
+        return histogram([value for value in values if value is not None], caption, words.metric(run.headline))
     rows = ["All silos", *order]
-    layout, height = _rows_layout(rows, words.metric(run.headline))
+    layout, height = _rows_layout(rows, words.metric(run.headline), digits(values))
     trace = _dots("federated", rows, [run.metrics.get(run.headline), *values])
     spoken = f"Final {words.metric_in_sentence(run.headline)} of each silo; the numbers are in the table."
     return Chart({"data": [trace], "layout": layout}, f"{words.metric(run.headline)} by silo", spoken, height)
@@ -270,26 +282,61 @@ def _links(start: Sequence[float | None], end: Sequence[float | None]) -> list[d
     return [{"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
 
 
-def _rows_layout(rows: Sequence[str], title: str) -> tuple[dict[str, Any], int]:
-    """A named row per silo; very many rows lose their names (the hover and the table have them)."""
+def _rows_layout(rows: Sequence[str], title: str, tickformat: str) -> tuple[dict[str, Any], int]:
+    """A named row per silo, the first for all of them. As tall as a printed page at most."""
     n = len(rows)
-    pitch = 30 if n <= 13 else 24 if n <= 31 else 14.5 if n <= MANY_SILOS + 1 else 840 / n
-    yaxis = _axis(range=[n - 0.4, -0.6], zeroline=False, showgrid=n <= MANY_SILOS + 1, automargin=True)
-    if n <= MANY_SILOS + 1:
-        first = f"<b>{plain(rows[0], 24)}</b>"
-        yaxis |= {
-            "tickvals": list(range(n)),
-            "ticktext": [first, *(plain(row, 24) for row in rows[1:])],
-            "tickfont": {"size": 12 if n <= 31 else 10},
-        }
-    else:
-        yaxis |= {"showticklabels": False}
+    pitch = 30 if n <= 13 else 24 if n <= 31 else 14.5
+    yaxis = _axis(range=[n - 0.4, -0.6], zeroline=False)
+    yaxis |= {
+        "tickvals": list(range(n)),
+        "ticktext": [f"<b>{plain(rows[0], 24)}</b>", *(plain(row, 24) for row in rows[1:])],
+        "tickfont": {"size": 12 if n <= 31 else 10 if n <= 45 else 9, "color": INK},
+    }
     divider = {
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.5, "y1": 0.5, "line": {"color": PALE, "width": 1},
     }  # fmt: skip
-    layout = _layout(hovermode="closest", xaxis=_axis(title=title), yaxis=yaxis, shapes=[divider])
+    layout = _layout(
+        hovermode="closest", xaxis=_axis(title=title, tickformat=tickformat), yaxis=yaxis, shapes=[divider]
+    )
     layout["margin"]["b"] = 44
     return layout, round(pitch * n + 74)
+
+
+def _gain_histogram(run: RunFiles) -> Chart | None:
+    """Very many silos: how many gain how much by joining."""
+    alone, metric = run.baselines["silo-only"].silos, run.headline
+    pairs = [(values.get(metric), alone.get(name, {}).get(metric)) for name, values in run.silos.items()]
+    gains = [together - before for together, before in pairs if together is not None and before is not None]
+    better = "right" if run.better(metric) > 0 else "left"
+    note = f"Together minus alone; silos to the {better} of zero gain by joining."
+    caption = f"Change in {words.metric_in_sentence(metric)} by joining"
+    return histogram(gains, caption, "change", note) if len(gains) > 1 else None
+
+
+def histogram(values: Sequence[float], caption: str, unit: str, note: str = "", bins: int = 24) -> Chart:
+    """How many silos lie in each of equal steps. Zero, where it is inside, is an edge between two bars."""
+    low, high = min(values), max(values)
+    step = (high - low) / bins or 1.0
+    start = math.floor(low / step)
+    counts = [0] * (math.floor(high / step) - start + 1)
+    for value in values:
+        counts[math.floor(value / step) - start] += 1
+    edges = [(start + index) * step for index in range(len(counts) + 1)]
+    spans = [f"{words.number(one)} to {words.number(other)}" for one, other in pairwise(edges)]
+    trace = {
+        "type": "bar",
+        "x": [rounded(edge + step / 2) for edge in edges[:-1]],
+        "y": counts,
+        "width": rounded(step * 0.92),
+        "marker": {"color": ACCENT},
+        "customdata": spans,
+        "hovertemplate": "%{customdata}: %{y:,} silos<extra></extra>",
+    }
+    x = _axis(title=unit, showgrid=False, zeroline=low < 0 < high, tickformat=digits(values)) | {"zerolinecolor": INK}
+    layout = _layout(xaxis=x, yaxis=_axis(title="silos", rangemode="tozero"))
+    layout["margin"]["b"] = 44
+    spoken = f"{caption} over {words.counted(len(values), 'silo')}; the numbers are in the table."
+    return Chart({"data": [trace], "layout": layout}, caption, spoken, note=note)
 
 
 def bars(
@@ -306,7 +353,7 @@ def bars(
     position = list(range(n))
     shown = [rounded(value) for value in values]
     shortest = 24 if sideways else 14
-    names = {"tickvals": position, "ticktext": [plain(label, shortest) for label in labels]}
+    names: dict[str, Any] = {"tickvals": position, "ticktext": [plain(label, shortest) for label in labels]}
     trace = {
         "type": "bar",
         "orientation": "h" if sideways else "v",
@@ -318,12 +365,12 @@ def bars(
     }
     amount = _axis(title=unit, rangemode="tozero", tickformat=",~")
     if sideways:
-        readable = names if n <= MANY_SILOS else {"showticklabels": False}
-        place = _axis(range=[n - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True, **readable)
+        readable: dict[str, Any] = names if n <= MANY_SILOS else {"showticklabels": False}
+        place = _axis(range=[n - 0.4, -0.6], showgrid=False, zeroline=False, **readable)
         layout, height = _layout(xaxis=amount, yaxis=place, bargap=0.35), _bar_height(n)
     else:
         few = names if n <= 24 else {}
-        place = _axis(showgrid=False, zeroline=False, tickangle=0 if n <= 12 else -45, automargin=True, **few)
+        place = _axis(showgrid=False, zeroline=False, autotickangles=[0, 60, 90], **few)
         layout, height = _layout(xaxis=place, yaxis=amount, bargap=0.25), 280
     layout["margin"]["b"] = 44
     spoken = f"{caption}: " + "; ".join(
@@ -360,8 +407,8 @@ def heatmap(
     if fits:
         trace |= {"texttemplate": "%{z:.0%}" if share else "%{z:,}", "textfont": {"size": 11}}
     names = n <= MANY_SILOS and m <= MANY_SILOS
-    x = _axis(showgrid=False, zeroline=False, automargin=True, side="top", tickangle=-45 if m > 4 else 0)
-    y = _axis(showgrid=False, zeroline=False, automargin=True, autorange="reversed")
+    x = _axis(showgrid=False, zeroline=False, ticks="", side="top", tickangle=-45 if m > 4 else 0)
+    y = _axis(showgrid=False, zeroline=False, ticks="", autorange="reversed")
     x |= (
         {"tickvals": list(range(m)), "ticktext": [plain(c, 14) for c in columns]}
         if names
@@ -385,7 +432,7 @@ def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | N
     trace = _line(Series(words.metric(metric), STYLES["federated"], deciles, values))
     trace["hovertemplate"] = "decile %{x}: %{y}<extra></extra>"
     axis = _axis(title="decile of people, from few to many records", dtick=1, showgrid=False)
-    layout = _layout(xaxis=axis, yaxis=_axis())
+    layout = _layout(xaxis=axis, yaxis=_axis(tickformat=digits(values)))
     layout["margin"]["b"] = 44
     spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
     return Chart({"data": [trace], "layout": layout}, words.metric(metric), spoken)
@@ -408,6 +455,16 @@ def rounded(value: float | None) -> float | None:
     if value is None or value == 0 or float(value).is_integer():
         return value
     return round(value, 3 - math.floor(math.log10(abs(value))))
+
+
+def digits(values: Iterable[float | None]) -> str:
+    """A tick format with as many decimals as the spread of the values needs, the same on every tick."""
+    known = [value for value in values if value is not None]
+    spread = max(known, default=0) - min(known, default=0)
+    if not spread or spread > 100:
+        return ",~r"
+    step = spread / 8  # plotly draws about this many ticks
+    return f",.{max(0, -math.floor(math.log10(step)))}f"
 
 
 def _axis(title: str = "", **settings: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.folder import RunFiles
 from tacit.report.markup import Column, Html, paragraph, section, table
-from tacit.report.page import ChartWriter, Sections, banner, cards, footer
+from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid
 
 TALL = 30
 MOST_BARS = 24
@@ -67,36 +67,36 @@ def silos(exact: dict[str, Any], chart: ChartWriter) -> Html:
         "Records by silo",
         chart(figures.bars(names, records, "Training records", "records", sideways=True)) if any(records) else "",
         chart(_class_shares(names, held)) if classes else "",
-        _silo_table(names, held, classes),
+        _silo_table(names, held),
         name="silos",
     )
 
 
-def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], classes: bool) -> Html:
+def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]]) -> Html:
+    """Counts of each silo, and its labels: their mean, or how many of each class."""
     keys = {"records": "Training records", "subjects": "People", "test_records": "Test records"}
     present = {key: title for key, title in keys.items() if any(silo.get(key) is not None for silo in held)}
-    labelled = any(silo.get("label") is not None for silo in held)
-    title = "Records by class" if classes else "Mean label"
-    columns = [
-        Column("Silo"),
-        *(Column(t, True) for t in present.values()),
-        *([Column(title, True)] if labelled else []),
-    ]
+    labels = [silo.get("label") for silo in held]
+    classes = max((len(label) for label in labels if isinstance(label, list)), default=0)
+    mean = not classes and any(label is not None for label in labels)
+    columns = [Column("Silo"), *(Column(title, True) for title in present.values())]
+    columns += [Column("Mean label", True)] if mean else [Column(f"Class {index}", True) for index in range(classes)]
     rows = [
-        [name, *(words.count(silo.get(key)) for key in present), *([_label(silo.get("label"))] if labelled else [])]
-        for name, silo in zip(names, held, strict=True)
+        [name, *(words.count(silo.get(key)) for key in present), *_label_cells(label, classes, mean)]
+        for name, silo, label in zip(names, held, labels, strict=True)
     ]
     return table(columns, rows, "What each silo holds", tall=len(rows) > TALL)
 
 
-def _label(value: Any) -> str:
-    if isinstance(value, list):
-        return " / ".join(words.count(item) for item in value)
-    return words.number(value)
+def _label_cells(label: Any, classes: int, mean: bool) -> list[str]:
+    if mean:
+        return [words.number(label)]
+    counts = label if isinstance(label, list) else []
+    return [words.count(value) for value in [*counts, *([None] * (classes - len(counts)))]]
 
 
 def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]]) -> figures.Chart:
-    counts = [silo.get("label") if isinstance(silo.get("label"), list) else [] for silo in held]
+    counts: list[list[int]] = [label if isinstance(label := silo.get("label"), list) else [] for silo in held]
     width = max(len(row) for row in counts)
     padded = [[*row, *([0] * (width - len(row)))] for row in counts]
     shares = [[value / sum(row) if sum(row) else None for value in row] for row in padded]
@@ -116,10 +116,13 @@ def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]]) -> figur
 def people(exact: dict[str, Any], chart: ChartWriter) -> Html:
     per_person = exact.get("records_per_subject") or {}
     spread = exact.get("silos_per_subject") or {}
+    drawn = [
+        _histogram(per_person, "records", "Records per person"),
+        _histogram(spread, "silos", "Silos per person"),
+    ]
     return section(
         "Records and silos of a person",
-        chart(_histogram(per_person, "records", "Records per person")),
-        chart(_histogram(spread, "silos", "Silos per person")),
+        grid([found for found in drawn if found], chart) if any(drawn) else "",
         name="people",
     )
 

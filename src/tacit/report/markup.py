@@ -77,9 +77,11 @@ def table(
     """
     head = tag("tr", *(tag("th", c.title, scope="col", class_=_kind(c)) for c in columns))
     body = [_row(columns, row) for row in rows]
-    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    inner = tag("table", tag("thead", head), tag("tbody", *body), aria_label=caption)
     classes = "table" + (" stacked" if stacked else "") + (" tall" if tall else "")
-    return tag("div", inner, class_=classes, tabindex="0", role="region", aria_label=caption)
+    # the caption stands outside the part that scrolls, so that a narrow screen shows all of it
+    scrolled = tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return tag("div", paragraph(caption, class_="table-caption"), scrolled, class_=classes)
 
 
 def _row(columns: Sequence[Column], cells: Sequence[object]) -> Html:

@@ -87,6 +87,12 @@ class ChartWriter:
         )
 
 
+def grid(charts: Sequence[Chart], write: ChartWriter) -> Html:
+    """Charts in two columns; of an odd number the first takes a whole row."""
+    drawn = [write(chart, wide=index == 0 and len(charts) % 2 == 1) for index, chart in enumerate(charts)]
+    return tag("div", *drawn, class_="charts")
+
+
 def legend(entries: Iterable[tuple[str, Style]]) -> Html:
     """Names of the series with a stroke and a marker as in the charts."""
     return bullets((join([_swatch(style), tag("span", name)], "") for name, style in entries), class_="legend")
@@ -115,7 +121,7 @@ def banner(kind: str, heading: str, *children: object) -> Html:
     return tag("div", paragraph(tag("strong", heading)), *children, class_=f"banner {kind}", role="note")
 
 
-def cards(items: Iterable[tuple[str, str, str]]) -> Html:
+def cards(items: Iterable[tuple[str, str, str | Html]]) -> Html:
     """Big numbers: name, value, a few words below. The first is the headline."""
     written = [
         tag("div", tag("dt", name), tag("dd", value, class_="value"), tag("dd", note, class_="note"), class_="card")

@@ -3,12 +3,12 @@ there, silo by silo, and what exactly was run. Uses :class:`RunFiles` only, so i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tacit.report import figures, words
 from tacit.report.folder import Guarantee, Metrics, RunFiles
-from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag
-from tacit.report.page import ChartWriter, Sections, banner, cards, footer, legend
+from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
+from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
 
 TALL = 30
 SELECTED_ROUNDS = 11
@@ -53,23 +53,22 @@ def headline(run: RunFiles) -> Html:
     )
 
 
-def _card_note(run: RunFiles, name: str) -> str:
+def _card_note(run: RunFiles, name: str) -> Html:
     before = run.curve[0] if run.curve and run.curve[0].round == 0 and len(run.curve) > 1 else None
     start = before.metrics.get(name) if before else None
-    note = words.metric_note(run, name)
-    return f"{note}. Before training: {words.number(start)}" if start is not None else note
+    trained = f"Before training: {words.number(start)}." if start is not None else ""
+    return join([words.sentence(words.metric_note(run, name)), trained], "<br>")
 
 
 def promise(run: RunFiles) -> Html:
     """The guarantee in plain words; the table with every detail comes later."""
     seed = words.seed(run)
-    note = paragraph(seed) if seed else ""
+    never = words.not_to_publish(run)
+    note = join([paragraph(seed) if seed else "", paragraph(never, class_="infinite") if never else ""])
     nothing = words.no_promise(run.guarantees)
     if nothing:
-        start, _, rest = nothing.partition(": ")
-        consequence = "Who sees the model, or the messages it was made from, may learn about the people behind it."
-        body = paragraph(f"{rest[0].upper()}{rest[1:]} {consequence}")
-        return banner("danger", f"{start}:", body, note)
+        consequence = "Whoever sees the model, or the messages it was made from, may learn about the people behind it."
+        return banner("danger", nothing, paragraph(consequence), note)
     lines = [tag("span", words.promise(line), class_=None if line.finite else "infinite") for line in run.guarantees]
     where = paragraph(tag("a", "What this rests on", href="#privacy"), class_="on-screen")
     return banner("promise", "Privacy guarantee", bullets(lines), note, where)
@@ -96,10 +95,10 @@ def joining(run: RunFiles, chart: ChartWriter) -> Html:
     return section(
         title,
         paragraph(" ".join(answer), class_="answer") if answer else "",
-        legend(_series(run)),
+        paragraph("One run on one test set: small differences may be chance.", class_="quiet") if answer else "",
+        legend(_series(run)) if len(order) <= figures.MANY_SILOS else "",
         chart(figures.joining_dots(run, order)),
         joining_table(run, order),
-        paragraph("One run on one test set: small differences may be chance.", class_="quiet"),
         name="joining",
     )
 
@@ -126,14 +125,14 @@ def joining_table(run: RunFiles, order: list[str]) -> Html:
     """The dots as numbers, with what joining changed."""
     alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
     columns = [Column("Silo"), Column("Federation", True)]
-    columns += [Column("Alone", True), Column("Change by joining", True), Column("Joining")] if alone else []
+    columns += [Column("Alone", True), Column("Change by joining", True)] if alone else []
     columns += [Column("All pooled", True)] if pooled else []
 
     def row(name: object, together: Metrics, before: Metrics, ideal: Metrics) -> list[object]:
         value, old = together.get(run.headline), before.get(run.headline)
         cells: list[object] = [name, words.number(value)]
         if alone:
-            cells += [words.number(old), words.difference(value, old), _verdict(value, old, run.better(run.headline))]
+            cells += [words.number(old), _change(value, old, run.better(run.headline))]
         return cells + ([words.number(ideal.get(run.headline))] if pooled else [])
 
     rows = [
@@ -156,10 +155,14 @@ def _of(silos: Mapping[str, Metrics], name: str) -> Metrics:
     return silos.get(name, {})
 
 
-def _verdict(together: float | None, alone: float | None, better: int) -> Html:
-    names = {1: "helped", -1: "better alone", 0: "level", None: words.MISSING}
+def _change(together: float | None, alone: float | None, better: int) -> Html:
+    """What joining changed, as a number and as a word."""
     side = words.side(together, alone, better)
-    return tag("span", names[side], class_={1: "helped", -1: "hurt"}.get(side or 0))
+    if side is None:
+        return text(words.MISSING)
+    word = {1: "helped", -1: "better alone", 0: "level"}[side]
+    kind = {1: " helped", -1: " hurt", 0: ""}[side]
+    return join([words.difference(together, alone), tag("span", word, class_=f"change{kind}")], " ")
 
 
 def _better(run: RunFiles, metric: str) -> str:
@@ -174,12 +177,10 @@ def rounds(run: RunFiles, chart: ChartWriter) -> Html:
     if not charts:
         said = "Fewer than two rounds were evaluated, so there is no curve to draw." if run.metric_names else ""
         return section("Round by round", paragraph(said, class_="quiet") if said else "", name="rounds")
-    # an even number of small charts fills the rows below the headline
-    drawn = [chart(one, wide=index == 0 or len(charts) == 2) for index, one in enumerate(charts)]
     return section(
         "Round by round",
         legend(_series(run)) if run.baselines else "",
-        tag("div", *drawn, class_="charts"),
+        grid(charts, chart),
         selected_rounds(run),
         name="rounds",
     )
@@ -252,16 +253,13 @@ def privacy(run: RunFiles) -> Html:
     """Every line of the guarantee with what it rests on. Columns that say nothing are left out."""
     if not run.guarantees:
         return Html("")
-    every = [
+    every: list[tuple[Column, Callable[[Guarantee], str | Html]]] = [
         (Column("From whom"), lambda g: words.view(g.view)),
         (Column("Who is protected"), lambda g: words.unit(g.unit)),
         (Column("Epsilon", True), _epsilon_cell),
         (Column("Delta", True), lambda g: words.delta(g.delta)),
-        (Column("Neighbouring data"), lambda g: words.relation(g.relation)),
-        (Column("Sampling"), lambda g: g.sampling or words.MISSING),
-        (Column("Accountant"), lambda g: g.accountant or words.MISSING),
-        (Column("As published"), lambda g: _published_cell(g)),
-        (Column("Assumptions"), lambda g: bullets(g.assumptions) if g.assumptions else words.MISSING),
+        (Column("What it rests on"), _basis_cell),
+        (Column("As published"), _published_cell),
     ]
     cells = [[write(line) for _, write in every] for line in run.guarantees]
     kept = [index for index in range(len(every)) if any(row[index] != words.MISSING for row in cells)]
@@ -281,6 +279,17 @@ def privacy(run: RunFiles) -> Html:
         _noise(run),
         name="privacy",
     )
+
+
+def _basis_cell(line: Guarantee) -> str | Html:
+    """Neighbouring data, sampling, accountant and assumptions, as far as they are stated."""
+    stated = [
+        f"neighbouring data: {words.relation(line.relation)}" if line.relation else "",
+        f"sampling: {line.sampling}" if line.sampling else "",
+        f"accountant: {line.accountant}" if line.accountant else "",
+        *(f"assumes: {assumption}" for assumption in line.assumptions),
+    ]
+    return bullets(item for item in stated if item) if any(stated) else words.MISSING
 
 
 def _epsilon_cell(line: Guarantee) -> Html:

@@ -187,6 +187,11 @@ def baseline(name: str) -> str:
 # ---- sentences
 
 
+def sentence(words: str) -> str:
+    """A capital in front, a full stop behind; the letters between stay as they are."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def in_one_line(run: RunFiles) -> str:
     """What was done, under the title."""
     model = str(run.model.get("name") or "model")
@@ -230,13 +235,17 @@ def seed(run: RunFiles) -> str | None:
     """What a seed means for the reader."""
     if run.seed is None:
         return None
-    note = f"This run used seed {run.seed}: its random choices, noise included, can be regenerated from the seed."
-    if any(line.finite for line in run.guarantees):
-        note += (
-            " The model must not be published: whoever knows the seed can remove the noise, "
-            "and the guarantee would not hold."
-        )
-    return note
+    return f"This run used seed {run.seed}: its random choices, noise included, can be regenerated from the seed."
+
+
+def not_to_publish(run: RunFiles) -> str | None:
+    """With a seed, a finite guarantee holds only as long as nobody outside gets the model."""
+    if run.seed is None or not any(line.finite for line in run.guarantees):
+        return None
+    return (
+        "The model must not be published: whoever knows the seed can remove the noise, "
+        "and the guarantee would not hold."
+    )
 
 
 def no_promise(guarantees: tuple[Guarantee, ...]) -> str | None:
@@ -314,16 +323,17 @@ def _by_silo(verdict: Joining) -> str:
         return ""
     silos = counted(total, "silo")
     equal = f"{count(verdict.equal)} {'is' if verdict.equal == 1 else 'are'} level" if verdict.equal else ""
-    alone = f"{count(verdict.hurt)} {'does' if verdict.hurt == 1 else 'do'} better alone" if verdict.hurt else ""
+    who = "all" if verdict.hurt == total > 1 else count(verdict.hurt)
+    alone = f"{who} {'does' if verdict.hurt == 1 else 'do'} better alone" if verdict.hurt else ""
     rest = " and ".join(part for part in (alone, equal) if part)
     if verdict.helped == total:
         sentence = f"Joining helped all {silos}" if total > 1 else "Joining helped the one silo compared"
     elif verdict.helped:
-        sentence = f"Joining helped {count(verdict.helped)} of {silos}; {rest}"
+        sentence = f"Joining helped {count(verdict.helped)} of the {silos}; {rest}"
     elif verdict.hurt:
-        sentence = f"Joining helped none of {silos}; {rest}"
+        sentence = f"Joining helped none of the {silos}; {rest}"
     else:
-        sentence = f"Joining made no visible difference to any of {silos}"
+        sentence = f"Joining made no visible difference to any of the {silos}"
     if verdict.undefined:
         sentence += f" ({counted(verdict.undefined, 'silo')} could not be compared)"
     return sentence + "."
@@ -353,6 +363,6 @@ def _against_pooled(run: RunFiles, alone: float | None) -> str:
     if direction < 0:
         return f"{start}, no better than the federation."
     if alone is not None and side(together, alone, better) == 1:
-        closed = (together - alone) / (pooled - alone)
-        return f"{start}; joining closes {100 * closed:.0f} % of the gap between working alone and pooling."
+        closed = f"{100 * (together - alone) / (pooled - alone):.0f}\N{NO-BREAK SPACE}%"
+        return f"{start}; joining closes {closed} of the gap between working alone and pooling."
     return f"{start}, better than the federation."

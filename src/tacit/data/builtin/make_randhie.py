@@ -43,7 +43,7 @@ RENAMED = {
 def compact(public: pd.DataFrame) -> pd.DataFrame:
     """The built-in table from the public one."""
     table = pd.DataFrame({"person": pd.factorize(public["zper"])[0].astype(np.int16)})
-    table["site"] = pd.Categorical.from_codes(public["site"].to_numpy() - 1, list(SITES))
+    table["site"] = np.array(SITES)[public["site"].to_numpy() - 1]
     table["any_visit"] = (public["mdvis"] > 0).astype(np.int8)
     for name, (column, decimals) in RENAMED.items():
         values = public[column].round(decimals)

@@ -60,8 +60,9 @@ class Folder:
         for name in names:
             if (folder / name).is_file():
                 return folder / name
-        missing = f"'{folder}' has no file {' or '.join(names)}" if folder.is_dir() else f"there is no folder '{folder}'"
-        raise UserError("data.path", missing, f"get it from {self.origin}, then set data.path or {ENVIRONMENT}")
+        wanted = " or ".join(names)
+        problem = f"'{folder}' has no file {wanted}" if folder.is_dir() else f"there is no folder '{folder}'"
+        raise UserError("data.path", problem, f"get it from {self.origin}, then set data.path or {ENVIRONMENT}")
 
     def _path(self, options: DataOptions) -> Path:
         if options.path is not None:

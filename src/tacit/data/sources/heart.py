@@ -2,7 +2,7 @@
 
 One record is one patient, so every record is its own subject unless subjects are assigned. Silos are the hospitals.
 
-Rule for gaps: the hospitals wrote 0 where serum cholesterol (all of Switzerland, a quarter of Long Beach) or the resting
+Rule for gaps: the hospitals wrote 0 where serum cholesterol (all of Switzerland, a quarter of Long Beach) or resting
 blood pressure (one row) was not measured. No living person has either, so 0 means missing and is replaced by the
 declared mean. ``standardize = "per-silo"`` comes after that; it is then FLamby's preprocessing but for these zeros.
 """
@@ -22,7 +22,7 @@ HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 ORIGIN = "the UCI heart disease files with FLamby's recipe (fed_heart_disease), as heart_flamby.npz"
 FOLDER = Folder("heart_disease", ORIGIN)
 
-# Declared constants: typical values of adults sent to coronary angiography, as in the description of the Cleveland cohort.
+# Declared constants: typical of adults sent to coronary angiography, as in the description of the Cleveland cohort.
 NUMERIC = {
     "age": NumericColumn(mean=54, scale=9),
     "sex": NumericColumn(),  # 1: male

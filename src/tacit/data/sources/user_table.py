@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.encode import all_columns, declared_columns
+from tacit.data.encode import declared_columns, feature_columns
 from tacit.data.labels import declared_labels
-from tacit.data.options import DataOptions, SurvivalLabel
+from tacit.data.options import DataOptions
 from tacit.data.raw import Raw
 from tacit.data.sources.base import Source, SourceFacts
 from tacit.data.table import from_frame, read_file
-from tacit.data.tabular import Declaration, read_raw
+from tacit.data.tabular import Declaration, label_columns, read_raw
 from tacit.errors import UserError
 
 
 def facts(options: DataOptions) -> SourceFacts:
     """From the options alone; the shape is known where the numeric columns are declared."""
     columns = declared_columns(options)
-    known = columns is not None and columns.numeric
+    complete = options.numeric is not None or options.schema_ is not None
     return SourceFacts(
         labels=declared_labels(options),
         silo_count=options.silos.count,
@@ -26,7 +26,7 @@ def facts(options: DataOptions) -> SourceFacts:
         natural_subjects=options.subjects.column is not None,
         about="a table of your own",
         origin=options.path or "a data frame",
-        feature_shape=(len(columns.feature_names),) if columns is not None and known else None,
+        feature_shape=(len(columns.feature_names),) if columns is not None and complete else None,
     )
 
 
@@ -35,15 +35,9 @@ def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Genera
     if frame is None and options.path is None:
         raise UserError("data.path", "no table is given", "set data.path to a file or pass a frame")
     table = read_file(options.path or "") if frame is None else from_frame(frame)
-    taken = {options.subjects.column or "", options.silos.column or "", *_label_columns(options.label)}
-    columns = all_columns(table, declared_columns(options), taken)
+    taken = {options.subjects.column or "", options.silos.column or "", *label_columns(options.label)}
+    columns = feature_columns(table, options, taken)
     return read_raw(table, Declaration(columns, options.label, declared_labels(options)), options)
-
-
-def _label_columns(label: str | SurvivalLabel | None) -> tuple[str, ...]:
-    if isinstance(label, SurvivalLabel):
-        return (label.time, label.event)
-    return () if label is None else (label,)
 
 
 SOURCE = Source("table", facts, read)

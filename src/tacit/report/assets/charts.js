@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
-  const PAPER = { wide: 660, half: 320 }; // fits A4 and letter with the margins of the style sheet
+  const PAPER = { wide: 660, half: 320, height: 690 }; // fits A4 and letter with the margins of the style sheet
   const charts = [];
 
   function scalable(place) {
@@ -33,13 +33,19 @@
     });
     charts.forEach(function (place) {
       const wide = place.closest("figure").classList.contains("wide");
-      Plotly.relayout(place, { width: wide ? PAPER.wide : PAPER.half });
+      const height = Math.min(place.offsetHeight, PAPER.height);
+      place.dataset.height = place.style.height;
+      place.style.height = height + "px";
+      Plotly.relayout(place, { width: wide ? PAPER.wide : PAPER.half, height: height });
     });
   }
 
   function toScreen() {
     document.querySelectorAll("details").forEach(function (part) { part.open = Boolean(part.dataset.wasOpen); });
-    charts.forEach(function (place) { Plotly.relayout(place, { width: null, autosize: true }); });
+    charts.forEach(function (place) {
+      place.style.height = place.dataset.height;
+      Plotly.relayout(place, { width: null, height: null, autosize: true });
+    });
   }
 
   document.querySelectorAll("script[data-chart]").forEach(draw);

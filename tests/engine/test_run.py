@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tacit
+from tacit.engine import read_metrics
+from tacit.errors import UserError
+from tacit.privacy import Ledger
+
+
+def model_bytes(run: tacit.Run) -> bytes:
+    return (run.path / "model.safetensors").read_bytes()
+
+
+def test_a_run_learns_writes_its_folder_and_predicts(tmp_path, visits, experiment):
+    run = tacit.run(experiment, visits, out=tmp_path / "run", baselines=True)
+    expected = {"plan.toml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "result.json", "report.html", "local.html"}
+    assert expected <= {path.name for path in run.path.iterdir()}
+    assert run.metrics["accuracy"] > 0.8
+    assert run.result["baselines"].keys() == {"silo-only", "pooled"}
+    assert list(run.history()["round"]) == [0, 1, 2, 3, 4]
+    predictions = tacit.Run.load(run.path).predict(visits)
+    assert ((predictions["prediction"].astype(int) == visits["ill"]).mean()) > 0.8
+    assert predictions["probability"].between(0, 1).all()
+    assert [line["round"] for line in Ledger(run.path / "ledger.jsonl").lines] == [1, 2, 3, 4]
+    assert {guarantee["epsilon"] for guarantee in run.guarantees()} == {"inf"}
+
+
+def test_equal_seeds_give_equal_models_and_different_seeds_do_not(tmp_path, visits, experiment):
+    one = tacit.run(experiment, visits, out=tmp_path / "one")
+    two = tacit.run(experiment, visits, out=tmp_path / "two")
+    other = tacit.run({**experiment, "seed": 6}, visits, out=tmp_path / "other")
+    assert model_bytes(one) == model_bytes(two)
+    assert model_bytes(one) != model_bytes(other)
+
+
+def test_a_run_killed_and_resumed_ends_bit_identical_to_an_uninterrupted_one(tmp_path, visits, experiment):
+    """SCAFFOLD and Adam: the server's and the silos' state must both come back."""
+    experiment["method"]["name"] = "scaffold"
+    experiment["train"] = {"rounds": 300, "server_optimizer": "adam", "evaluate_every": 10, "checkpoint_every": 7}
+    file, cut = written(tmp_path, visits, experiment), tmp_path / "cut"
+    process = started("run", file, "--out", cut)
+    wait_for(lambda: len(read_metrics(cut / "metrics.jsonl")) > 5, 60)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert not (cut / "result.json").exists()  # it was cut off in the middle
+    resumed = tacit.run(file, resume=cut)
+    whole = tacit.run(file, out=tmp_path / "whole")
+    assert model_bytes(resumed) == model_bytes(whole)
+    assert (resumed.path / "checkpoint.safetensors").read_bytes() == (whole.path / "checkpoint.safetensors").read_bytes()
+    values = [[line["metrics"] for line in read_metrics(run.path / "metrics.jsonl")] for run in (whole, resumed)]
+    assert values[0] == values[1]
+    assert [line["round"] for line in Ledger(resumed.path / "ledger.jsonl").lines] == list(range(1, 301))
+
+
+def test_resuming_with_a_changed_experiment_is_refused_by_the_field(tmp_path, visits, experiment):
+    tacit.run(experiment, visits, out=tmp_path / "run")
+    changed = {**experiment, "method": {**experiment["method"], "local_learning_rate": 0.25}}
+    with pytest.raises(UserError, match=r"method.local_learning_rate: changed from 0.5 to 0.25"):
+        tacit.run(changed, visits, resume=tmp_path / "run")
+
+
+def test_resuming_from_a_damaged_checkpoint_or_an_altered_ledger_is_refused(tmp_path, visits, experiment):
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    ledger = (run.path / "ledger.jsonl").read_text()
+    (run.path / "ledger.jsonl").write_text(ledger.replace('"round": 2', '"round": 9'))
+    with pytest.raises(UserError, match="altered"):
+        tacit.run(experiment, visits, resume=run.path)
+    (run.path / "ledger.jsonl").write_text(ledger)
+    (run.path / "checkpoint.safetensors").write_bytes(b"half")
+    with pytest.raises(UserError, match="damaged"):
+        tacit.run(experiment, visits, resume=run.path)
+
+
+@pytest.mark.parametrize("damage", ["column", "label", "nan", "one silo", "model"])
+def test_a_refused_run_leaves_no_folder(tmp_path, visits, experiment, damage):
+    if damage == "column":
+        experiment["data"]["label"] = "sick"
+    elif damage == "label":
+        visits.loc[3, "ill"] = 7
+    elif damage == "nan":
+        visits.loc[3, "age"] = np.nan
+    elif damage == "one silo":
+        visits["clinic"] = "north"
+    else:
+        experiment["model"] = {"name": "cnn"}
+    with pytest.raises(UserError):
+        tacit.run(experiment, visits, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_folder_is_never_written_into(tmp_path, visits, experiment):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match="exists"):
+        tacit.run(experiment, visits, out=tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_public_starting_point_is_where_training_starts(tmp_path, visits, experiment):
+    first = tacit.run(experiment, visits, out=tmp_path / "first")
+    experiment["model"]["init_from"] = str(first.path / "model.safetensors")
+    second = tacit.run(experiment, visits, out=tmp_path / "second")
+    start, end = read_metrics(second.path / "metrics.jsonl")[0], read_metrics(first.path / "metrics.jsonl")[-1]
+    assert start["metrics"] == end["metrics"]
+    experiment["model"] = {"name": "mlp", "init_from": experiment["model"]["init_from"]}
+    with pytest.raises(UserError, match=r"model.init_from"):
+        tacit.run(experiment, visits, out=tmp_path / "third")
+
+
+def test_evaluation_may_use_a_file_of_its_own(tmp_path, visits, experiment):
+    visits.iloc[:100].to_csv(tmp_path / "test.csv", index=False)
+    experiment["evaluation"] = {"data": str(tmp_path / "test.csv"), "status": "public"}
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    assert run.result["evaluation"] == {"status": "public", "held_out": "file"}
+    assert sum(silo["test_records"] for silo in run.result["silos"].values()) == 100
+
+
+def test_without_a_silo_s_own_rows_a_personal_run_says_whose_model_is_wanted(tmp_path, visits, experiment):
+    experiment["method"]["name"] = "silo-only"
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    assert len(run.predict(visits, silo="north")) == len(visits)
+    with pytest.raises(UserError, match="north, south, west"):
+        run.predict(visits)
+
+
+def test_ctrl_c_leaves_a_usable_folder(tmp_path, visits, experiment):
+    experiment["train"] = {"rounds": 100_000, "evaluate_every": 10, "checkpoint_every": 5}
+    out = tmp_path / "run"
+    process = started("run", written(tmp_path, visits, experiment), "--out", out)
+    wait_for(lambda: len(read_metrics(out / "metrics.jsonl")) > 3, 60)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"--resume" in printed
+    run = tacit.Run.load(out)
+    assert run.result["status"] == "stopped"
+    assert run.result["rounds"] == len(Ledger(out / "ledger.jsonl").lines) > 20
+    assert "report.html" in os.listdir(out)
+    assert len(run.predict(visits)) == len(visits)
+
+
+def written(folder: Path, visits: pd.DataFrame, experiment: dict) -> Path:
+    """The experiment and its table as files."""
+    visits.to_csv(folder / "visits.csv", index=False)
+    experiment["data"]["path"] = "visits.csv"
+    (folder / "experiment.toml").write_text(tacit.plan(experiment).to_toml())
+    return folder / "experiment.toml"
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tacit.cli", *map(str, arguments)]
+    wide = {**os.environ, "COLUMNS": "200"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=wide)
+
+
+def wait_for(condition, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_the_result_holds_no_exact_count_of_the_private_training_data(tmp_path, visits, experiment):
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    local = json.loads((Path(run.path) / "local.json").read_text())
+    text = json.dumps(run.result)
+    assert str(local["records"]) not in text
+    assert "records_per_subject" not in text

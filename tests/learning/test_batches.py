@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.learning import shuffled, stack
+from tacit.privacy import Randomness
+
+
+def rows_of(plan) -> list[int]:
+    """Every record that the plan looks at, in order."""
+    taken = [plan.index[t % len(plan.rows)][: plan.rows[t % len(plan.rows)]] for t in range(int(plan.steps))]
+    return [int(i) for step in taken for i in step]
+
+
+@given(count=st.integers(1, 70), size=st.integers(1, 20), epochs=st.integers(1, 3), start=st.integers(0, 9))
+def test_every_epoch_looks_at_every_record_once(count, size, epochs, start):
+    plan = shuffled(start, count, size=size, steps=None, epochs=epochs, stream=Randomness.from_seed(1).stream("b"))
+    seen = rows_of(plan)
+    for epoch in range(epochs):
+        assert sorted(seen[epoch * count : (epoch + 1) * count]) == list(range(start, start + count))
+    assert all(1 <= rows <= size for rows in plan.rows)
+
+
+@given(count=st.integers(1, 40), size=st.integers(1, 20), steps=st.integers(1, 30))
+def test_a_number_of_steps_is_kept_whatever_the_size_of_the_silo(count, size, steps):
+    plan = shuffled(0, count, size=size, steps=steps, epochs=1, stream=Randomness.from_seed(1).stream("b"))
+    assert plan.steps == steps == len(plan.rows)
+    assert set(rows_of(plan)) <= set(range(count))
+
+
+def test_without_a_size_every_step_takes_the_whole_silo():
+    plan = shuffled(5, 7, size=None, steps=3, epochs=1, stream=Randomness.from_seed(1).stream("b"))
+    assert rows_of(plan) == list(range(5, 12)) * 3
+
+
+def test_an_empty_silo_has_no_step():
+    plan = shuffled(0, 0, size=4, steps=None, epochs=2, stream=Randomness.from_seed(1).stream("b"))
+    assert plan.steps == 0
+    assert rows_of(plan) == []
+
+
+@pytest.mark.parametrize("sizes", [[3, 50, 1], [16], [1, 2, 3, 4, 5]])
+def test_stacking_pads_to_powers_of_two_and_changes_nothing(sizes):
+    stream = Randomness.from_seed(2).stream("b")
+    plans = [shuffled(0, n, size=8, steps=None, epochs=1, stream=stream) for n in sizes]
+    stacked = stack(plans, 8)
+    assert stacked.index.shape[0] == 8
+    assert all(np.log2(length).is_integer() for length in stacked.index.shape[1:])
+    for i, plan in enumerate(plans):
+        steps = int(plan.steps)
+        assert stacked.steps[i] == steps
+        assert np.array_equal(stacked.index[i, :steps, :8], plan.index)
+        assert np.array_equal(stacked.rows[i, :steps], plan.rows)
+    assert (stacked.steps[len(plans) :] == 0).all()

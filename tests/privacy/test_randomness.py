@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from tacit.privacy import Randomness, Stream
+
+
+def test_a_stream_is_the_chacha20_key_stream_of_its_key():
+    key = bytes(range(32))
+    expected = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(64))
+    assert Stream(key).words(8).tobytes() == expected
+    # RFC 8439, appendix A.1, test vector 1: the all-zero key, nonce and counter
+    assert Stream(bytes(32)).words(8).tobytes().hex().startswith("76b8e0ada0f13d90405d6ae55386bd28")
+
+
+def test_equal_names_give_equal_numbers_and_different_names_different_ones():
+    root = Randomness.from_seed(1)
+    first = root.stream("batches", 3, 4).words(100)
+    assert np.array_equal(first, Randomness.from_seed(1).stream("batches", 3, 4).words(100))
+    for other in (root.stream("batches", 34), root.stream("batches", 4, 3), root.stream("silos", 3, 4)):
+        assert not np.array_equal(first, other.words(100))
+    assert not np.array_equal(first, Randomness.from_seed(2).stream("batches", 3, 4).words(100))
+
+
+def test_without_a_seed_two_runs_share_nothing():
+    assert not np.array_equal(Randomness().stream("x").words(4), Randomness().stream("x").words(4))
+
+
+def test_coins_show_their_rate():
+    # 100,000 coins of rate .3: a deviation of 5 standard deviations has probability below 1e-6
+    heads = Randomness.from_seed(0).stream("coins").coins(0.3, 100_000).sum()
+    assert abs(heads - 30_000) < 5 * np.sqrt(100_000 * 0.3 * 0.7)
+    assert Randomness.from_seed(0).stream("coins").coins(1.0, 1000).all()
+
+
+def test_a_permutation_has_every_number_once_and_every_first_number_equally_often():
+    stream = Randomness.from_seed(4).stream("order")
+    firsts = np.bincount([stream.permutation(5)[0] for _ in range(5000)], minlength=5)
+    assert sorted(stream.permutation(1000)) == list(range(1000))
+    # chi-square with 4 degrees of freedom: above 33.4 has probability 1e-6
+    assert ((firsts - 1000) ** 2 / 1000).sum() < 33.4
+
+
+def test_a_key_of_the_wrong_length_is_refused_and_keys_are_not_shown():
+    with pytest.raises(ValueError, match="32 bytes"):
+        Randomness(b"short")
+    assert "…" in repr(Randomness(bytes(32)))

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+
+def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tacit.cli", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+@pytest.fixture
+def file(tmp_path, visits, experiment) -> Path:
+    visits.to_csv(tmp_path / "visits.csv", index=False)
+    experiment["data"]["path"] = "visits.csv"
+    path = tmp_path / "experiment.toml"
+    path.write_text(tacit.plan(experiment).to_toml())
+    return path
+
+
+def test_run_report_and_compare_from_the_command_line(file, tmp_path):
+    done = command("run", file, "--out", tmp_path / "one", "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert {"guarantees", "noise_multiplier", "run", "metrics", "rounds", "seconds"} <= printed.keys()
+    assert printed["seconds"].keys() == {"compile", "train", "evaluate", "exchange", "total"}
+    assert printed["guarantees"][0]["epsilon"] == "inf"
+    again = command("run", file, "--set", "train.rounds=2", "--out", tmp_path / "two")
+    assert again.returncode == 0, again.stderr
+    assert "No privacy guarantee" in again.stdout
+    report = command("report", tmp_path / "one", "--json")
+    assert Path(json.loads(report.stdout)["report"]).is_file()
+    compared = command("compare", tmp_path / "one", tmp_path / "two", "--json")
+    assert len(json.loads(compared.stdout)["runs"]) == 2
+
+
+def test_plan_says_infinity_plainly_and_reads_no_data(file, tmp_path):
+    (tmp_path / "visits.csv").unlink()
+    printed = json.loads(command("plan", file, "--json").stdout)
+    assert {guarantee["epsilon"] for guarantee in printed["guarantees"]} == {"inf"}
+    assert "infinity" in command("plan", file).stdout
+
+
+def test_methods_and_data_describe_themselves(file):
+    names = {row["name"] for row in json.loads(command("methods", "--json").stdout)["methods"]}
+    assert {"fedavg", "fedsgd", "fedprox", "scaffold", "silo-only", "pooled"} <= names
+    picture = json.loads(command("data", file, "--json").stdout)
+    assert picture["subjects"] == 48
+    assert "stay with the data holder" in command("data", file).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--set", "train.rounds=0"], "train.rounds"),
+        (["--set", "data.label=sick"], "data.label"),
+        (["--set", "data.path=none.csv"], "data.path"),
+        (["--set", "method.nme=3"], "method.nme"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(file, tmp_path, arguments, line):
+    done = command("run", file, *arguments, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert line in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_a_budget_forbids_is_exit_3(file, tmp_path):
+    done = command("run", file, "--set", "privacy.budget=1.0", "--out", tmp_path / "run")
+    assert done.returncode == 3
+    assert "privacy.budget" in done.stderr

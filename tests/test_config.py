@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from tacit.config import Experiment, plan
+from tacit.errors import Forbidden, UserError
+
+
+def refusal(content: dict, *changes: str) -> str:
+    """The one line with which an experiment is refused."""
+    with pytest.raises(UserError) as caught:
+        plan(content, changes)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ({"titel": "x"}, ["titel", "did you mean 'title'"]),
+        ({"train": {"round": 3}}, ["train.round", "did you mean 'rounds'"]),
+        ({"train": {"rounds": 0}}, ["train.rounds", "0", "greater than 0"]),
+        ({"train": {"rounds": "many"}}, ["train.rounds", "'many'", "integer"]),
+        ({"train": {"rounds": 2.5}}, ["train.rounds", "2.5"]),
+        ({"train": {"server_optimizer": "sdg"}}, ["train.server_optimizer", "'sdg'", "'sgd'"]),
+        ({"data": {"silos": {"colum": "x"}}}, ["data.silos.colum", "did you mean 'column'"]),
+        ({"data": {"test_fraction": 1.5}}, ["data.test_fraction", "1.5", "less than 1"]),
+        ({"data": {"subjects": 7}}, ["data.subjects", "7"]),
+        ({"method": {"name": "fedagv"}}, ["method.name", "'fedagv'", "did you mean 'fedavg'"]),
+        ({"method": {}}, ["method.name", "missing"]),
+        ({"method": {"name": "fedavg", "batchsize": 3}}, ["method.batchsize", "did you mean 'batch_size'"]),
+        ({"method": {"name": "fedavg", "batch_size": 0}}, ["method.batch_size", "0", "greater"]),
+        ({"method": {"name": "fedavg", "silo_sample_rate": 1.2}}, ["method.silo_sample_rate", "1.2"]),
+        ({"method": {"name": "fedavg", "local_learning_rate": "x"}}, ["method.local_learning_rate", "'x'", "number"]),
+        ({"method": {"name": "fedsgd", "local_epochs": 3}}, ["method", "server_learning_rate"]),
+        (
+            {"method": {"name": "fedavg", "local_epochs": 3, "batches_per_round": 2}},
+            ["method.local_epochs", "keep one"],
+        ),
+        ({"model": {"name": "logistc"}}, ["model.name", "logistc", "did you mean 'logistic'"]),
+        ({"model": {"name": "mlp", "hiden": [3]}}, ["model.hiden", "did you mean 'hidden'"]),
+        ({"model": {"name": "cox"}, "data": {"task": "binary"}}, ["model.name", "cox", "binary"]),
+        ({"exchange": {"name": "masked"}}, ["exchange.name", "masked", "plain"]),
+        ({"exchange": {"name": "plane"}}, ["exchange.name", "plane", "plain"]),
+        ({"engine": {"name": "cloud"}}, ["engine.name", "cloud", "simulate"]),
+        ({"privacy": {"against": ["everyone"]}}, ["privacy.against", "everyone", "public"]),
+        ({"privacy": {"delta": 0}}, ["privacy.delta", "0"]),
+        ({"privacy": {"unit": "user"}}, ["privacy.unit", "'user'", "'subject'"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_field_value_and_fix(content, names):
+    line = refusal(content)
+    for name in names:
+        assert name in line
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [("train.rounds", ["--set", "a.b=value"]), ("title.x=3", ["--set", "title.x"]), ("=3", ["--set"])],
+)
+def test_a_malformed_change_is_refused(change, names):
+    line = refusal({"title": "t"}, change)
+    assert all(name in line for name in names)
+
+
+def test_a_change_replaces_what_the_file_says():
+    made = plan({"train": {"rounds": 5}}, ["train.rounds=7", "model.name=mlp", "model.hidden=[3, 4]", "title=Two words"])
+    assert made.rounds == 7
+    assert made.experiment.model.numbers == {"hidden": [3, 4]}
+    assert made.title == "Two words"
+
+
+def test_a_plan_written_as_toml_is_the_same_plan(experiment):
+    made = plan(experiment)
+    again = plan(tomllib.loads(made.to_toml()))
+    assert again.experiment == made.experiment
+    assert again.method == made.method
+
+
+def test_a_budget_that_a_method_cannot_keep_is_forbidden():
+    with pytest.raises(Forbidden, match="infinite") as caught:
+        plan({"privacy": {"budget": 3.0}})
+    assert caught.value.exit_code == 3
+
+
+def test_a_plan_needs_no_data():
+    made = plan({"data": {"source": "table", "path": "nowhere.csv", "label": "y"}})
+    assert {str(guarantee.view) for guarantee in made.guarantees()} == {"public", "server", "silo"}
+
+
+def test_missing_and_broken_files_are_refused(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        plan(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("title = ")
+    with pytest.raises(UserError, match="no valid TOML"):
+        plan(tmp_path / "broken.toml")
+
+
+def test_every_section_of_the_contract_is_known():
+    sections = {"title", "seed", "data", "model", "method", "train", "privacy", "exchange", "evaluation", "engine"}
+    assert set(Experiment.model_fields) == sections
