@@ -15,6 +15,7 @@ import numpy as np
 
 CLASSES = 10
 PIXELS = 784
+PIXEL_MEAN, PIXEL_SCALE = 0.1307, 0.3081  # public constants of MNIST, for pixels in 0..1
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ CROSS_DEVICE = Race(
     silos_per_round=10,
     batch_size=10,
     local_epochs=1,
-    local_learning_rate=0.1,
+    local_learning_rate=0.01,
     rounds=100,
     warm_up_rounds=10,
     seed=2022,
@@ -121,4 +122,4 @@ def load_digits(race: Race, folder: Path) -> Digits:
 
 
 def _scaled(pixels: np.ndarray) -> np.ndarray:
-    return pixels.astype(np.float32) / np.float32(255)
+    return (pixels.astype(np.float32) / np.float32(255) - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_SCALE)

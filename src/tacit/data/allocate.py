@@ -30,6 +30,12 @@ def assign_subjects(
 ) -> np.ndarray:
     """A person 0 .. count-1 for every record ``[records]``; ``labels`` and fixed ``silo`` are ``[records]``."""
     count = _count(spec.count, "data.subjects.count")
+    if labels_per_subject is not None and silo is not None and spec.assign == "zipf":
+        raise UserError(
+            "data.labels_per_subject",
+            "it cannot be joined with zipf subjects where silos are fixed",
+            'use subjects.assign = "uniform" or "power", or assign the silos',
+        )
     subject = _slots(spec.assign, spec.alpha, count, len(labels), rng)
     if labels_per_subject is not None:
         return _with_few_labels(np.bincount(subject, minlength=count), labels, labels_per_subject, rng)

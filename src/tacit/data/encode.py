@@ -102,8 +102,10 @@ class Encoder:
         """With each silo's own mean and deviation (n - 1 in the divisor, 1 where it is zero) of its training rows."""
         if self.standardize != "per-silo" or train.silo is None:
             return self
-        numbers = {name: self._numbers(table, name)[train.rows] for name in self.columns.numeric}
-        fits = {name: _moments(values, train.silo, len(self.silo_names)) for name, values in numbers.items()}
+        silos = len(self.silo_names)
+        fits = {
+            name: _moments(self._numbers(table, name)[train.rows], train.silo, silos) for name in self.columns.numeric
+        }
         return replace(self, per_silo=fits)
 
     def to_dict(self) -> dict[str, Any]:

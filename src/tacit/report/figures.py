@@ -109,7 +109,7 @@ def curve_chart(metric: str, series: Sequence[Series], note: str = "", height: i
     """Lines over rounds with one hover box."""
     traces = [_line(one) for one in series]
     values = [value for one in series for value in one.values]
-    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_axis(tickformat=digits(values)))
+    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_metric_axis(values))
     spoken = f"{words.metric(metric)} over rounds. " + " ".join(_spoken(one) for one in series)
     return Chart({"data": traces, "layout": layout}, words.metric(metric), spoken, height, note)
 
@@ -148,7 +148,7 @@ def silo_curves(run: RunFiles) -> Chart | None:
     layout = _layout(
         hovermode="x unified" if many else "closest",
         xaxis=_rounds_axis(),
-        yaxis=_axis(tickformat=digits(overall.values)),
+        yaxis=_metric_axis(overall.values),
     )
     note = (
         "Blue: all silos. Grey: the middle 80 % and the median of silos."
@@ -227,7 +227,7 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
     links = _links(values["silo-only"], values["federated"]) if "silo-only" in values else []
     traces = [_dots(name, rows, column) for name, column in values.items()]
     shown = [value for column in values.values() for value in column]
-    layout, height = _rows_layout(rows, words.metric(metric), digits(shown))
+    layout, height = _rows_layout(rows, _metric_axis(shown, words.metric(metric)))
     spoken = (
         f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled. "
         "The numbers are in the table that follows."
@@ -244,7 +244,7 @@ def silo_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
         caption = f"{words.metric(run.headline)} over silos"
         return histogram([value for value in values if value is not None], caption, words.metric(run.headline))
     rows = ["All silos", *order]
-    layout, height = _rows_layout(rows, words.metric(run.headline), digits(values))
+    layout, height = _rows_layout(rows, _metric_axis(values, words.metric(run.headline)))
     trace = _dots("federated", rows, [run.metrics.get(run.headline), *values])
     spoken = f"Final {words.metric_in_sentence(run.headline)} of each silo; the numbers are in the table."
     return Chart({"data": [trace], "layout": layout}, f"{words.metric(run.headline)} by silo", spoken, height)
@@ -282,7 +282,7 @@ def _links(start: Sequence[float | None], end: Sequence[float | None]) -> list[d
     return [{"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
 
 
-def _rows_layout(rows: Sequence[str], title: str, tickformat: str) -> tuple[dict[str, Any], int]:
+def _rows_layout(rows: Sequence[str], xaxis: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """A named row per silo, the first for all of them. As tall as a printed page at most."""
     n = len(rows)
     pitch = 30 if n <= 13 else 24 if n <= 31 else 14.5
@@ -295,9 +295,7 @@ def _rows_layout(rows: Sequence[str], title: str, tickformat: str) -> tuple[dict
     divider = {
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.5, "y1": 0.5, "line": {"color": PALE, "width": 1},
     }  # fmt: skip
-    layout = _layout(
-        hovermode="closest", xaxis=_axis(title=title, tickformat=tickformat), yaxis=yaxis, shapes=[divider]
-    )
+    layout = _layout(hovermode="closest", xaxis=xaxis, yaxis=yaxis, shapes=[divider])
     layout["margin"]["b"] = 44
     return layout, round(pitch * n + 74)
 
@@ -432,7 +430,7 @@ def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | N
     trace = _line(Series(words.metric(metric), STYLES["federated"], deciles, values))
     trace["hovertemplate"] = "decile %{x}: %{y}<extra></extra>"
     axis = _axis(title="decile of people, from few to many records", dtick=1, showgrid=False)
-    layout = _layout(xaxis=axis, yaxis=_axis(tickformat=digits(values)))
+    layout = _layout(xaxis=axis, yaxis=_metric_axis(values))
     layout["margin"]["b"] = 44
     spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
     return Chart({"data": [trace], "layout": layout}, words.metric(metric), spoken)
@@ -478,6 +476,13 @@ def _axis(title: str = "", **settings: Any) -> dict[str, Any]:
     if title:
         axis["title"] = {"text": title, "font": {"size": 12, "color": SOFT}, "standoff": 8}
     return axis | settings
+
+
+def _metric_axis(values: Iterable[float | None], title: str = "") -> dict[str, Any]:
+    """Ticks as fine as the spread needs, and hover boxes as precise as the tables."""
+    known = [value for value in values if value is not None]
+    hover = ",.3f" if max(map(abs, known), default=0) < 10 else ",.4~r"
+    return _axis(title, tickformat=digits(known), hoverformat=hover)
 
 
 def _rounds_axis() -> dict[str, Any]:

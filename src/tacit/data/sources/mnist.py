@@ -20,7 +20,8 @@ ORIGIN = "MNIST as mnist.npz (x_train, y_train, x_test, y_test); writers from QM
 FOLDER = Folder("mnist", ORIGIN)
 LABELS = Labels("multiclass", tuple("0123456789"))
 MEAN, SCALE = 0.1307, 0.3081  # of pixels / 255, as every description of MNIST quotes them
-WRITERS = 539
+WRITERS = 539  # of training digits
+TRAINING_IMAGES = 60_000  # each its own subject where nobody is named or assigned
 PLACES = {0: "census office", 4: "high school"}
 
 
@@ -29,7 +30,7 @@ def facts(options: DataOptions) -> SourceFacts:
     return SourceFacts(
         labels=LABELS,
         silo_count=options.silos.count or (len(PLACES) if options.silos.column == "hsf" else None),
-        subject_count=options.subjects.count or (WRITERS if writers else None),
+        subject_count=options.subjects.count or (WRITERS if writers else TRAINING_IMAGES),
         natural_subjects=writers,
         about="70,000 images of handwritten digits",
         origin=ORIGIN,

@@ -1,0 +1,188 @@
+"""Features are what is declared, computed from nothing private, and the same for new rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.data import DataOptions, Encoder, Federation, load
+from tacit.data.encode import Columns, match_names
+from tacit.data.options import NumericColumn
+from tacit.errors import UserError
+
+Read = Callable[..., Federation]
+Refusal = Callable[..., str]
+
+
+def put(column: str, value: object, rows: int = 3) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    def edit(frame: pd.DataFrame) -> pd.DataFrame:
+        frame[column] = frame[column].astype(object if isinstance(value, str) else frame[column].dtype)
+        frame.loc[frame.index[:rows], column] = value
+        return frame
+
+    return edit
+
+
+def test_declared_constants_standardise_and_categories_become_indicators(read: Read, visits: pd.DataFrame) -> None:
+    federation = read()
+    assert federation.feature_names == ("age", "pressure", "smoker=no", "smoker=yes")
+    assert federation.train.features.dtype == np.float32
+    smokes = visits["smoker"] == "yes"
+    wanted = np.column_stack([(visits["age"] - 50) / 10, (visits["pressure"] - 130) / 15, ~smokes, smokes])
+    assert federation.encoder is not None
+    np.testing.assert_allclose(federation.encoder.encode(visits), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_declared_features_of_a_row_do_not_depend_on_other_rows(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read().encoder
+    assert encoder is not None
+    np.testing.assert_array_equal(encoder.encode(visits.iloc[:7]), encoder.encode(visits)[:7])
+
+
+def test_plain_names_without_constants_change_nothing(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read(numeric=["age"], categorical={}).encoder
+    assert encoder is not None
+    np.testing.assert_allclose(encoder.encode(visits)[:, 0], visits["age"], rtol=1e-6)
+
+
+def test_none_leaves_numbers_as_they_are(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read(standardize="none").encoder
+    assert encoder is not None
+    np.testing.assert_allclose(encoder.encode(visits)[:, 1], visits["pressure"], rtol=1e-6)
+
+
+def test_per_silo_gives_every_silo_mean_zero_and_deviation_one(read: Read) -> None:
+    federation = read(standardize="per-silo")
+    for silo in federation.silos:
+        mine = federation.train.features[silo.start : silo.stop, :2].astype(float)
+        np.testing.assert_allclose(mine.mean(axis=0), 0, atol=1e-5)
+        np.testing.assert_allclose(mine.std(axis=0, ddof=1), 1, atol=1e-5)
+
+
+def test_per_silo_constants_come_from_training_rows_alone(read: Read, visits: pd.DataFrame) -> None:
+    federation = read(standardize="per-silo")
+    assert federation.encoder is not None
+    ages, clinics = federation.encoder.encode(visits)[:, 0], visits["clinic"].to_numpy()
+    assert abs(float(ages[clinics == "north"].mean())) > 1e-4
+    np.testing.assert_allclose(
+        np.sort(np.concatenate([federation.train.features[:, 0], federation.test.features[:, 0]])), np.sort(ages)
+    )
+
+
+def test_a_constant_column_survives_per_silo(read: Read) -> None:
+    federation = read(lambda frame: frame.assign(age=40.0), standardize="per-silo")
+    assert (federation.train.features[:, 0] == 0).all()
+
+
+def test_per_silo_refuses_rows_of_an_unknown_silo(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read(standardize="per-silo").encoder
+    assert encoder is not None
+    with pytest.raises(UserError, match="silo 'east' was not there in training"):
+        encoder.encode(visits.assign(clinic="east"))
+
+
+@pytest.mark.parametrize("standardize", ["declared", "per-silo", "none"])
+def test_an_encoder_survives_json(read: Read, visits: pd.DataFrame, standardize: str) -> None:
+    encoder = read(standardize=standardize).encoder
+    assert encoder is not None
+    again = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    np.testing.assert_array_equal(again.encode(visits), encoder.encode(visits))
+
+
+def test_missing_values_are_refused_by_default(refusal: Refusal) -> None:
+    assert refusal(put("age", np.nan)).startswith("data.numeric: column 'age' is missing in 3 rows;")
+    assert refusal(put("smoker", None)).startswith("data.categorical: column 'smoker' is missing in 3 rows;")
+
+
+def test_center_puts_gaps_on_the_mean_and_on_no_category(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read(missing="center").encoder
+    assert encoder is not None
+    gap = visits.iloc[:1].assign(age=np.nan, smoker=None)
+    assert encoder.encode(gap)[0, [0, 2, 3]].tolist() == [0, 0, 0]
+
+
+def test_a_column_may_declare_what_stands_in_for_a_gap(read: Read, visits: pd.DataFrame) -> None:
+    encoder = read(numeric={"age": {"mean": 50, "scale": 10, "missing": 70}}, categorical={}).encoder
+    assert encoder is not None
+    assert encoder.encode(visits.iloc[:1].assign(age=np.nan))[0, 0] == 2
+
+
+def test_infinite_values_are_always_refused(refusal: Refusal) -> None:
+    assert refusal(put("age", np.inf), missing="center").startswith("data.numeric: column 'age' is infinite in 3 rows;")
+
+
+def test_numbers_beyond_float32_are_refused(refusal: Refusal) -> None:
+    assert "range of float32" in refusal(put("age", 1e300))
+
+
+def test_a_category_outside_the_declared_ones_is_refused(refusal: Refusal) -> None:
+    line = refusal(put("smoker", "sometimes"))
+    assert line.startswith("data.categorical: column 'smoker' has the value 'sometimes'")
+
+
+def test_text_among_undeclared_columns_asks_for_its_categories(refusal: Refusal) -> None:
+    line = refusal(numeric=None, categorical={})
+    assert line.startswith("data.numeric: column 'smoker' is not numeric")
+    assert "data.categorical.smoker" in line
+
+
+def test_without_a_declaration_every_other_column_is_numeric(read: Read) -> None:
+    federation = read(numeric=None)
+    assert federation.feature_names == ("age", "pressure", "smoker=no", "smoker=yes")
+
+
+@pytest.mark.parametrize("column", ["ill", "person"])
+def test_the_label_and_the_person_cannot_be_features(refusal: Refusal, column: str) -> None:
+    assert "is the label or the subject" in refusal(numeric=["age", column])
+
+
+def test_a_misspelt_feature_is_answered_with_the_nearest_name(refusal: Refusal) -> None:
+    assert refusal(numeric=["presure"]).endswith("did you mean 'pressure'?")
+
+
+def test_a_schema_file_declares_the_same_columns(read: Read, tmp_path: Path) -> None:
+    schema = tmp_path / "columns.toml"
+    schema.write_text(
+        "[numeric]\nage = { mean = 50, scale = 10 }\npressure = { mean = 130, scale = 15 }\n"
+        '[categorical]\nsmoker = ["no", "yes"]\n'
+    )
+    plain = read()
+    by_schema = read(numeric=None, categorical={}, schema=str(schema))
+    np.testing.assert_array_equal(by_schema.train.features, plain.train.features)
+
+
+@pytest.mark.parametrize("text", ["[numeric", "[numeric]\nage = { scale = 0 }", "[numbers]\nage = {}"])
+def test_a_faulty_schema_file_is_refused(refusal: Refusal, tmp_path: Path, text: str) -> None:
+    schema = tmp_path / "columns.toml"
+    schema.write_text(text)
+    assert refusal(numeric=None, categorical={}, schema=str(schema)).startswith("data.schema: 'columns.toml'")
+
+
+def test_categories_match_numbers_whatever_their_type() -> None:
+    for values in (np.array([2, 1]), np.array([2.0, 1.0]), np.array(["2", "1"], dtype=object)):
+        codes, unknown = match_names(values, ("1", "2"))
+        assert codes.tolist() == [1, 0]
+        assert unknown is None
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-100, 100), st.floats(0.01, 100))
+def test_encoding_is_the_declared_line(values: list[float], mean: float, scale: float) -> None:
+    encoder = Encoder(Columns({"x": NumericColumn(mean=mean, scale=scale)}))
+    features = encoder.encode(pd.DataFrame({"x": values}))
+    np.testing.assert_allclose(features[:, 0], ((np.array(values) - mean) / scale).astype(np.float32), rtol=1e-5)
+
+
+def test_a_large_table_is_built_without_a_wide_copy_of_doubles() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(2000, 5)).astype(np.float32), columns=list("abcde"))
+    frame = frame.assign(y=rng.integers(0, 2, 2000), bank=rng.integers(0, 4, 2000))
+    federation = load(DataOptions(label="y", silos={"column": "bank"}), frame=frame)
+    assert federation.train.features.flags.c_contiguous
+    assert federation.train.features.base is None

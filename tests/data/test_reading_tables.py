@@ -1,0 +1,106 @@
+"""Files and frames become the same table, and bad ones are refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.data.table import from_arrays, from_frame, read_file
+from tacit.errors import UserError
+
+
+def write(frame: pd.DataFrame, path: Path) -> Path:
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".npz":
+        np.savez(path, **{name: frame[name].to_numpy() for name in frame if frame[name].dtype != object})
+    else:
+        frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz"])
+def test_every_format_gives_the_same_columns(tmp_path: Path, visits: pd.DataFrame, name: str) -> None:
+    frame = visits.drop(columns=["clinic", "smoker"])
+    table = read_file(write(frame, tmp_path / name))
+    assert set(table.names) == set(frame.columns)
+    assert table.rows == len(frame)
+    for column in frame:
+        np.testing.assert_allclose(table.read(column), frame[column])
+
+
+def test_a_wide_array_of_an_npz_becomes_columns_named_by_feature_names() -> None:
+    wide = np.arange(6.0).reshape(3, 2)
+    table = from_arrays({"X": wide, "feature_names": np.array(["a", "b"]), "y": np.array([0, 1, 1])})
+    assert table.names == ("a", "b", "y")
+    assert table.read("b").tolist() == [1, 3, 5]
+    assert from_arrays({"X": wide}).names == ("X0", "X1")
+
+
+def test_arrays_of_another_length_are_no_columns() -> None:
+    table = from_arrays({"x": np.zeros(5), "silo_names": np.array(["a", "b"])})
+    assert table.names == ("x",)
+
+
+def test_gaps_in_nullable_columns_become_nan() -> None:
+    table = from_frame(pd.DataFrame({"x": pd.array([1, None, 3], dtype="Int64")}))
+    np.testing.assert_array_equal(table.read("x"), [1, np.nan, 3])
+
+
+def test_the_word_none_in_a_csv_is_a_category_and_an_empty_cell_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("glucose\nNone\n''\nNA\n")
+    values = read_file(tmp_path / "t.csv").read("glucose")
+    assert values[0] == "None"
+    assert pd.isna(values[2])
+
+
+def test_a_missing_column_is_answered_with_the_nearest_name(visits: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match=r"data.label: the table has no column 'il'; did you mean 'ill'\?"):
+        from_frame(visits).column("il", "data.label")
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(UserError, match=r"data.path: there is no file 'nowhere.csv'"):
+        read_file("nowhere.csv")
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
+def test_a_corrupt_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"this is not what the ending says" * 9)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
+def test_a_truncated_file_is_refused(tmp_path: Path, visits: pd.DataFrame, name: str) -> None:
+    path = write(visits, tmp_path / name)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match="cannot be read"):
+        read_file(path)
+
+
+def test_an_npz_with_pickled_objects_is_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_file(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n"])
+def test_an_empty_table_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match=r"data\.path"):
+        read_file(tmp_path / "t.csv")
+
+
+def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").write_text("x")
+    with pytest.raises(UserError, match="unknown ending"):
+        read_file(tmp_path / "t.xlsx")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(UserError, match="two columns are called 'a'"):
+        from_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))

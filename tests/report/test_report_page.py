@@ -1,0 +1,339 @@
+"""What stands on the pages, and what must not."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tacit import report
+from tacit.report.folder import read_run
+from tacit.report.markup import Html, json_script, tag
+
+NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)>&amp;'
+
+
+class Page(HTMLParser):
+    """The page as a browser takes it apart: tags with attributes, visible text, figures."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.figures: list[dict] = []
+        self._inside = ""
+        self._is_figure = False
+        self.source = file.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        self._is_figure = tag == "script" and "data-chart" in dict(attrs)
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._is_figure and self._inside == "script":
+            self.figures.append(json.loads(data))
+        elif self._inside not in ("script", "style"):
+            self.texts.append(data)
+
+    def without_library(self) -> str:
+        """Everything but the drawing library: what comes from the run, and our own style and code."""
+        return re.sub(r"<script>/\*\*?.*?</script>", "", self.source, flags=re.DOTALL)
+
+    def headings(self) -> list[str]:
+        return [tag for tag, _ in self.tags if re.fullmatch("h[1-6]", tag)]
+
+    def alternatives(self) -> list[str | None]:
+        return [attributes.get("aria-label") for _, attributes in self.tags if attributes.get("class") == "chart"]
+
+
+@pytest.fixture
+def page_of(make_run):
+    """The report of a run with these changes."""
+    return lambda **changes: Page(report.write(make_run(**changes)))
+
+
+# ---- what is private stays out
+
+
+def test_no_private_number_reaches_the_shareable_page(make_run, private_numbers):
+    run = make_run()
+    shared = Page(report.write(run)).without_library()
+    numbers = private_numbers(run)
+    assert len(numbers) > 200
+    assert [number for number in numbers if re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", shared)] == []
+
+
+def test_the_local_page_has_the_private_numbers_and_says_that_it_stays(make_run):
+    run = make_run()
+    report.write(run)
+    local = Page(run / "local.html")
+    assert "Stays with the data holder" in local.text
+    assert "31,557,013" in local.text
+    assert "People whom two silos share" in local.text
+
+
+def test_without_private_numbers_there_is_no_local_page(make_run):
+    run = make_run(local=False)
+    report.write(run)
+    assert not (run / "local.html").exists()
+
+
+def test_the_shareable_page_is_the_same_with_and_without_private_numbers(make_run):
+    assert report.write(make_run("a/run")).read_text() == report.write(make_run("b/run", local=False)).read_text()
+
+
+def test_the_place_of_the_run_on_the_machine_is_not_told(page_of):
+    assert "secret-place" not in page_of().source
+
+
+def test_figures_hold_no_more_digits_than_they_show(page_of):
+    for figure in page_of().figures:
+        for trace in figure["data"]:
+            for value in [*trace["x"], *trace["y"]]:
+                assert value is None or len(f"{value:.15g}".replace(".", "").strip("-0")) <= 4
+
+
+# ---- self-contained and safe
+
+
+def test_the_page_fetches_nothing(page_of):
+    page = page_of()
+    for _, attributes in page.tags:
+        assert not attributes.get("src")
+        assert (attributes.get("href") or "#").startswith(("#", "data:"))
+    assert "url(" not in page.without_library()
+    assert "@import" not in page.without_library()
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+
+
+def test_text_of_users_cannot_become_markup(make_run):
+    names = [NASTY, "plain"]
+    run = make_run(
+        names=names,
+        title=NASTY,
+        method={"name": NASTY, "about": NASTY, "paper": NASTY},
+        guarantees=[{"unit": NASTY, "view": NASTY, "epsilon": 1.0, "assumptions": [NASTY], "sampling": NASTY}],
+        environment={"platform": NASTY, NASTY: "1"},
+    )
+    (run / "plan.toml").write_text(f"title = '{NASTY}'")
+    for file in (report.write(run), run / "local.html", report.compare([run, make_run("other")])):
+        page = Page(file)
+        assert "img" not in [tag for tag, _ in page.tags]
+        assert [a for tag, a in page.tags if tag == "script" and not a] == [{}, {}]
+        assert NASTY in page.text or file.name == "comparison.html"
+        assert page.figures
+
+
+def test_names_are_shown_letter_by_letter_in_charts(page_of):
+    ticks = page_of(names=["<b>A</b>", "B & C"]).figures[0]["layout"]["yaxis"]["ticktext"]
+    assert sorted(ticks[1:]) == ["&lt;b&gt;A&lt;/b&gt;", "B &amp; C"]
+
+
+def test_json_in_a_page_cannot_end_its_element():
+    written = json_script({"a": "</script><!--"})
+    assert written.count("</script>") == 1
+    assert json.loads(written.split(">", 1)[1].rsplit("<", 1)[0]) == {"a": "</script><!--"}
+
+
+def test_attributes_and_children_are_escaped_unless_they_are_markup():
+    assert tag("p", "<i>", Html("<b>x</b>"), title='"') == '<p title="&quot;">&lt;i&gt;<b>x</b></p>'
+
+
+# ---- the guarantee
+
+
+def test_a_run_without_a_guarantee_says_so_plainly(page_of):
+    text = page_of().text
+    assert "No privacy guarantee: this run gives epsilon = infinity for every view." in text
+    assert "Privacy guarantee Protects" not in text
+
+
+def test_a_finite_guarantee_names_who_is_protected_from_whom(page_of, finite):
+    text = page_of(guarantees=finite).text
+    assert "No privacy guarantee" not in text
+    assert (
+        "Protects one person, with all records in all silos, from anyone who sees the released models: "
+        "epsilon = 2.31 at delta = 10⁻⁵." in text
+    )
+    assert "No guarantee for one person against the server (epsilon = infinity)." in text
+    assert "ε = 1.12, not valid: counts a person's silos as independent people" in text
+    assert "assumes: at most 3 silos per person" in text
+
+
+def test_a_seed_with_a_finite_guarantee_forbids_publication(page_of, finite):
+    text = page_of(guarantees=finite, seed=7).text
+    assert "can be regenerated from the seed" in text
+    assert "must not be published" in text
+
+
+def test_a_seed_without_a_guarantee_is_noted_and_nothing_is_forbidden(make_run):
+    text = Page(report.write(make_run(seed=0))).text
+    assert "This run used seed 0" in text
+    assert "must not be published" not in text
+
+
+def test_without_a_seed_nothing_is_said_of_regenerating(page_of, finite):
+    assert "regenerated" not in page_of(guarantees=finite).text
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        (
+            {"status": "outside-guarantee", "held_out": "subjects"},
+            "computed on held-out people of the private data and are outside the guarantee.",
+        ),
+        ({"status": "paid", "held_out": "records"}, "held-out records of the private data; releasing them is paid for"),
+        ({"status": "public", "held_out": "file"}, "computed on public data; releasing them reveals nothing private."),
+    ],
+)
+def test_the_page_says_on_what_the_metrics_were_computed(page_of, evaluation, said):
+    assert said in page_of(evaluation=evaluation).text
+
+
+# ---- whole with every part, and with parts missing
+
+
+def test_a_full_report_answers_in_the_order_in_which_people_ask(page_of):
+    page = page_of()
+    order = ["AUC", "No privacy guarantee", "Is joining worth it?", "Round by round", "Silo by silo", "The experiment"]
+    places = [page.text.index(part, page.text.index("data: randhie")) for part in order]
+    assert places == sorted(places)
+    assert "12,737 parameters" in page.text
+    assert "1 min 37 s" in page.text
+    assert "hidden = [32]" in page.text
+    assert len(page.figures) == 6
+
+
+def test_a_stopped_run_says_after_how_many_rounds(page_of):
+    text = page_of(status="stopped", rounds_planned=250).text
+    assert "This run was stopped after 100 of 250 planned rounds." in text
+
+
+def test_a_finished_run_has_no_such_banner(page_of):
+    assert "stopped" not in page_of().text
+
+
+WHOLE = {
+    "everything": {},
+    "no baselines": {"alone": None, "pooled": None},
+    "only pooled": {"alone": None},
+    "only alone": {"pooled": None},
+    "one evaluation": {"rounds": 0},
+    "two evaluations": {"rounds": 1},
+    "no metric": {"metrics": {}, "silos": {}, "baselines": {}},
+    "null metrics": {"metrics": {"auc": None, "accuracy": None}, "silos": {"a": {"auc": None}}},
+    "one metric": {"metrics": {"auc": 0.7}, "silos": {"a": {"auc": 0.7}}},
+    "one silo": {"names": ["only"]},
+    "large metric": {"metrics": {"rmse": 15_230.4}, "task": {"name": "real", "headline": "rmse"}},
+    "no guarantee stated": {"guarantees": []},
+    "61 silos": {"names": [f"silo {number}" for number in range(61)], "rounds": 3},
+    "61 silos, no baselines": {"names": [str(n) for n in range(61)], "alone": None, "pooled": None, "rounds": 3},
+    "nothing but a title": {
+        key: {}
+        for key in ("method", "model", "task", "metrics", "silos", "baselines", "seconds", "environment", "data")
+    }
+    | {"guarantees": [], "evaluation": {}, "noise_multiplier": None},
+}
+
+
+@pytest.mark.parametrize("changes", WHOLE.values(), ids=WHOLE.keys())
+def test_the_page_stays_whole_whatever_is_missing(make_run, changes):
+    run = make_run(**changes)
+    report.write(run)
+    for file in (run / "report.html", run / "local.html"):
+        page = Page(file)
+        assert not re.search(r"\b(NaN|nan|None|null|undefined|inf)\b", page.text)
+        assert page.headings()[:2] == ["h1", "h2"]
+        assert "h3" not in page.headings()[:2]
+        for figure, spoken in zip(page.figures, page.alternatives(), strict=True):
+            assert spoken
+            assert "NaN" not in spoken
+            assert any(has_points(trace) for trace in figure["data"])
+
+
+def has_points(trace: dict) -> bool:
+    values = [value for row in trace["z"] for value in row] if trace["type"] == "heatmap" else trace["x"]
+    return any(value is not None for value in values)
+
+
+def test_rounds_that_were_never_evaluated_are_no_obstacle(make_run):
+    run = make_run()
+    for file in [run / "metrics.jsonl", run / "plan.toml", *run.glob("baselines/*/metrics.jsonl")]:
+        file.unlink()
+    page = Page(report.write(run))
+    assert "no curve to draw" in page.text
+    assert "Experiment file" not in page.text
+
+
+def test_without_baselines_the_page_says_how_to_get_them(page_of):
+    assert "Run the experiment again with --baselines" in page_of(alone=None, pooled=None).text
+
+
+def test_classes_of_a_silo_are_pictured_locally(make_run):
+    run = make_run()
+    exact = json.loads((run / "local.json").read_text())
+    for silo in exact["silos"]:
+        silo["label"] = [40, 0, 60]
+    (run / "local.json").write_text(json.dumps(exact))
+    report.write(run)
+    page = Page(run / "local.html")
+    shares = next(f["data"][0]["z"] for f in page.figures if f["data"][0]["type"] == "heatmap")
+    assert shares[0] == [0.4, 0, 0.6]
+
+
+def test_plotly_knows_every_setting_of_every_figure(make_run):
+    import plotly.graph_objects as go
+
+    runs = [make_run("few"), make_run("many", names=[f"silo {n}" for n in range(70)], rounds=2)]
+    pages = [report.compare(runs)]
+    for run in runs:
+        pages += [report.write(run), run / "local.html"]
+    figures = [figure for page in pages for figure in Page(page).figures]
+    assert len(figures) > 20
+    for figure in figures:
+        go.Figure(figure)  # raises for anything outside the schema
+
+
+# ---- several runs
+
+
+def test_runs_are_compared_by_metrics_guarantee_and_cost(make_run, finite):
+    plain, private = make_run("plain", together=0.82), make_run("private", together=0.78, guarantees=finite)
+    page = Page(report.compare([plain, private]))
+    assert "By AUC, plain leads with 0.819." in page.text
+    assert "none (ε = ∞)" in page.text
+    assert "ε = 2.31 at δ = 10⁻⁵: one person, from anyone who sees the released models" in page.text
+    assert len(page.figures) == 5
+    assert (plain.parent / "comparison.html").exists()
+
+
+def test_a_comparison_goes_where_it_is_told(make_run, tmp_path):
+    assert report.compare([make_run()], tmp_path / "here.html") == tmp_path / "here.html"
+
+
+def test_runs_with_different_headlines_have_no_winner(make_run):
+    other = make_run("other", task={"name": "real", "headline": "rmse"}, metrics={"rmse": 3.0})
+    assert "none of them is called the best" in Page(report.compare([make_run(), other])).text
+
+
+def test_the_comparison_table_has_a_row_per_run_and_infinity_where_nothing_is_promised(make_run, finite):
+    one, other = make_run("x/run"), make_run("y/run", guarantees=finite, metrics={"auc": 0.75, "f1": None})
+    table = report.comparison_table([one, other])
+    assert list(table.index) == ["run", "run (2)"]
+    assert table["auc"].tolist() == [read_run(one).metrics["auc"], 0.75]
+    assert table["epsilon [subject, public]"].tolist() == [float("inf"), 2.3074]
+    assert table["epsilon [subject, server]"].tolist() == [float("inf"), float("inf")]
+    assert table["total_seconds"].tolist() == [97.3, 97.3]
+    assert table["f1"].isna().tolist() == [False, True]

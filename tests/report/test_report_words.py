@@ -1,0 +1,129 @@
+"""Sentences say what the numbers say, in both directions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tacit.report import words
+from tacit.report.folder import read_run
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.81234, "0.812"),
+        (0.0, "0.000"),
+        (-0.5, "−0.500"),
+        (12.3456, "12.35"),
+        (1523.6, "1,524"),
+        (0.00004, "4.0e−5"),
+        (None, "–"),
+        (math.nan, "–"),
+    ],
+)
+def test_metrics_have_three_decimals_and_thousands_separators(value, shown):
+    assert words.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.042, "42 ms"), (3.21, "3.2 s"), (9.97, "10 s"), (42.4, "42 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")],
+)
+def test_durations_read_as_people_say_them(seconds, shown):
+    assert words.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1e-5, "10⁻⁵"), (2.5e-6, "2.5 × 10⁻⁶"), (0.05, "0.05"), (0, "0")])
+def test_delta_is_written_as_a_power_of_ten(value, shown):
+    assert words.delta(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("view", "shown"),
+    [
+        ("public", "anyone who sees the released models"),
+        ("silos:1", "1 silo"),
+        ("silos:3", "3 silos together"),
+        ("server+silos:2", "the server together with 2 silos"),
+        ("something-new", "something-new"),
+    ],
+)
+def test_views_are_said_in_plain_words(view, shown):
+    assert words.view(view) == shown
+
+
+def answer(run) -> str:
+    return " ".join(words.is_joining_worth_it(read_run(run)))
+
+
+def values(auc: dict[str, float | None]) -> dict[str, dict[str, float | None]]:
+    return {name: {"auc": value} for name, value in auc.items()}
+
+
+def joined(make_run, together, alone, *, overall=(0.8, 0.7), higher=True):
+    return make_run(
+        metrics={"auc": overall[0]},
+        silos=values(together),
+        baselines={"silo-only": {"metrics": {"auc": overall[1]}, "silos": values(alone)}},
+        task={"name": "binary", "headline": "auc", "higher_is_better": {"auc": higher}},
+    )
+
+
+def test_joining_that_helps_everyone_is_said_to_help(make_run):
+    said = answer(joined(make_run, {"a": 0.8, "b": 0.9}, {"a": 0.7, "b": 0.6}))
+    assert said == (
+        "Joining helped all 2 silos. Overall, AUC is 0.800 together and 0.700 for silos alone: better together."
+    )
+
+
+def test_joining_that_helps_nobody_is_said_not_to_help(make_run):
+    said = answer(joined(make_run, {"a": 0.6, "b": 0.5}, {"a": 0.7, "b": 0.6}, overall=(0.55, 0.65)))
+    assert said.startswith("Joining helped none of the 2 silos; all do better alone.")
+    assert said.endswith("worse together.")
+
+
+def test_for_a_metric_where_less_is_better_the_answer_turns_round(make_run):
+    said = answer(joined(make_run, {"a": 0.6, "b": 0.5}, {"a": 0.7, "b": 0.6}, overall=(0.55, 0.65), higher=False))
+    assert said.startswith("Joining helped all 2 silos.")
+    assert said.endswith("better together.")
+
+
+def test_mixed_level_and_undefined_silos_are_counted_apart(make_run):
+    together = {"a": 0.8, "b": 0.8, "c": 0.70001, "d": None}
+    alone = {"a": 0.7, "b": 0.9, "c": 0.70002, "d": 0.5}
+    said = answer(joined(make_run, together, alone))
+    assert said.startswith(
+        "Joining helped 1 of the 3 silos; 1 does better alone and 1 is level (1 silo could not be compared)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pooled", "end"),
+    [
+        (0.85, "give 0.850; joining closes 67\N{NO-BREAK SPACE}% of the gap between working alone and pooling."),
+        (0.80, "give 0.800, the same as the federation."),
+        (0.79, "give 0.790, no better than the federation."),
+    ],
+)
+def test_the_pooled_model_is_the_yardstick(make_run, pooled, end):
+    baselines = {
+        "silo-only": {"metrics": {"auc": 0.7}, "silos": {}},
+        "pooled": {"metrics": {"auc": pooled}, "silos": {}},
+    }
+    assert answer(make_run(metrics={"auc": 0.8}, baselines=baselines)).endswith(end)
+
+
+def test_where_joining_hurts_no_gap_is_said_to_close(make_run):
+    baselines = {
+        "silo-only": {"metrics": {"auc": 0.82}, "silos": {}},
+        "pooled": {"metrics": {"auc": 0.85}, "silos": {}},
+    }
+    said = answer(make_run(metrics={"auc": 0.8}, baselines=baselines))
+    assert "worse together" in said
+    assert said.endswith("better than the federation.")
+
+
+def test_without_baselines_nothing_is_claimed(make_run):
+    assert answer(make_run(baselines={})) == ""
