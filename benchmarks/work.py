@@ -24,7 +24,7 @@ class Race:
 
     Records are dealt to the silos by a seeded permutation; every local epoch goes through a silo's records in that order,
     in batches of ``batch_size`` (the last one may be smaller), with plain SGD; the server takes the unweighted mean of
-    the local models. Pixels are divided by 255 and nothing else.
+    the local models. Pixels are divided by 255, then centred and scaled by MNIST's public constants.
     """
 
     name: str
@@ -48,7 +48,7 @@ CROSS_DEVICE = Race(
     silos_per_round=10,
     batch_size=10,
     local_epochs=1,
-    local_learning_rate=0.01,
+    local_learning_rate=0.1,
     rounds=100,
     warm_up_rounds=10,
     seed=2022,
@@ -72,9 +72,9 @@ CROSS_SILO = Race(
 class Digits(NamedTuple):
     """MNIST dealt to silos.
 
-    images       [silos, records_per_silo, 28, 28] float32 in 0..1
+    images       [silos, records_per_silo, 28, 28] float32, standardised
     labels       [silos, records_per_silo] int64
-    test_images  [10000, 28, 28] float32 in 0..1
+    test_images  [10000, 28, 28] float32, standardised
     test_labels  [10000] int64
     """
 

@@ -67,7 +67,8 @@ def test_a_malformed_change_is_refused(change, names):
 
 
 def test_a_change_replaces_what_the_file_says():
-    made = plan({"train": {"rounds": 5}}, ["train.rounds=7", "model.name=mlp", "model.hidden=[3, 4]", "title=Two words"])
+    changes = ["train.rounds=7", "model.name=mlp", "model.hidden=[3, 4]", "title=Two words"]
+    made = plan({"train": {"rounds": 5}}, changes)
     assert made.rounds == 7
     assert made.experiment.model.numbers == {"hidden": [3, 4]}
     assert made.title == "Two words"

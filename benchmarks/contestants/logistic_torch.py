@@ -11,8 +11,8 @@ with record.phase("imports"):
     import torch
     from torch.nn.functional import cross_entropy, linear
 
-    from benchmarks.work import CROSS_DEVICE as RACE
     from benchmarks.work import CLASSES, PIXELS, data_folder, load_digits, participants
+    from benchmarks.work import CROSS_DEVICE as RACE
 
 Parameters = list[torch.Tensor]
 Batches = list[tuple[torch.Tensor, torch.Tensor]]

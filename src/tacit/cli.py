@@ -8,6 +8,7 @@ forbids the work, 130 after Ctrl-C (the run folder is usable). Heavy imports hap
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from importlib.resources import files
@@ -82,7 +83,8 @@ def plan(experiment: Experiment, changes: Changes = [], as_json: Json = False) -
     made = make(experiment, changes)
     guarantees = [guarantee.as_dict() for guarantee in made.guarantees()]
     if as_json:
-        _print_json({"title": made.title, "method": made.method.name, "guarantees": guarantees, "noise_multiplier": None})
+        facts = {"title": made.title, "method": made.method.name, "noise_multiplier": None}
+        _print_json({**facts, "guarantees": guarantees})
         return
     console.print(f"[bold]{_plain(made.title)}[/]   {made.method.name}: {made.method.about}; {made.rounds} rounds")
     _print_guarantees(guarantees)
@@ -93,7 +95,7 @@ def methods(as_json: Json = False) -> None:
     """Every method: what it clips, its noise, whom it can protect, the exchanges it uses, its paper."""
     from tacit.methods import METHODS
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": method.name,
             "about": method.about,
@@ -154,7 +156,7 @@ def compare(
         return
     shown = _table(*map(str, table.columns))
     for row in table.itertuples(index=False):
-        shown.add_row(*("" if value != value else f"{value:.4g}" if isinstance(value, float) else str(value) for value in row))
+        shown.add_row(*map(_cell, row))
     console.print(shown)
     console.print(f"report  {page}", soft_wrap=True)
 
@@ -225,7 +227,8 @@ def _print_histogram(title: str, histogram: dict[str, list[int]]) -> None:
     """A few lines of bars: at most a dozen rows, values grouped where there are more."""
     values, counts = histogram[next(key for key in histogram if key != "subjects")], histogram["subjects"]
     step = -(-len(values) // 12)
-    groups = [(values[i], values[min(i + step, len(values)) - 1], sum(counts[i : i + step])) for i in range(0, len(values), step)]
+    ends = [(i, min(i + step, len(values))) for i in range(0, len(values), step)]
+    groups = [(values[i], values[j - 1], sum(counts[i:j])) for i, j in ends]
     most = max((count for *_, count in groups), default=1)
     console.print(f"\n[bold]{title}[/]")
     for low, high, count in groups:
@@ -238,6 +241,12 @@ def _table(*columns: str) -> Table:
     for i, column in enumerate(columns):
         table.add_column(column, no_wrap=i == 0)
     return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
 
 
 def _print_json(content: Any) -> None:

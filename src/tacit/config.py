@@ -1,7 +1,7 @@
 """From an experiment file to a Plan: everything public, validated, before any record is read.
 
-The sections of the file are frozen values; unknown keys, wrong types and combinations that are not supported are refused
-with one line that names the field, the value and the fix. ``SUPPORT`` below is the table of what goes together.
+The sections of the file are frozen values; unknown keys, wrong types and unsupported combinations are refused with one
+line that names the field, the value and the fix. ``SUPPORT`` below is the table of what goes together.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Plan:
 def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None) -> Plan:
     """The plan of an experiment file or of a dictionary of the same shape.
 
-    ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where relative
-    paths start: the file's own folder, or the current one.
+    ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
+    relative paths start: the file's own folder, or the current one.
     """
     if isinstance(source, Mapping):
         content, home = dict(source), Path.cwd()
@@ -226,9 +226,8 @@ def _check_model(experiment: Experiment) -> None:
     known = model_options(experiment.model.name)  # raises for an unknown name
     for key in experiment.model.numbers:
         if known is not None and key not in known:
-            raise UserError(
-                f"model.{key}", f"is not a key of {experiment.model.name}", nearest(key, [*known, "init_from", "freeze"])
-            )
+            accepted = [*known, "init_from", "freeze"]
+            raise UserError(f"model.{key}", f"is not a key of {experiment.model.name}", nearest(key, accepted))
     if experiment.data.task is not None:
         check_fit(experiment.model.name, experiment.data.task)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data import DataOptions, Encoder, Federation, load
@@ -172,6 +172,7 @@ def test_categories_match_numbers_whatever_their_type() -> None:
         assert unknown is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-100, 100), st.floats(0.01, 100))
 def test_encoding_is_the_declared_line(values: list[float], mean: float, scale: float) -> None:
     encoder = Encoder(Columns({"x": NumericColumn(mean=mean, scale=scale)}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data.arrange import hold_out_records, hold_out_subjects, within_caps
@@ -43,6 +43,7 @@ def test_one_person_alone_cannot_be_split() -> None:
 ids = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=60)
 
 
+@settings(deadline=None)
 @given(ids, st.integers(1, 4), st.integers(1, 3))
 def test_caps_hold_for_every_person(rows: list[tuple[int, int]], records: int, silos: int) -> None:
     subject, silo = np.array(rows, dtype=np.int32).T
@@ -53,6 +54,7 @@ def test_caps_hold_for_every_person(rows: list[tuple[int, int]], records: int, s
     assert set(subject[kept]) == set(subject)  # nobody vanishes
 
 
+@settings(deadline=None)
 @given(ids, st.integers(0, 5), st.integers(1, 4), st.integers(1, 3))
 def test_what_is_kept_of_a_person_depends_on_that_person_alone(
     rows: list[tuple[int, int]], person: int, records: int, silos: int

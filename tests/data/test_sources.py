@@ -111,6 +111,12 @@ def test_new_rows_of_a_source_can_be_encoded() -> None:
     assert (encoder.encode(row) == 0).all()
 
 
+@pytest.mark.parametrize("setting", [{"label": "digit"}, {"numeric": ["x"]}, {"standardize": "per-silo"}])
+def test_images_refuse_settings_about_columns(setting: dict, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"source 'mnist' is not a table"):
+        load(DataOptions(source="mnist", path=str(tmp_path), **setting))
+
+
 def made_plays(folder: Path) -> str:
     """Two plays: Ann speaks 60 + 59 characters in acts 1 and 2, Bob 100 in act 2, Cal too few for a window."""
     rows = [

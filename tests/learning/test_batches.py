@@ -11,7 +11,7 @@ from tacit.privacy import Randomness
 
 def rows_of(plan) -> list[int]:
     """Every record that the plan looks at, in order."""
-    taken = [plan.index[t % len(plan.rows)][: plan.rows[t % len(plan.rows)]] for t in range(int(plan.steps))]
+    taken = [plan.records[t % len(plan.sizes)][: plan.sizes[t % len(plan.sizes)]] for t in range(int(plan.steps))]
     return [int(i) for step in taken for i in step]
 
 
@@ -21,13 +21,13 @@ def test_every_epoch_looks_at_every_record_once(count, size, epochs, start):
     seen = rows_of(plan)
     for epoch in range(epochs):
         assert sorted(seen[epoch * count : (epoch + 1) * count]) == list(range(start, start + count))
-    assert all(1 <= rows <= size for rows in plan.rows)
+    assert all(1 <= real <= size for real in plan.sizes)
 
 
 @given(count=st.integers(1, 40), size=st.integers(1, 20), steps=st.integers(1, 30))
 def test_a_number_of_steps_is_kept_whatever_the_size_of_the_silo(count, size, steps):
     plan = shuffled(0, count, size=size, steps=steps, epochs=1, stream=Randomness.from_seed(1).stream("b"))
-    assert plan.steps == steps == len(plan.rows)
+    assert plan.steps == steps == len(plan.sizes)
     assert set(rows_of(plan)) <= set(range(count))
 
 
@@ -47,11 +47,11 @@ def test_stacking_pads_to_powers_of_two_and_changes_nothing(sizes):
     stream = Randomness.from_seed(2).stream("b")
     plans = [shuffled(0, n, size=8, steps=None, epochs=1, stream=stream) for n in sizes]
     stacked = stack(plans, 8)
-    assert stacked.index.shape[0] == 8
-    assert all(np.log2(length).is_integer() for length in stacked.index.shape[1:])
+    assert stacked.records.shape[0] == 8
+    assert all(np.log2(length).is_integer() for length in stacked.records.shape[1:])
     for i, plan in enumerate(plans):
         steps = int(plan.steps)
         assert stacked.steps[i] == steps
-        assert np.array_equal(stacked.index[i, :steps, :8], plan.index)
-        assert np.array_equal(stacked.rows[i, :steps], plan.rows)
+        assert np.array_equal(stacked.records[i, :steps, :8], plan.records)
+        assert np.array_equal(stacked.sizes[i, :steps], plan.sizes)
     assert (stacked.steps[len(plans) :] == 0).all()

@@ -36,9 +36,11 @@ def quadratic_federation(centres: list[float], curvatures: list[float]) -> Feder
     return Federation(records, records, Labels("real"), tuple(map(str, silo)), count, ("x",), "records")
 
 
-def simulation(federation: Federation, method: dict, train: dict | None = None, model: dict | None = None) -> Simulation:
-    kind = "linear" if federation.labels.kind == "real" else "logistic"
-    made = plan({"seed": 1, "model": model or {"name": kind}, "method": method, "train": {"rounds": 5, **(train or {})}})
+def simulation(
+    federation: Federation, method: dict, train: dict | None = None, model: dict | None = None
+) -> Simulation:
+    model = model or {"name": "linear" if federation.labels.kind == "real" else "logistic"}
+    made = plan({"seed": 1, "model": model, "method": method, "train": {"rounds": 5, **(train or {})}})
     randomness = Randomness.from_seed(1)
     start = learner(made, federation.labels, federation.train.features.shape[1:], randomness)
     return Simulation(made, federation, start, randomness)
@@ -103,7 +105,7 @@ def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
         batches = ours.method.batches(silo.start, len(silo), ours.randomness.stream("batches", 1, k))
         params = start
         for t in range(int(batches.steps)):
-            rows = batches.index[t][: batches.rows[t]]
+            rows = batches.records[t][: batches.sizes[t]]
             x, y = ours.arrays.features[rows], ours.arrays.labels[rows]
             gradient = jax.grad(objective.loss)(params, frozen, x, y, jnp.ones(len(rows)))
             params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)

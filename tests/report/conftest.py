@@ -130,7 +130,7 @@ def make(
 
 
 def exact(names: list[str], classes: int = 0) -> dict[str, Any]:
-    """Private numbers that are easy to recognise: all from 31,000 on, or written with a 31 inside."""
+    """Private numbers that stand nowhere else: no metric of the run is as small, no count as large."""
     noise = random.Random(5)
     n = len(names)
     return {
@@ -154,7 +154,12 @@ def exact(names: list[str], classes: int = 0) -> dict[str, Any]:
         "silos_per_subject": {"silos": [1, 2, 3], "subjects": [31_100_031, 310_317, 31_311]},
         "overlap": [[31_013 + 7 * i if i == j else 3100 + 131 * abs(i - j) for j in range(n)] for i in range(n)],
         "deciles": [
-            {"decile": d, "subjects": 31_731 + d, "records": 31_900 + 317 * d, "metrics": scores(0.7313 + 0.011 * d)}
+            {
+                "decile": d,
+                "subjects": 31_731 + d,
+                "records": 31_900 + 317 * d,
+                "metrics": dict.fromkeys(HIGHER, 0.3131 + 0.011 * d),
+            }
             for d in range(1, 11)
         ],
     }

@@ -13,12 +13,12 @@ import jax.monitoring
 _intervals: list[tuple[float, float]] = []
 
 
-def _listen(event: str, duration: float, **_: Any) -> None:
-    """Collect tracing, lowering and compiling as a union of intervals (inner ones end before, and lie in, outer ones)."""
+def _listen(event: str, duration_secs: float, **_: Any) -> None:
+    """Collect tracing, lowering and compiling as a union of intervals (inner ones end before outer ones)."""
     if "/compile/" not in event and "/compilation_cache/" not in event:
         return
     end = time.perf_counter()
-    start = end - duration
+    start = end - duration_secs
     while _intervals and _intervals[-1][0] >= start:
         _intervals.pop()
     _intervals.append((start, end))

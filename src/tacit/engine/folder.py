@@ -139,4 +139,5 @@ def _predictions(found: np.ndarray, labels: Labels, index: pd.Index | None) -> p
     shifted = np.exp(found - found.max(axis=1, keepdims=True))
     probabilities = shifted / shifted.sum(axis=1, keepdims=True)
     table = {"prediction": names[found.argmax(axis=1)]}
-    return pd.DataFrame({**table, **{f"probability {c}": probabilities[:, i] for i, c in enumerate(names)}}, index=index)
+    table.update({f"probability {name}": probabilities[:, i] for i, name in enumerate(names)})
+    return pd.DataFrame(table, index=index)

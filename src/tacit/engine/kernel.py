@@ -55,7 +55,7 @@ def kernels(method: Method, step: ServerStep, exchange: Plain, objective: Object
         return jax.lax.scan(one_silo, total, (states, batches, counts))
 
     def empty(server: ServerState, frozen: Params, arrays: Arrays) -> Total:
-        one = Batches(jnp.zeros((1, 1), jnp.int32), jnp.zeros(1, jnp.int32), jnp.int32(0))
+        one = Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((), np.int32))
         shape = jax.eval_shape(
             local, method.broadcast(server), frozen, method.silo_state(server.params), arrays, one, jnp.float32(0)
         )[0].vector.shape

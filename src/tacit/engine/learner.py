@@ -37,7 +37,7 @@ class Learner:
 def learner(
     plan: Plan, labels: Labels, input_shape: tuple[int, ...], randomness: Randomness, *, read_start: bool = True
 ) -> Learner:
-    """The model of the plan for these labels and features, at its starting point (``read_start``: of the plan's file)."""
+    """The model of the plan for these labels and features, at its starting point (with ``read_start``, the plan's)."""
     options = plan.experiment.model
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))

@@ -18,14 +18,14 @@ from tacit.privacy import Stream
 class Batches(NamedTuple):
     """Local work of one silo (or, stacked, of several: one more leading axis).
 
-    index  ``[rows of the plan, capacity]`` int32, positions in the record arrays; step t uses row t modulo their number
-    rows   ``[rows of the plan]`` int32, how many leading entries of each row are real
-    steps  ``[]`` int32, how many steps to take
+    records  ``[batches, capacity]`` int32, positions in the record arrays; step t uses batch t modulo their number
+    sizes    ``[batches]`` int32, how many leading entries of each batch are real
+    steps    ``[]`` int32, how many steps to take
     """
 
-    index: np.ndarray
-    rows: np.ndarray
-    steps: np.ndarray
+    records: np.ndarray
+    sizes: np.ndarray
+    steps: np.ndarray | np.int32
 
 
 def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epochs: int, stream: Stream) -> Batches:
@@ -44,23 +44,23 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
     padded = np.zeros((passes, per_pass * size), np.int32)
     padded[:, :count] = order + start
     last = count - (per_pass - 1) * size
-    rows = np.full((passes, per_pass), size, np.int32)
-    rows[:, -1] = last
-    return Batches(padded.reshape(-1, size)[:total], rows.reshape(-1)[:total], np.int32(total))
+    sizes = np.full((passes, per_pass), size, np.int32)
+    sizes[:, -1] = last
+    return Batches(padded.reshape(-1, size)[:total], sizes.reshape(-1)[:total], np.int32(total))
 
 
 def stack(plans: Sequence[Batches], width: int) -> Batches:
     """Plans of several silos as one, padded to ``width`` silos and to powers of two in steps and capacity."""
-    steps = power_of_two(max(len(plan.index) for plan in plans))
-    capacity = power_of_two(max(plan.index.shape[1] for plan in plans))
-    index = np.zeros((width, steps, capacity), np.int32)
-    rows = np.zeros((width, steps), np.int32)
+    steps = power_of_two(max(len(plan.records) for plan in plans))
+    capacity = power_of_two(max(plan.records.shape[1] for plan in plans))
+    records = np.zeros((width, steps, capacity), np.int32)
+    sizes = np.zeros((width, steps), np.int32)
     count = np.zeros(width, np.int32)
     for i, plan in enumerate(plans):
-        index[i, : len(plan.index), : plan.index.shape[1]] = plan.index
-        rows[i, : len(plan.rows)] = plan.rows
+        records[i, : len(plan.records), : plan.records.shape[1]] = plan.records
+        sizes[i, : len(plan.sizes)] = plan.sizes
         count[i] = plan.steps
-    return Batches(index, rows, count)
+    return Batches(records, sizes, count)
 
 
 def power_of_two(number: int) -> int:

@@ -33,8 +33,8 @@ def descend(
     """
 
     def step(t: jax.Array, params: Params) -> Params:
-        row = t % len(batches.rows)
-        gradient = objective.batch_gradient(params, frozen, arrays, batches.index[row], batches.rows[row])
+        batch = t % len(batches.sizes)
+        gradient = objective.batch_gradient(params, frozen, arrays, batches.records[batch], batches.sizes[batch])
         return jax.tree.map(lambda p, d: p - rate * d, params, direction(params, gradient))
 
     return jax.lax.fori_loop(0, batches.steps, step, params)

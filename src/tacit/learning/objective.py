@@ -32,7 +32,9 @@ class Objective:
     apply: Callable[[Params, jax.Array], jax.Array]
     task: Task
 
-    def loss(self, params: Params, frozen: Params, features: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+    def loss(
+        self, params: Params, frozen: Params, features: jax.Array, labels: jax.Array, mask: jax.Array
+    ) -> jax.Array:
         """Mean loss over the rows whose ``mask [rows]`` is 1."""
         return self.task.loss(self.apply({**params, **frozen}, features), labels, mask)
 
@@ -41,8 +43,8 @@ class Objective:
     ) -> Params:
         """Gradient of the mean loss over the first ``rows`` of ``index [capacity]``; zero for an empty batch.
 
-        A batch of more than PASS_ROWS rows is summed up in passes, as many as it really has (a loop bound, not a shape),
-        unless the task has no loss per record (Cox), where the whole batch must be seen at once.
+        A batch of more than PASS_ROWS rows is summed up in passes, as many as it really has (a loop bound, not a
+        shape), unless the task has no loss per record (Cox), where the whole batch must be seen at once.
         """
         if self.task.losses is None or len(index) <= PASS_ROWS:
             return self._gradient(params, frozen, arrays, index, jnp.arange(len(index)) < rows)

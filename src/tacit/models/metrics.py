@@ -164,7 +164,8 @@ def _count_below(values: np.ndarray, prefix: np.ndarray, bound: np.ndarray) -> n
     """
     counts = np.zeros(len(prefix), dtype=np.int64)
     start, stop = np.zeros_like(prefix), prefix.copy()
-    for bit in reversed(range(int(bound.max(initial=0)).bit_length())):
+    bits = max(int(values.max(initial=0)), int(bound.max(initial=0))).bit_length()
+    for bit in reversed(range(bits)):
         ones = (values >> bit) & 1 == 1
         zeros_before = np.concatenate(([0], np.cumsum(~ones)))
         zero_start, zero_stop = zeros_before[start], zeros_before[stop]

@@ -22,7 +22,7 @@ _COUNTER_AND_NONCE = bytes(16)
 
 
 class Randomness:
-    """A run's root key. ``stream(...)`` names a use; equal names give equal numbers, different names independent ones."""
+    """A run's root key. ``stream(…)`` names a use: equal names give equal numbers, others independent ones."""
 
     def __init__(self, key: bytes | None = None) -> None:
         if key is not None and len(key) != _KEY_BYTES:

@@ -135,7 +135,16 @@ def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
         )
 
 
-def refuse_frame(options: DataOptions, frame: pd.DataFrame | None) -> None:
-    """For sources that are no tables."""
-    if frame is not None:
-        raise UserError("frame", f"source '{options.source}' is not a table", 'use source = "table" for a frame')
+def refuse_table_settings(options: DataOptions, frame: pd.DataFrame | None) -> None:
+    """For sources that are no tables: settings about columns would be ignored, so they are refused."""
+    given = {
+        "frame": frame is not None,
+        "data.label": options.label is not None,
+        "data.numeric": options.numeric is not None,
+        "data.categorical": bool(options.categorical),
+        "data.schema": options.schema_ is not None,
+        "data.standardize": options.standardize != "declared",
+    }
+    for field, is_given in given.items():
+        if is_given:
+            raise UserError(field, f"source '{options.source}' is not a table", 'leave it out, or use source = "table"')

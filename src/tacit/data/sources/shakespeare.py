@@ -14,7 +14,7 @@ import pandas as pd
 from tacit.data.options import DataOptions
 from tacit.data.raw import GatheredFeatures, Raw
 from tacit.data.records import Labels
-from tacit.data.sources.base import Folder, Source, SourceFacts, refuse_frame
+from tacit.data.sources.base import Folder, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "the public-domain Moby text of the plays (Jon Bosak's edition), one speech per row, as speeches.csv.gz"
@@ -44,7 +44,10 @@ def facts(options: DataOptions) -> SourceFacts:
 
 
 def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
-    refuse_frame(options, frame)
+    refuse_table_settings(options, frame)
+    if options.subjects.column not in (None, "speaker"):
+        problem = f"shakespeare has no column '{options.subjects.column}'"
+        raise UserError("data.subjects.column", problem, "use 'speaker' or leave it out")
     speeches = pd.read_csv(FOLDER.file(options, "speeches.csv.gz"), keep_default_na=False)
     speeches = speeches.assign(act=_acts(speeches), speaker=pd.factorize(speeches["subject"])[0])
     speeches = speeches.sort_values("speaker", kind="stable")

@@ -1,0 +1,1 @@
+"""Is it true? Attacks and empirical lower bounds (in a later version)."""

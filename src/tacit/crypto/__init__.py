@@ -1,0 +1,1 @@
+"""Primitives for the private exchanges (in a later version)."""
