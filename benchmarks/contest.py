@@ -1,9 +1,9 @@
 """Run the contestants of a race in turns and keep everything they print.
 
-Every contestant is a process of its own, with its own interpreter where its environment differs. First each one is tuned:
-it runs once under each of its settings and keeps the one with the most rounds per second. Then all run ``repeats`` times,
-one after the other, the starting one changing from repeat to repeat. A contestant that fails stays in the results, with
-the reason.
+Every contestant is a process of its own, with its own interpreter where its environment differs. First each one is
+tuned: it runs under each of its settings and keeps the one with the most rounds per second. Then all run ``repeats``
+times, one after the other, the starting one changing from repeat to repeat. A contestant that fails stays in the
+results, with the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Settings = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Contestant:
-    """A module of ``benchmarks.contestants``, the settings worth trying, and whether it lives in the peers' environment."""
+    """A module of ``benchmarks.contestants``, the settings worth trying, whether it needs the peers' environment."""
 
     name: str
     module: str
@@ -117,7 +117,9 @@ def machine() -> dict[str, object]:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     return {
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,6 +1,6 @@
 """Race 1: many small silos, few per round. Tacit, pfl and a plain PyTorch loop.
 
-``python -m benchmarks.race_cross_device --data FOLDER [--peers-python PYTHON] [--repeats 5] [--out benchmarks/results]``
+``python -m benchmarks.race_cross_device --data FOLDER [--peers-python PYTHON] [--repeats 5] [--out FOLDER]``
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Race 2: a few silos with thousands of records each and a small CNN. Tacit and a plain PyTorch loop.
 
-``python -m benchmarks.race_cross_silo --data FOLDER [--peers-python PYTHON] [--repeats 5] [--out benchmarks/results]``
+``python -m benchmarks.race_cross_silo --data FOLDER [--peers-python PYTHON] [--repeats 5] [--out FOLDER]``
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ CONTESTANTS = (
     Contestant(
         "torch",
         "cnn_torch",
-        tuple({"threads": threads, "layout": layout} for threads in (2, 1) for layout in ("contiguous", "channels-last")),
+        tuple(
+            {"threads": threads, "layout": layout} for threads in (2, 1) for layout in ("contiguous", "channels-last")
+        ),
     ),
 )
 

@@ -70,7 +70,9 @@ def ratios(results: Results, ours: str = "tacit") -> dict[str, dict[str, dict[st
 def round_spread(results: Results, name: str) -> dict[str, float] | None:
     """Spread of single rounds after the warm-up, in rounds per second, over all repeats."""
     records = [repeat[name].record for repeat in results.repeats]
-    return spread([1.0 / s for record in records if record for s in record["round_seconds"][results.race.warm_up_rounds :]])
+    return spread(
+        [1.0 / s for record in records if record for s in record["round_seconds"][results.race.warm_up_rounds :]]
+    )
 
 
 def write(results: Results, folder: Path) -> Path:
@@ -90,8 +92,8 @@ def markdown(results: Results) -> str:
         f"# {race.question}",
         "",
         f"{race.silos:,} silos with {race.records_per_silo:,} records, {race.silos_per_round} per round, batch "
-        f"{race.batch_size}, {race.local_epochs} local epoch, learning rate {race.local_learning_rate}, {race.rounds} rounds; "
-        f"{len(results.repeats)} repeats in turns. Median over repeats [min..max].",
+        f"{race.batch_size}, {race.local_epochs} local epoch, learning rate {race.local_learning_rate}, "
+        f"{race.rounds} rounds; {len(results.repeats)} repeats in turns. Median over repeats [min..max].",
         "",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, Python "
         f"{machine['python']}, load {machine['load_before']} before the start, {machine['date']}.",
@@ -101,7 +103,7 @@ def markdown(results: Results) -> str:
         "|---|---|---|---|---|---|---|---|---|",
         *(_row(results, name) for name in (results.repeats[0] if results.repeats else {})),
         "",
-        "How many times faster Tacit is (above 1: Tacit is ahead), paired within a repeat: median, quartiles, [min..max].",
+        "How many times faster Tacit is (above 1: ahead), paired within a repeat: median (quartiles) [min..max].",
         "",
         "| against | steady rounds/s | train | with imports and data | process |",
         "|---|---|---|---|---|",

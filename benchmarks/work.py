@@ -22,9 +22,9 @@ PIXEL_MEAN, PIXEL_SCALE = 0.1307, 0.3081  # public constants of MNIST, for pixel
 class Race:
     """Everything public that a contestant must honour.
 
-    Records are dealt to the silos by a seeded permutation; every local epoch goes through a silo's records in that order,
-    in batches of ``batch_size`` (the last one may be smaller), with plain SGD; the server takes the unweighted mean of
-    the local models. Pixels are divided by 255, then centred and scaled by MNIST's public constants.
+    Records are dealt to the silos by a seeded permutation; every local epoch goes through a silo's records in that
+    order, in batches of ``batch_size`` (the last one may be smaller), with plain SGD; the server takes the unweighted
+    mean of the local models. Pixels are divided by 255, then centred and scaled by MNIST's public constants.
     """
 
     name: str

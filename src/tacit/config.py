@@ -15,11 +15,12 @@ from typing import Any, Literal
 import tomli_w
 from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from tacit.data.options import DataOptions, Section
+from tacit.data import DataOptions, SourceFacts, source_facts
+from tacit.data.options import Section
 from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Plain
 from tacit.methods import METHODS, Method, ServerStep
-from tacit.models import check_fit, model_options
+from tacit.models import build, check_fit, check_options, task_for
 from tacit.privacy import Guarantee, Unit, View
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
@@ -129,6 +130,13 @@ class Plan:
         return tuple(View.parse(text) for text in (asked if asked is not None else self.exchange.reveals))
 
     @property
+    def data(self) -> DataOptions:
+        """The data section with its paths made absolute."""
+        options = self.experiment.data
+        paths = {key: getattr(options, key) for key in ("path", "schema_")}
+        return options.model_copy(update={key: str(self.path(path)) for key, path in paths.items() if path is not None})
+
+    @property
     def server_step(self) -> ServerStep:
         train = self.experiment.train
         return ServerStep(train.server_optimizer, train.server_learning_rate)
@@ -177,9 +185,9 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
     method = _method(experiment.method)
     exchange = _exchange(experiment, method)
-    _check_model(experiment)
-    _check_views(experiment, exchange)
+    _check_views(experiment)
     result = Plan(experiment, method, exchange, folder)
+    _check_model(experiment, source_facts(result.data))
     _check_budget(result)
     return result
 
@@ -221,18 +229,17 @@ def _exchange(experiment: Experiment, method: Method) -> Plain:
     return EXCHANGES[name]()
 
 
-def _check_model(experiment: Experiment) -> None:
-    """Refuse a model whose name or numbers are unknown, or that does not fit the declared labels."""
-    known = model_options(experiment.model.name)  # raises for an unknown name
-    for key in experiment.model.numbers:
-        if known is not None and key not in known:
-            accepted = [*known, "init_from", "freeze"]
-            raise UserError(f"model.{key}", f"is not a key of {experiment.model.name}", nearest(key, accepted))
-    if experiment.data.task is not None:
-        check_fit(experiment.model.name, experiment.data.task)
+def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
+    """Refuse a model that does not fit what is publicly known about the data, or whose numbers make no sense."""
+    model = experiment.model
+    check_fit(model.name, facts.labels.kind)
+    check_options(model.name, **model.numbers)
+    if facts.feature_shape is not None:
+        outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+        build(model.name, facts.feature_shape, outputs, **model.numbers)
 
 
-def _check_views(experiment: Experiment, exchange: Plain) -> None:
+def _check_views(experiment: Experiment) -> None:
     for text in experiment.privacy.against or ():
         try:
             View.parse(text)

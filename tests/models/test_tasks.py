@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 
 from tacit.errors import UserError
 from tacit.models import task_for
-from tacit.models.tasks import PAIRS_UP_TO, cox_loss
+from tacit.models.tasks import cox_loss
 
 ROWS, CLASSES = 6, 4
 KINDS = ["binary", "multiclass", "real", "survival"]
@@ -139,11 +139,10 @@ def test_cox_without_an_event_or_with_one_row_teaches_nothing():
         np.testing.assert_allclose(gradient, 0, atol=1e-7)
 
 
-@pytest.mark.parametrize("rows", [ROWS, PAIRS_UP_TO + 9])
-def test_cox_loss_and_gradient_equal_the_explicit_sum_with_ties_and_masked_rows(rows):
-    rng = np.random.default_rng(5)
+def test_cox_loss_and_gradient_equal_the_explicit_sum_with_ties_and_masked_rows():
+    rng, rows = np.random.default_rng(5), 60
     outputs = rng.normal(size=(rows, 1)).astype(np.float32)
-    labels = np.stack([rng.integers(1, 40, rows), rng.integers(0, 2, rows)], axis=1).astype(np.float32)
+    labels = np.stack([rng.integers(1, 20, rows), rng.integers(0, 2, rows)], axis=1).astype(np.float32)
     mask = (rng.random(rows) < 0.8).astype(np.float32)
     labels[mask == 0] = np.nan
     loss, gradient = value_and_gradient("survival")(outputs, labels, mask)

@@ -65,5 +65,6 @@ def _finite(value: float) -> float | None:
 
 
 def shown(numbers: Mapping[str, float | None]) -> str:
-    """Metrics in one line, for progress displays."""
-    return "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if value is not None)
+    """The first two metrics in a few characters, for progress displays."""
+    found = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
+    return "  ".join(found[:2])

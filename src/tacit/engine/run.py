@@ -101,12 +101,7 @@ def run(
 
 def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation:
     """The data of a plan: its source, caps applied, held-out records as ``[evaluation]`` says."""
-    experiment = plan.experiment
-    options = experiment.data
-    if options.path is not None:
-        options = options.model_copy(update={"path": str(plan.path(options.path))})
-    if options.schema_ is not None:
-        options = options.model_copy(update={"schema_": str(plan.path(options.schema_))})
+    experiment, options = plan.experiment, plan.data
     federation = load(
         options,
         frame=frame,

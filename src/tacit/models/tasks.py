@@ -99,24 +99,23 @@ def cox_loss(outputs: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Arra
     # before everybody's time, a masked row is at risk for nobody else
     times = jnp.where(keep, labels[:, 0], -jnp.inf)
     events = jnp.where(keep & (labels[:, 1] > 0), 1.0, 0.0).astype(risk.dtype)
-    log_sums = _log_risk_sums_by_pairs if len(risk) <= PAIRS_UP_TO else _log_risk_sums_by_order
-    return jnp.sum(events * (log_sums(risk, times) - risk)) / jnp.maximum(jnp.sum(events), 1.0)
+    return jnp.sum(events * (_log_risk_sums(risk, times) - risk)) / jnp.maximum(jnp.sum(events), 1.0)
 
 
-# Rows in a batch up to which a matrix of all pairs is cheaper than sorting (most so under vmap).
-PAIRS_UP_TO = 128
+def _log_risk_sums(risk: jax.Array, times: jax.Array) -> jax.Array:
+    """``log sum_{j: t_j >= t_i} e^(f_j)`` for each i: ``[b], [b] -> [b]``.
 
+    A running log-sum-exp from the longest time down, O(b) in memory. A plain loop: as fast as a parallel scan on the
+    sizes of batches (1.4 ms for 4,096 rows with gradient, all pairs 74 ms) and quick to compile.
+    """
 
-def _log_risk_sums_by_pairs(risk: jax.Array, times: jax.Array) -> jax.Array:
-    """``log sum_{j: t_j >= t_i} e^(f_j)`` for each i: ``[b], [b] -> [b]``."""
-    at_risk = times[None, :] >= times[:, None]
-    return jax.nn.logsumexp(jnp.where(at_risk, risk[None, :], -jnp.inf), axis=1)
+    def add(log_sum: jax.Array, f: jax.Array) -> tuple[jax.Array, jax.Array]:
+        log_sum = jnp.logaddexp(log_sum, f)
+        return log_sum, log_sum
 
-
-def _log_risk_sums_by_order(risk: jax.Array, times: jax.Array) -> jax.Array:
-    """The same in O(b log b) time and O(b) memory: running sums from the longest time down."""
     order = jnp.argsort(-times)
-    running = jax.lax.cumlogsumexp(risk[order])
+    # a large negative number instead of minus infinity keeps the gradient finite
+    _, running = jax.lax.scan(add, jnp.asarray(-1e30, risk.dtype), risk[order])
     last_at_risk = jnp.searchsorted(-times[order], -times, side="right") - 1
     return running[last_at_risk]
 

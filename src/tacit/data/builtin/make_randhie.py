@@ -12,8 +12,6 @@ import sys
 import numpy as np
 import pandas as pd
 
-SITES = ("Dayton", "Seattle", "Fitchburg", "Franklin County", "Charleston", "Georgetown County")
-
 # new name: (column of the public file, decimals to keep)
 RENAMED = {
     "coinsurance": ("coins", 0),
@@ -43,7 +41,7 @@ RENAMED = {
 def compact(public: pd.DataFrame) -> pd.DataFrame:
     """The built-in table from the public one."""
     table = pd.DataFrame({"person": pd.factorize(public["zper"])[0].astype(np.int16)})
-    table["site"] = np.array(SITES)[public["site"].to_numpy() - 1]
+    table["site"] = "site " + public["site"].astype(str)
     table["any_visit"] = (public["mdvis"] > 0).astype(np.int8)
     for name, (column, decimals) in RENAMED.items():
         values = public[column].round(decimals)

@@ -99,13 +99,13 @@ def table_source(
         return declaration if chosen is None else replace(declaration, columns=refine(chosen))
 
     def facts(options: DataOptions) -> SourceFacts:
-        silos = len(declaration.silo_names) or None
-        natural = options.silos.column in (None, declaration.silo)
+        own_silos = options.silos.column in (None, declaration.silo)
+        own_people = options.subjects.column in (None, declaration.subject)
         width = len(declared(options).columns.feature_names)
         return SourceFacts(
             declaration.labels,
-            options.silos.count or (silos if natural else None),
-            options.subjects.count or (subject_count if not options.subjects.assign else None),
+            options.silos.count or (len(declaration.silo_names) if own_silos else 0) or None,
+            options.subjects.count or (subject_count if own_people else None),
             natural_subjects and not options.subjects.assign,
             about,
             origin,

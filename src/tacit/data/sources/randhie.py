@@ -5,8 +5,8 @@ One record is one person-year, one subject a person (1 to 5 years), one silo a s
 without the outcome: the randomised insurance plan, family and person, and health as recorded at enrolment. No spending,
 visit, admission or episode column is used, nor anything derived from them.
 
-Site numbers follow the study's usual order of its sites; the enrolment by site and plan in the file agrees with the
-published tables. ``builtin/make_randhie.py`` made the compact copy from the public-domain file.
+The study ran in Dayton, Seattle, Fitchburg, Franklin County, Charleston and Georgetown County; the public file holds
+site numbers without a key, so silos keep their numbers. ``builtin/make_randhie.py`` made the compact copy from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacit.data.sources.base import table_source
 from tacit.data.table import Table, read_file
 from tacit.data.tabular import Declaration
 
-SITES = ("Dayton", "Seattle", "Fitchburg", "Franklin County", "Charleston", "Georgetown County")
+SITES = tuple(f"site {k}" for k in range(1, 7))
 
 # Declared constants: round numbers close to the summary statistics of this public file; nothing is computed at load.
 # The one gap, years of schooling in 4 rows, is filled with the declared `missing`.
@@ -31,14 +31,14 @@ NUMERIC = {
     "individual_deductible": NumericColumn(mean=0.25, scale=0.45),  # 1: plan with a deductible per person
     "log_incentive": NumericColumn(mean=4.5, scale=2.5),  # log of the yearly participation incentive in dollars
     "log_max_expenditure": NumericColumn(mean=4, scale=3.5),  # log(MDE / coinsurance), 0 for individual deductibles
-    "enrolment_exam": NumericColumn(mean=0.6, scale=0.5),  # 1: was given a physical examination at enrolment (random)
+    "enrolment_exam": NumericColumn(mean=0.6, scale=0.5),  # 1: took the physical examination at enrolment
     "year": NumericColumn(mean=2.5, scale=1.2),  # year of the study, 1 to 5
     "age": NumericColumn(mean=25, scale=17),
     "infant": NumericColumn(mean=0, scale=0.25),  # 1: younger than three, when well-child visits are due
     "female": NumericColumn(mean=0.5, scale=0.5),
     "child": NumericColumn(mean=0.4, scale=0.5),  # 1: younger than eighteen
     "girl": NumericColumn(mean=0.2, scale=0.4),
-    "black": NumericColumn(mean=0.2, scale=0.4),
+    "black": NumericColumn(mean=0.2, scale=0.4),  # race of the head of the household
     "education": NumericColumn(mean=12, scale=3, missing=12),  # years of schooling of the head of the household
     "log_income": NumericColumn(mean=8.7, scale=1.2),  # log of the family's income in dollars
     "log_family_size": NumericColumn(mean=1.25, scale=0.5),
