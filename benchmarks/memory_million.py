@@ -107,7 +107,8 @@ def write(result: dict[str, Any], limit: float, folder: Path) -> str:
     (folder / f"{NAME}.json").write_text(json.dumps({**result, "limit_gb": limit}, indent=1) + "\n")
     page = (
         "# Memory: load, allocate and one round of FedAvg\n\n"
-        "| records | features | table on disk, GB | peak memory, GB | limit, GB | seconds |\n|---|---|---|---|---|---|\n"
+        "| records | features | table on disk, GB | peak memory, GB | limit, GB | seconds |\n"
+        "|---|---|---|---|---|---|\n"
         f"| {result['records']:,} | {result['features']} | {result['table_gb']:.2f} | {result['peak_gb']:.2f} "
         f"| {limit:g} | {result['seconds']:.1f} |\n"
     )

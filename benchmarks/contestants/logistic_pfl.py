@@ -3,8 +3,8 @@
 What would slow it down for no reason of its own is switched off: metrics to the terminal, evaluation between rounds
 (pfl evaluates the participants of the very first round whatever its frequency; that round is no part of the steady
 figure), postprocessors, and the search for a device at every batch. Data sets of silos are built once; what torch
-imports at its first optimiser is counted as import. Tuned in its favour: threads, worker processes (pfl's own way to spread a
-round over cores) and the way that torch's SGD loops over parameters.
+imports at its first optimiser is counted as import. Tuned in its favour: threads, worker processes (pfl's own way to
+spread a round over cores) and the way that torch's SGD loops over parameters.
 """
 
 from __future__ import annotations

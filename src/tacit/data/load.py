@@ -74,6 +74,9 @@ class Streams:
 def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator) -> tuple[str, np.ndarray]:
     """How the held-out rows were chosen, and their mask ``[rows]``."""
     if raw.test is not None:
+        if "test_fraction" in options.model_fields_set:
+            problem = f"source '{options.source}' comes with its own held-out records"
+            raise UserError("data.test_fraction", problem, "leave it out")
         return "given", raw.test
     if raw.subject is not None:
         return "subjects", arrange.hold_out_subjects(raw.subject, options.test_fraction, rng)

@@ -12,6 +12,7 @@ from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid
 
 TALL = 30
 MOST_BARS = 24
+MOST_CLASSES = 5  # more columns do not fit on paper; the picture shows their shares
 
 
 def sections(run: RunFiles, exact: dict[str, Any]) -> Sections:
@@ -79,6 +80,7 @@ def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]]) -> Html:
     labels = [silo.get("label") for silo in held]
     classes = max((len(label) for label in labels if isinstance(label, list)), default=0)
     mean = not classes and any(label is not None for label in labels)
+    classes = classes if classes <= MOST_CLASSES else 0
     columns = [Column("Silo"), *(Column(title, True) for title in present.values())]
     columns += [Column("Mean label", True)] if mean else [Column(f"Class {index}", True) for index in range(classes)]
     rows = [
@@ -91,7 +93,7 @@ def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]]) -> Html:
 def _label_cells(label: Any, classes: int, mean: bool) -> list[str]:
     if mean:
         return [words.number(label)]
-    counts = label if isinstance(label, list) else []
+    counts = label[:classes] if isinstance(label, list) else []
     return [words.count(value) for value in [*counts, *([None] * (classes - len(counts)))]]
 
 

@@ -286,7 +286,7 @@ def _basis_cell(line: Guarantee) -> str | Html:
     stated = [
         f"neighbouring data: {words.relation(line.relation)}" if line.relation else "",
         f"sampling: {line.sampling}" if line.sampling else "",
-        f"accountant: {line.accountant}" if line.accountant else "",
+        f"accountant: {line.accountant}" if line.accountant not in ("", "none") else "",
         *(f"assumes: {assumption}" for assumption in line.assumptions),
     ]
     return bullets(item for item in stated if item) if any(stated) else words.MISSING
