@@ -1,0 +1,136 @@
+"""From a name in a file to a model, and what is said when that fails."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.errors import UserError
+from tacit.models import MODELS, build, check_fit, check_options, layer_names, model_options, parameter_count
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Start from the folder of the user's module, as a user would."""
+    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p and Path(p) != Path(__file__).parent])
+    yield
+    sys.modules.pop("own_models", None)
+
+
+def refusal(call, *args, **numbers):
+    with pytest.raises(UserError) as caught:
+        call(*args, **numbers)
+    return caught.value
+
+
+def test_an_unknown_model_is_answered_with_the_nearest_name():
+    error = refusal(build, "logistc", (3,), 1)
+    assert error.field == "model.name"
+    assert "did you mean 'logistic'" in error.fix
+
+
+def test_an_unknown_number_is_answered_with_the_nearest_key():
+    error = refusal(build, "mlp", (3,), 1, hiden=[3])
+    assert error.field == "model.hiden"
+    assert "did you mean 'hidden'" in error.fix
+    assert refusal(build, "logistic", (3,), 1, hidden=[3]).field == "model.hidden"
+    assert refusal(check_options, "mlp", hiden=[3]).field == "model.hiden"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "numbers"),
+    [
+        ("mlp", (3,), {"hidden": []}),
+        ("mlp", (3,), {"hidden": [0]}),
+        ("mlp", (3,), {"hidden": "64"}),
+        ("mlp", (3,), {"hidden": [True]}),
+        ("mlp", (3,), {"activation": "rel"}),
+        ("cnn", (28, 28), {"channels": [16]}),
+        ("cnn", (28, 28), {"hidden": 1.5}),
+        ("lstm", (80,), {"layers": 0}),
+        ("lstm", (80,), {"vocabulary": -3}),
+    ],
+)
+def test_a_wrong_number_is_refused_by_its_field(name, shape, numbers):
+    error = refusal(build, name, shape, 10, **numbers)
+    assert error.field == f"model.{next(iter(numbers))}"
+    assert error.fix
+
+
+def test_records_that_a_model_cannot_take_are_answered_with_models_that_can():
+    error = refusal(build, "cnn", (30,), 1)
+    assert "[30]" in error.problem
+    assert {"logistic", "mlp"} <= set(error.fix.removeprefix("models that take it: ").split(", "))
+    assert "cnn" in refusal(build, "lstm", (28, 28), 10).fix
+    assert refusal(build, "cnn", (4, 4), 10).field == "model.name"
+
+
+def test_options_are_known_without_data():
+    assert model_options("mlp") == {"hidden": (64,), "activation": "relu"}
+    assert model_options("logistic") == {}
+    assert set(model_options("lstm")) == {"vocabulary", "embedding", "hidden", "layers", "dense_units"}
+    assert model_options("own_models:scaled") == {"scale": 1.0}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_model_fits_the_labels_that_it_is_made_for_and_no_others(name):
+    for task in ("binary", "multiclass", "real", "survival"):
+        if task in MODELS[name].tasks:
+            check_fit(name, task)
+        else:
+            error = refusal(check_fit, name, task)
+            assert "mlp" in error.fix
+            assert task in error.problem
+
+
+def test_every_kind_of_label_has_a_model_and_an_unknown_kind_is_refused():
+    assert {task for kind in MODELS.values() for task in kind.tasks} == {"binary", "multiclass", "real", "survival"}
+    assert refusal(check_fit, "mlp", "binry").field == "data.task"
+
+
+def test_a_factory_of_the_users_own_is_built_from_a_pair_or_a_model():
+    model = build("own_models:scaled", (3,), 2, scale=0.0)
+    params = model.init(jax.random.key(0))
+    np.testing.assert_array_equal(model.apply(params, jnp.ones((5, 3))), np.zeros((5, 2)))
+    assert layer_names(model) == ("only",)
+    assert parameter_count(model) == 6
+    assert build("own_models:named", (3,), 2, anything=1).name == "mine"
+    assert parameter_count(build("own_models:embedded", (7,), 2, codes=5)) == 10
+    check_fit("own_models:scaled", "survival")
+
+
+def test_the_working_directory_does_not_stay_importable():
+    before = list(sys.path)
+    build("own_models:scaled", (3,), 2)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "said"),
+    [
+        ("no_such_module_at_all:factory", "model.name", "cannot be imported"),
+        (":factory", "model.name", "cannot be imported"),
+        ("own_models:scald", "model.name", "did you mean 'scaled'"),
+        ("own_models:not_a_function", "model.name", "has no function"),
+        ("own_models:nothing", "model.name", "returned NoneType"),
+        ("own_models:failing", "model.name", "out of ideas"),
+        ("own_models:wrong_outputs", "model.name", "apply gave shape [2, 3]"),
+        ("own_models:no_layers", "model.name", "no dictionary of layers"),
+        ("own_models:half_precision", "model.name", "float32"),
+        ("own_models:embedded", "model.codes", "missing"),
+    ],
+)
+def test_a_factory_that_cannot_be_used_is_refused_with_the_reason(name, field, said):
+    error = refusal(build, name, (3,), 2)
+    assert error.field == field
+    assert said in str(error)
+
+
+def test_an_unknown_number_for_a_factory_of_the_users_own_is_refused():
+    error = refusal(build, "own_models:scaled", (3,), 2, scal=2.0)
+    assert error.field == "model.scal"
+    assert "did you mean 'scale'" in error.fix
