@@ -27,12 +27,12 @@ class Kernels(NamedTuple):
 
     work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
     aggregate  (server, total) -> server
-    empty      (server, frozen, arrays) -> the total before anybody contributed
+    nobody     (server, frozen, arrays) -> the total before anybody contributed
     """
 
     work: Callable[..., tuple[Total, Any]]
     aggregate: Callable[[ServerState, Total], ServerState]
-    empty: Callable[..., Total]
+    nobody: Callable[..., Total]
 
 
 @lru_cache(maxsize=64)
@@ -54,17 +54,16 @@ def kernels(method: Method, step: ServerStep, exchange: Plain, objective: Object
         # A scan, not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept.
         return jax.lax.scan(one_silo, total, (states, batches, counts))
 
-    def empty(server: ServerState, frozen: Params, arrays: Arrays) -> Total:
+    def nobody(server: ServerState, frozen: Params, arrays: Arrays) -> Total:
         one = Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((), np.int32))
-        shape = jax.eval_shape(
-            local, method.broadcast(server), frozen, method.silo_state(server.params), arrays, one, jnp.float32(0)
-        )[0].vector.shape
-        return Total(jnp.zeros(shape), jnp.float32(0))
+        state = method.silo_state(server.params)
+        shape = jax.eval_shape(local, method.broadcast(server), frozen, state, arrays, one, jnp.float32(0))[0]
+        return Total(jnp.zeros(shape.vector.shape), jnp.zeros(()))
 
     return Kernels(
-        jax.jit(work, donate_argnames=("total",)),
+        jax.jit(work),
         jax.jit(lambda server, total: method.aggregate(step, server, total)),
-        jax.jit(empty),
+        nobody,
     )
 
 

@@ -35,6 +35,7 @@ class Simulation:
         self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
+        self._nobody = self.kernels.nobody(self.server, learner.frozen, self.arrays)
         self.group = min(GROUP, 1 << (self.federation.silo_count - 1).bit_length())
 
     def _first_states(self) -> Any:
@@ -56,7 +57,7 @@ class Simulation:
         """One round: who takes part, their local work, the sum, the server's step. Returns how many took part."""
         silos = self._participants(number)
         broadcast = self.method.broadcast(self.server)
-        total = self.kernels.empty(self.server, self.learner.frozen, self.arrays)
+        total = self._nobody
         for start in range(0, len(silos), self.group):
             members = silos[start : start + self.group]
             total = self._work(number, members, broadcast, total)

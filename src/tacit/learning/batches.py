@@ -1,8 +1,9 @@
 """Which records a silo looks at, step by step, in one round.
 
 Drawn on the host from a named stream (see ``privacy.randomness``), then handed to compiled kernels as index arrays. A
-plan of batches has a fixed capacity and a dynamic number of steps: capacities are powers of two, so that silos of any
-size share a handful of compiled shapes, and loops run only as many steps as there are.
+plan of batches has a fixed capacity and a dynamic number of steps. The capacity is the batch size, or the next power of
+two where a batch is a whole silo; loops run only as many steps as there are. So silos of any size share a handful of
+compiled shapes, and nobody does padded work.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
     """Batches of ``size`` from shuffled passes over rows ``start .. start+count-1``: ``epochs`` passes, or exactly
     ``steps`` batches over as many passes as that takes. ``size=None`` is one batch with every row."""
     if count == 0:
-        return Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.int32(0))
+        return Batches(np.zeros((1, size or 1), np.int32), np.zeros(1, np.int32), np.int32(0))
     if size is None:
-        every = np.arange(start, start + count, dtype=np.int32)[None]
+        every = np.full((1, power_of_two(count)), start, np.int32)
+        every[0, :count] = np.arange(start, start + count)
         return Batches(every, np.array([count], np.int32), np.int32(epochs if steps is None else steps))
     per_pass = -(-count // size)
     total = epochs * per_pass if steps is None else steps
@@ -50,9 +52,9 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
 
 
 def stack(plans: Sequence[Batches], width: int) -> Batches:
-    """Plans of several silos as one, padded to ``width`` silos and to powers of two in steps and capacity."""
+    """Plans of several silos as one, padded to ``width`` silos and to a power of two in steps."""
     steps = power_of_two(max(len(plan.records) for plan in plans))
-    capacity = power_of_two(max(plan.records.shape[1] for plan in plans))
+    capacity = max(plan.records.shape[1] for plan in plans)
     records = np.zeros((width, steps, capacity), np.int32)
     sizes = np.zeros((width, steps), np.int32)
     count = np.zeros(width, np.int32)

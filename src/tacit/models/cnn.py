@@ -1,4 +1,9 @@
-"""A small convolutional network for images."""
+"""A small convolutional network for images.
+
+Convolutions are written as patches and a matrix product. Training many people or silos at once means weights that
+differ per person, and there a convolution proper falls back to a slow path (8 times slower inside a loop over people on
+a CPU), while a matrix product stays a matrix product.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,12 @@ def cnn(
     hidden: int = 32,
     activation: str = "relu",
 ) -> Model:
-    """Two convolutions (8x8, then 4x4, both stride 2) with 2x2 max-pooling (stride 1), then two dense layers."""
+    """Two convolutions (8x8 with padding 3, then 4x4; both at stride 2), each with 2x2 max-pooling, two dense layers.
+
+    ``x [b, h, w]`` or ``[b, h, w, c] -> logits [b, outputs]``. The small network on which private learning is usually
+    shown; 26,010 parameters on 28 x 28 greyscale images with ten classes. Kernels ``w [size*size*in, out]`` are ordered
+    by row, column, channel.
+    """
     first, second = checks.counts("channels", channels, length=2)
     units = checks.count("hidden", hidden)
     act = ACTIVATIONS[checks.choice("activation", activation, tuple(ACTIVATIONS))]
@@ -46,6 +56,7 @@ def cnn(
     def apply(params: Params, x: jax.Array) -> jax.Array:
         x = x.reshape(-1, *input_shape[:2], depth).astype(jnp.float32)
         x = jnp.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)))
+        # pooling before the activation: both are monotone, so the order is free, and there is less to activate
         x = act(max_pool(dense(params["layer0"], patches(x, 8))))
         x = act(max_pool(dense(params["layer1"], patches(x, 4))))
         x = act(dense(params["layer2"], x.reshape(x.shape[0], flat)))
@@ -55,12 +66,18 @@ def cnn(
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
-    """Every ``size x size`` patch at stride 2 as a row: ``[b, h, w, c] -> [b, h', w', size*size*c]``."""
+    """Every ``size x size`` patch (``size`` even) at stride 2 as a row: ``[b, h, w, c] -> [b, h', w', size*size*c]``.
+
+    At stride 2, a patch consists of whole pairs of columns and whole pairs of rows. Joining pairs first makes all
+    slices contiguous and few: ``size/2`` for the columns and as many for the rows, not ``size*size`` strided ones.
+    """
     rows, cols = ((side - size) // 2 + 1 for side in x.shape[1:3])
-    slices = [
-        x[:, i : i + 2 * rows - 1 : 2, j : j + 2 * cols - 1 : 2] for i in range(size) for j in range(size)
-    ]
-    return jnp.concatenate(slices, axis=-1)
+    height, width = 2 * rows + size - 2, 2 * cols + size - 2  # what the patches cover
+    b, c, pairs = x.shape[0], x.shape[3], range(size // 2)
+    x = x[:, :height, :width].reshape(b, height, width // 2, 2 * c)
+    x = jnp.concatenate([x[:, :, j : j + cols] for j in pairs], axis=-1)
+    x = x.reshape(b, height // 2, 2, cols, size * c).swapaxes(2, 3).reshape(b, height // 2, cols, 2 * size * c)
+    return jnp.concatenate([x[:, i : i + rows] for i in pairs], axis=-1)
 
 
 def max_pool(x: jax.Array) -> jax.Array:

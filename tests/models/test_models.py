@@ -1,0 +1,179 @@
+"""The built-in models: their sizes, what they compute, and that they compute it the same way twice."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from tacit.models import MODELS, build, layer_names, parameter_count, task_for
+from tacit.models.cnn import max_pool, patches
+
+SHAPES = {"logistic": (12,), "linear": (12,), "mlp": (12,), "cnn": (28, 28), "lstm": (9,), "cox": (12,)}
+SMALL = {"lstm": {"hidden": 5, "embedding": 3, "dense_units": 4}, "mlp": {"hidden": [7, 6]}}
+OUTPUTS = {"linear": 1, "cox": 1}
+ROWS = 5
+
+
+@functools.cache
+def made(name):
+    """A small model, its parameters and a batch."""
+    outputs = OUTPUTS.get(name, 10)
+    model = build(name, SHAPES[name], outputs, **SMALL.get(name, {}))
+    rng = np.random.default_rng(0)
+    if name == "lstm":
+        x = rng.integers(0, outputs, (ROWS, *SHAPES[name])).astype(np.int32)
+    else:
+        x = rng.normal(size=(ROWS, *SHAPES[name])).astype(np.float32)
+    return model, model.init(jax.random.key(3)), jnp.asarray(x), jax.jit(model.apply)
+
+
+def numpy_lstm_layer(layer, x):
+    """One LSTM layer, step by step: ``x [b, time, in] -> [b, time, units]``."""
+    units = layer["b"].shape[0] // 4
+    h = c = np.zeros((len(x), units))
+    states = []
+    for t in range(x.shape[1]):
+        gates = np.concatenate([x[:, t], h], axis=1) @ layer["w"] + layer["b"]
+        i, f, g, o = (gates[:, k * units : (k + 1) * units] for k in range(4))
+        c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        states.append(h)
+    return np.stack(states, axis=1)
+
+
+def test_default_sizes():
+    sizes = {
+        "logistic": ((784,), 10, 7850),  # as in paper 003
+        "linear": ((30,), 1, 31),
+        "cox": ((39,), 1, 39),
+        "mlp": ((30,), 1, 30 * 64 + 64 + 64 + 1),
+        "cnn": ((28, 28), 10, 26_010),
+        "lstm": ((80,), 80, 57_072),
+    }
+    assert set(sizes) == set(MODELS)
+    for name, (shape, outputs, size) in sizes.items():
+        assert parameter_count(build(name, shape, outputs)) == size, name
+
+
+def test_layers_are_listed_in_the_order_in_which_a_record_meets_them():
+    assert layer_names(build("lstm", (80,), 80)) == ("embedding", "layer0", "layer1", "layer2", "layer3")
+    deep = build("mlp", (3,), 1, hidden=[2] * 11)
+    assert layer_names(deep.init(jax.random.key(0))) == tuple(f"layer{i}" for i in range(12))
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_outputs_have_one_row_per_record_in_float32(name):
+    _, params, x, apply = made(name)
+    outputs = apply(params, x)
+    assert outputs.shape == (ROWS, OUTPUTS.get(name, 10))
+    assert {leaf.dtype for leaf in jax.tree.leaves((params, outputs))} == {jnp.dtype("float32")}
+    assert all(isinstance(layer, dict) for layer in params.values())
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_the_same_key_gives_the_same_model_and_a_record_does_not_depend_on_its_neighbours(name):
+    model, params, x, apply = made(name)
+    jax.tree.map(np.testing.assert_array_equal, params, model.init(jax.random.key(3)))
+    whole, turned = apply(params, x), apply(params, x[::-1])
+    np.testing.assert_allclose(whole, turned[::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["logistic", "linear", "cox"])
+def test_convex_models_start_at_zero(name):
+    _, params, _, _ = made(name)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
+def test_other_models_start_with_different_rows_and_signals_of_ordinary_size(name):
+    _, params, x, apply = made(name)
+    assert 0.01 < float(jnp.std(apply(params, x))) < 10
+    other = build(name, SHAPES[name], 10, **SMALL.get(name, {})).init(jax.random.key(4))
+    assert not np.array_equal(params["layer0"]["w"], other["layer0"]["w"])
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
+def test_models_vectorise_over_sets_of_weights(name):
+    model, params, x, apply = made(name)
+    doubled = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), params)
+    both = jax.jit(jax.vmap(model.apply, (0, None)))(doubled, x)
+    np.testing.assert_allclose(both[0], apply(params, x), atol=1e-5)
+    np.testing.assert_allclose(both[1], apply(jax.tree.map(lambda leaf: 0.5 * leaf, params), x), atol=1e-5)
+
+
+def test_gradient_steps_lower_the_loss_of_every_classifier():
+    labels = jnp.arange(ROWS)
+    task = task_for("multiclass", 10)
+    for name in ("logistic", "mlp", "cnn", "lstm"):
+        model, params, x, _ = made(name)
+
+        @jax.jit
+        def step(params, x, model=model):
+            loss, gradient = jax.value_and_grad(lambda p: task.loss(model.apply(p, x), labels, jnp.ones(ROWS)))(params)
+            return loss, jax.tree.map(lambda p, g: p - 0.05 * g, params, gradient)
+
+        losses = []
+        for _ in range(10):
+            loss, params = step(params, x)
+            losses.append(float(loss))
+        assert losses[-1] < losses[0], name
+
+
+@pytest.mark.parametrize(("side", "size", "depth"), [(34, 8, 1), (13, 4, 3)])
+def test_patches_and_matmul_are_a_convolution(side, size, depth):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2, side, side + 2, depth)).astype(np.float32)
+    w = (rng.normal(size=(size, size, depth, 5)) / size).astype(np.float32)
+    expected = lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    np.testing.assert_allclose(patches(jnp.asarray(x), size) @ w.reshape(-1, 5), expected, atol=1e-5)
+
+
+def test_pooling_takes_the_largest_of_four_neighbours():
+    x = np.random.default_rng(2).normal(size=(2, 6, 5, 3)).astype(np.float32)
+    expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 1, 1, 1), "VALID")
+    np.testing.assert_array_equal(max_pool(jnp.asarray(x)), expected)
+
+
+def test_the_cnn_equals_the_network_of_lax_convolutions():
+    _, params, x, apply = made("cnn")
+    h = x[..., None]
+    for layer, size, padding in (("layer0", 8, (3, 3)), ("layer1", 4, (0, 0))):
+        w = params[layer]["w"].reshape(size, size, h.shape[-1], -1)
+        h = lax.conv_general_dilated(h, w, (2, 2), (padding, padding), dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        h = jnp.maximum(h + params[layer]["b"], 0)
+        h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 1, 1, 1), "VALID")
+    h = jnp.maximum(h.reshape(ROWS, -1) @ params["layer2"]["w"] + params["layer2"]["b"], 0)
+    expected = h @ params["layer3"]["w"] + params["layer3"]["b"]
+    np.testing.assert_allclose(apply(params, x), expected, atol=1e-5)
+
+
+def test_the_cnn_takes_an_image_with_or_without_a_channel_axis():
+    _, params, x, apply = made("cnn")
+    explicit = build("cnn", (28, 28, 1), 10)
+    np.testing.assert_allclose(jax.jit(explicit.apply)(params, x[..., None]), apply(params, x), atol=1e-6)
+    assert parameter_count(build("cnn", (17, 32, 3), 10)) > 0
+
+
+def test_the_lstm_equals_a_plain_loop_over_characters():
+    _, params, x, apply = made("lstm")
+    params = jax.tree.map(np.asarray, params)
+    h = params["embedding"]["w"][np.asarray(x)]
+    for name in ("layer0", "layer1"):
+        h = numpy_lstm_layer(params[name], h)
+    h = np.maximum(h[:, -1] @ params["layer2"]["w"] + params["layer2"]["b"], 0)
+    expected = h @ params["layer3"]["w"] + params["layer3"]["b"]
+    np.testing.assert_allclose(apply(params, x), expected, atol=1e-5)
+
+
+def test_the_vocabulary_of_the_lstm_is_what_it_predicts_unless_told_otherwise():
+    assert build("lstm", (80,), 80).init(jax.random.key(0))["embedding"]["w"].shape == (80, 8)
+    assert build("lstm", (80,), 2, vocabulary=90).init(jax.random.key(0))["embedding"]["w"].shape == (90, 8)
+
+
+def test_a_code_beyond_the_vocabulary_counts_as_its_last():
+    _, params, x, apply = made("lstm")
+    beyond, last = x.at[:, 4].set(99), x.at[:, 4].set(9)
+    np.testing.assert_array_equal(apply(params, beyond), apply(params, last))
