@@ -1,7 +1,7 @@
 """A small convolutional network for images.
 
 Convolutions are written as patches and a matrix product. Training many people or silos at once means weights that
-differ per person, and there a convolution proper falls back to a slow path (8 times slower inside a loop over people on
+differ per person, and there a convolution proper falls back to a slow path (6-8 times slower in a loop over people on
 a CPU), while a matrix product stays a matrix product.
 """
 
