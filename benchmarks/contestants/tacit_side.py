@@ -42,10 +42,16 @@ def compete(record: Record, race_name: str, model: str) -> None:
             "local_learning_rate": race.local_learning_rate,
             "silo_sample_rate": race.silos_per_round / race.silos,
         }
-        source = {"task": "multiclass", "classes": work.CLASSES}
-        plan = tacit.plan({"data": source, "model": {"name": model}, "method": method, "train": {"rounds": race.rounds}})
+        plan = tacit.plan(
+            {
+                "data": {"task": "multiclass", "classes": work.CLASSES},
+                "model": {"name": model},
+                "method": method,
+                "train": {"rounds": race.rounds},
+            }
+        )
         randomness = Randomness.from_seed(race.seed)
-        start = learner(plan, labels, (28, 28), randomness)
+        start = learner(plan.experiment.model, labels, (28, 28), randomness)
         simulation = Simulation(plan, federation, start, randomness)
         for number in range(1, race.rounds + 1):
             begun = time.perf_counter()

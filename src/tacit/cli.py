@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.errors import TacitError
+from tacit.errors import TacitError, UserError
 
 if TYPE_CHECKING:
     from tacit.config import Plan
@@ -176,6 +176,10 @@ def _run(
         _print_run(finished)
     if finished.result["status"] == "stopped":
         raise typer.Exit(130)
+    if finished.result["status"] == "diverged":
+        rate, rounds = experiment.method.local_learning_rate, finished.result["rounds"]
+        problem = f"{rate:g} made the model infinite by round {rounds}"
+        raise UserError("method.local_learning_rate", problem, "lower it, or train.server_learning_rate")
 
 
 def _print_run(finished: Run) -> None:

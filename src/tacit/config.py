@@ -150,8 +150,8 @@ class Plan:
         return self.folder / Path(name).expanduser()
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under another method, with the numbers that both know (for the references)."""
-        known = {field.name for field in fields(METHODS[name])}
+        """The same experiment under a reference method: the local numbers that both know, every silo in every round."""
+        known = {field.name for field in fields(METHODS[name])} - {"silo_sample_rate"}
         numbers = {key: value for key, value in self.experiment.method.items() if key in known}
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
         changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
@@ -168,17 +168,19 @@ def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), fo
     ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
     relative paths start: the file's own folder, or the current one.
     """
-    if isinstance(source, Mapping):
-        content, home = dict(source), Path.cwd()
-    else:
-        content, home = _read(Path(source)), Path(source).resolve().parent
+    home = Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent
+    return _join(read_experiment(source, changes), folder or home)
+
+
+def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
+    """The sections of an experiment, each checked for itself; ``plan`` also checks what belongs together."""
+    content = dict(source) if isinstance(source, Mapping) else _read(Path(source))
     for change in changes:
         content = _changed(content, change)
     try:
-        experiment = Experiment.model_validate(content)
+        return Experiment.model_validate(content)
     except ValidationError as error:
         raise _explained(error, "") from None
-    return _join(experiment, folder or home)
 
 
 def _join(experiment: Experiment, folder: Path) -> Plan:
@@ -188,7 +190,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     _check_views(experiment)
     result = Plan(experiment, method, exchange, folder)
     _check_model(experiment, source_facts(result.data))
-    _check_budget(result)
+    _check_promises(result)
     return result
 
 
@@ -247,14 +249,19 @@ def _check_views(experiment: Experiment) -> None:
             raise UserError("privacy.against", str(error), "list views as in design: public, server, silo") from None
 
 
-def _check_budget(plan: Plan) -> None:
-    """A method without a finite guarantee can keep no budget."""
-    if plan.experiment.privacy.budget is None:
+def _check_promises(plan: Plan) -> None:
+    """Refuse what this version, or a method without a finite guarantee, cannot keep."""
+    privacy = plan.experiment.privacy
+    if plan.experiment.evaluation.status == "paid":
+        raise UserError("evaluation.status", "'paid' is not part of this version", "use 'outside-guarantee'")
+    if privacy.budget_file is not None and privacy.budget is None:
+        raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
+    if privacy.budget is None:
         return
     if not all(guarantee.finite for guarantee in plan.guarantees()):
         raise Forbidden(
             "privacy.budget",
-            f"{plan.experiment.privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",
+            f"{privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",
             "remove the budget or choose a private method",
         )
 

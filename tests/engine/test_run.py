@@ -100,6 +100,16 @@ def test_a_refused_run_leaves_no_folder(tmp_path, visits, experiment, damage):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_diverging_run_says_so_and_keeps_the_last_finite_model(tmp_path, visits, experiment):
+    experiment["model"] = {"name": "mlp", "hidden": [4]}
+    experiment["method"]["local_learning_rate"] = 1e6
+    experiment["train"] = {"rounds": 30, "checkpoint_every": 1}
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    assert run.result["status"] == "diverged"
+    assert run.result["rounds"] < 30
+    assert "diverged" in run.report.read_text()
+
+
 def test_an_existing_folder_is_never_written_into(tmp_path, visits, experiment):
     (tmp_path / "run").mkdir()
     with pytest.raises(UserError, match="exists"):
@@ -123,7 +133,7 @@ def test_evaluation_may_use_a_file_of_its_own(tmp_path, visits, experiment):
     experiment["evaluation"] = {"data": str(tmp_path / "test.csv"), "status": "public"}
     run = tacit.run(experiment, visits, out=tmp_path / "run")
     assert run.result["evaluation"] == {"status": "public", "held_out": "file"}
-    assert sum(silo["test_records"] for silo in run.result["silos"].values()) == 100
+    assert json.loads((run.path / "local.json").read_text())["test_records"] == 100
 
 
 def test_without_a_silo_s_own_rows_a_personal_run_says_whose_model_is_wanted(tmp_path, visits, experiment):

@@ -42,7 +42,7 @@ def simulation(
     model = model or {"name": "linear" if federation.labels.kind == "real" else "logistic"}
     made = plan({"seed": 1, "model": model, "method": method, "train": {"rounds": 5, **(train or {})}})
     randomness = Randomness.from_seed(1)
-    start = learner(made, federation.labels, federation.train.features.shape[1:], randomness)
+    start = learner(made.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
     return Simulation(made, federation, start, randomness)
 
 

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan, plan
+from tacit.config import Experiment, read_experiment
 from tacit.data import Encoder, Labels
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import learner
@@ -54,7 +54,7 @@ class Run:
     """A finished (or stopped) run, read from its folder."""
 
     path: Path
-    plan: Plan
+    experiment: Experiment
     result: dict[str, Any]
 
     @classmethod
@@ -66,7 +66,7 @@ class Run:
         if not (folder / RESULT).is_file():
             raise UserError("run", f"'{folder}' has no result yet", "finish it with `tacit run … --resume`")
         result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        return cls(folder, plan(folder / PLAN), result)
+        return cls(folder, read_experiment(folder / PLAN), result)
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -96,8 +96,8 @@ class Run:
         facts = self.result["inputs"]
         labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
         features = self._features(frame, tuple(facts["shape"]), facts["dtype"])
-        start = learner(self.plan, labels, tuple(facts["shape"]), Randomness.from_seed(0), read_start=False)
-        found = outputs(start.objective, self._model({**start.params, **start.frozen}, silo), features)
+        made = learner(self.experiment.model, labels, tuple(facts["shape"]), Randomness.from_seed(0))
+        found = outputs(made.objective, self._model({**made.params, **made.frozen}, silo), features)
         index = frame.index if isinstance(frame, pd.DataFrame) else None
         return _predictions(found, labels, index)
 

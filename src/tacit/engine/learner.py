@@ -1,14 +1,15 @@
-"""From a plan and the shape of the data to what is trained: model, task, starting point, frozen layers."""
+"""From ``[model]`` and the shape of the data to what is trained: model, task, starting point, frozen layers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from tacit.config import Plan
+from tacit.config import ModelOptions
 from tacit.data import Labels
 from tacit.engine.trees import load_tree
 from tacit.errors import UserError, nearest
@@ -35,10 +36,13 @@ class Learner:
 
 
 def learner(
-    plan: Plan, labels: Labels, input_shape: tuple[int, ...], randomness: Randomness, *, read_start: bool = True
+    options: ModelOptions,
+    labels: Labels,
+    input_shape: tuple[int, ...],
+    randomness: Randomness,
+    start: Path | None = None,
 ) -> Learner:
-    """The model of the plan for these labels and features, at its starting point (with ``read_start``, the plan's)."""
-    options = plan.experiment.model
+    """The model of ``[model]`` for these labels and features: at random, or where the public file ``start`` stands."""
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))
     model = _model(options.name, input_shape, task.outputs, _hashable(options.numbers))
@@ -46,8 +50,8 @@ def learner(
     for layer in options.freeze:
         if layer not in params:
             raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))
-    if read_start and options.init_from is not None:
-        params, _ = load_tree(plan.path(options.init_from), params, "model.init_from")
+    if start is not None:
+        params, _ = load_tree(start, params, "model.init_from")
     if set(options.freeze) == set(params):
         raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
     return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))

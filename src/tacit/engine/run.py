@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan, plan
+from tacit.config import Plan, read_experiment
 from tacit.data import Federation, describe, load, load_evaluation
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
@@ -39,7 +39,7 @@ from tacit.engine.folder import (
 )
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.engine.trees import load_tree, save_tree, write_bytes
+from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import UserError
 from tacit.models import higher_is_better
 from tacit.privacy import Ledger, LedgerError, Randomness
@@ -137,7 +137,12 @@ class _Training:
         write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
     def train(self, place: Path) -> str:
-        """All rounds that are left. "stopped" where the person at the keyboard interrupted; the folder is usable."""
+        """All rounds that are left. Returns how it ended, and leaves a usable folder in every case.
+
+        finished   all rounds are done
+        stopped    the person at the keyboard interrupted
+        diverged   the model is no longer finite; the last finite checkpoint is kept
+        """
         self.progress.begin(self.what or self.plan.method.name, self.plan.rounds, self.done)
         try:
             with _open_ledger(place) as ledger:
@@ -156,13 +161,17 @@ class _Training:
                 participants = self._round(self.done + 1, ledger, charged)
                 if self._due(self.done):
                     self._evaluate(place, participants)
+                    if not is_finite(self.simulation.model()):
+                        return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
                 if self.done % every == 0:
                     self._keep(place)
         except KeyboardInterrupt:
             status = "stopped"
-        if not self.history or self.history[-1]["round"] != self.done or self.scores is None:
+        if not self.history or self.history[-1]["round"] != self.done:
             self._evaluate(place, participants=0)
+        elif self.scores is None:  # resumed at the end: known already, but for the silos
+            self.scores = self._score()
         self._keep(place)
         return status
 
@@ -190,11 +199,13 @@ class _Training:
         every = chosen if chosen is not None else -(-self.plan.rounds // EVALUATIONS)
         return number % every == 0 or number == self.plan.rounds
 
-    def _evaluate(self, place: Path, participants: int) -> None:
+    def _score(self) -> Scores:
         last = self.done == self.plan.rounds
         with self.clock("evaluate"):
-            per_silo = last or self.federation.silo_count <= SILOS_ON_CURVES
-            self.scores = self.simulation.evaluate(self.federation, per_silo)
+            return self.simulation.evaluate(self.federation, last or self.federation.silo_count <= SILOS_ON_CURVES)
+
+    def _evaluate(self, place: Path, participants: int) -> None:
+        self.scores = self._score()
         line = {
             "round": self.done,
             "seconds": round(self.clock.elapsed, 3),
@@ -206,7 +217,9 @@ class _Training:
         self.history = [*self.history, line]
 
     def _keep(self, place: Path) -> None:
-        """Checkpoint and model, each replaced in one step."""
+        """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
+        if not is_finite(self.simulation.model()):
+            return
         save_tree(place / CHECKPOINT, self.simulation.state, {"round": str(self.done)})
         save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
 
@@ -220,11 +233,6 @@ class _Training:
         """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
         assert self.scores is not None
         experiment, task = self.plan.experiment, self.simulation.learner.task
-        sizes = np.bincount(self.federation.test.silo, minlength=self.federation.silo_count)
-        silos = {
-            name: {**numbers, "test_records": int(sizes[k])}
-            for k, (name, numbers) in enumerate(self.scores.silos.items())
-        }
         return {
             "title": experiment.title,
             "run": str(place),
@@ -241,7 +249,7 @@ class _Training:
             "guarantees": [guarantee.as_dict() for guarantee in self.plan.guarantees()],
             "noise_multiplier": None,
             "metrics": self.scores.overall,
-            "silos": silos,
+            "silos": self.scores.silos,
             "baselines": references,
             "seconds": self.clock.seconds(),
             "environment": _environment(),
@@ -261,8 +269,10 @@ class _Training:
 
 
 def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Simulation:
-    start = learner(plan, federation.labels, federation.train.features.shape[1:], randomness)
-    return Simulation(plan, federation, start, randomness)
+    model = plan.experiment.model
+    start = None if model.init_from is None else plan.path(model.init_from)
+    made = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
+    return Simulation(plan, federation, made, randomness)
 
 
 def _references(main: _Training, place: Path, randomness: Randomness) -> dict[str, Any]:
@@ -295,14 +305,14 @@ def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
-def _resumable(now: Plan, folder: Path) -> Path:
+def _resumable(plan: Plan, folder: Path) -> Path:
     """``folder``, if it holds a run of the same experiment with a checkpoint."""
     if not (folder / PLAN).is_file():
         raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
-    before = _flat(plan(folder / PLAN).experiment.model_dump())
-    after = _flat(now.experiment.model_dump())
+    before = _flat(read_experiment(folder / PLAN).model_dump())
+    after = _flat(plan.experiment.model_dump())
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"

@@ -56,6 +56,11 @@ def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str
     return jax.tree.unflatten(jax.tree.structure(template), leaves), facts
 
 
+def is_finite(tree: Any) -> bool:
+    """Whether every number of a tree is finite."""
+    return all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(tree))
+
+
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Every array of a tree with its path, such as ``layer0/w``."""
     return [

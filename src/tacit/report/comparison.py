@@ -134,7 +134,7 @@ def _guarantee_cell(run: RunFiles) -> Html:
 def _rounds_cell(run: RunFiles) -> str:
     if run.status == "finished":
         return words.count(run.rounds)
-    return f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} (stopped)"
+    return f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} ({run.status})"
 
 
 def _best(runs: Named, metric: str) -> set[str]:

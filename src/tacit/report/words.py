@@ -210,6 +210,11 @@ def stopped(run: RunFiles) -> str | None:
     """The banner of a run that did not reach its end."""
     if run.status == "finished":
         return None
+    if run.status == "diverged":
+        return (
+            f"Training diverged: after round {count(run.rounds)} the model was no longer finite. "
+            "Its learning rate is too high; nothing here is a result."
+        )
     return (
         f"This run was stopped after {count(run.rounds)} of {counted(run.rounds_planned, 'planned round')}. "
         "All numbers on this page describe the model as it was then."

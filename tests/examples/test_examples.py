@@ -1,0 +1,58 @@
+"""The examples are part of what is promised: every file is a valid plan, and the made table runs from end to end."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+FILES = sorted(EXAMPLES.rglob("*.toml"))
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples are started from the root of the repository, and planning needs no data."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("TACIT_DATA", raising=False)
+
+
+def test_there_are_examples() -> None:
+    assert len(FILES) >= 18
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(EXAMPLES)))
+def test_every_example_is_a_plan_without_data(file: Path) -> None:
+    plan = tacit.plan(file)
+    assert plan.title != "Untitled experiment"
+    assert all(guarantee.epsilon == float("inf") for guarantee in plan.guarantees())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(EXAMPLES)))
+def test_every_example_names_its_command(file: Path) -> None:
+    first = file.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith(f"# tacit run {file.relative_to(ROOT).as_posix()}")
+
+
+def test_the_made_table_is_what_its_script_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "table")
+    made = runpy.run_path(str(EXAMPLES / "table" / "make_visits.py"))["made_visits"]()
+    assert (EXAMPLES / "table" / "visits.csv").read_text(encoding="utf-8") == made.to_csv(index=False)
+
+
+def test_the_python_example_runs_from_table_to_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["visits.py", str(tmp_path / "runs")])
+    monkeypatch.syspath_prepend(EXAMPLES / "table")
+    runpy.run_path(str(EXAMPLES / "table" / "visits.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "subject from public: epsilon = inf" in shown
+    assert "probability" in shown
+    assert (tmp_path / "runs" / "fedavg" / "report.html").is_file()
+    assert tacit.Run.load(tmp_path / "runs" / "fedadam").metrics["accuracy"] > 0.6
