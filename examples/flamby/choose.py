@@ -4,8 +4,8 @@
 
 Held-out records are never looked at. The training records of a task are dealt into three folds (silo and label
 balanced, fixed seed); every setting of a small grid is trained on two folds and judged on the third, three times. The
-setting with the best mean wins; where two are equal, the one that stands first in the grid. Judged by log-loss for heart
-disease (smoother than accuracy on so few records) and by the C-index over all records for TCGA-BRCA.
+setting with the best mean wins; where two are equal, the one that stands first in the grid. Judged by log-loss for
+heart disease (smoother than accuracy on so few records) and by the C-index over all records for TCGA-BRCA.
 
 Writes the eight experiment files beside this script, and `choice.md` with every mean.
 """

@@ -2,6 +2,8 @@
 
     python examples/table/visits.py               leaves its runs in runs/visits
     python examples/table/visits.py DIR           leaves them in DIR
+
+``make_visits`` stands in for the place where your table comes from.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +14,20 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
-from tacit.learning import Arrays, stack
+from tacit.learning import Arrays, Batches, stack
 from tacit.models import Params
 from tacit.privacy import Randomness
 
 # Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
 GROUP = 16
+
+
+class Group(NamedTuple):
+    """Silos of one compiled call: their ``places [group]``, their ``counts [group]`` of records, their batches."""
+
+    places: np.ndarray
+    counts: np.ndarray
+    batches: Batches
 
 
 class Simulation:
@@ -37,6 +45,7 @@ class Simulation:
         self.states = self._first_states()
         self._nobody = self.kernels.nobody(self.server, learner.frozen, self.arrays)
         self.group = min(GROUP, 1 << (self.federation.silo_count - 1).bit_length())
+        self._drawn: dict[int, list[Group]] = {}
 
     def _first_states(self) -> Any:
         """What the silos keep, stacked: every leaf ``[silos, …]``."""
@@ -54,15 +63,31 @@ class Simulation:
         self.server, self.states = value["server"], value["silos"]
 
     def round(self, number: int) -> int:
-        """One round: who takes part, their local work, the sum, the server's step. Returns how many took part."""
-        silos = self._participants(number)
-        broadcast = self.method.broadcast(self.server)
+        """One round: who takes part, their local work, the sum, the server's step. Returns how many took part.
+
+        The device works while the host goes on: the next round's batches are drawn meanwhile. They depend on the
+        run's randomness alone, so whoever asks for another round next gets the same numbers.
+        """
+        groups = self._drawn.pop(number, None) or self._draw(number)
+        broadcast, frozen = self.method.broadcast(self.server), self.learner.frozen
         total = self._nobody
-        for start in range(0, len(silos), self.group):
-            members = silos[start : start + self.group]
-            total = self._work(number, members, broadcast, total)
+        for group in groups:
+            states = jax.tree.map(lambda leaf, at=group.places: leaf.at[at].get(mode="clip"), self.states)
+            total, states = self.kernels.work(
+                broadcast, frozen, states, self.arrays, group.batches, group.counts, total
+            )
+            # writes beyond the last silo (padding) are dropped
+            self.states = jax.tree.map(
+                lambda leaf, new, at=group.places: leaf.at[at].set(new, mode="drop"), self.states, states
+            )
         self.server = self.kernels.aggregate(self.server, total)
-        return len(silos)
+        self._drawn = {number + 1: self._draw(number + 1)}
+        return sum(int((group.counts > 0).sum()) for group in groups)
+
+    def _draw(self, number: int) -> list[Group]:
+        """Who takes part in a round and which records they look at, in groups of ``group`` silos."""
+        silos = self._participants(number)
+        return [self._group(number, silos[i : i + self.group]) for i in range(0, len(silos), self.group)]
 
     def _participants(self, number: int) -> np.ndarray:
         """Poisson sampling with the method's public rate; the coins are nobody's but the run's."""
@@ -71,24 +96,18 @@ class Simulation:
             return np.arange(count)
         return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
 
-    def _work(self, number: int, members: np.ndarray, broadcast: Any, total: Any) -> Any:
-        """Local work of up to ``group`` silos, added to ``total``; their states move on."""
+    def _group(self, number: int, members: np.ndarray) -> Group:
+        """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         views = [self.federation.silos[k] for k in members]
         plans = [
             self.method.batches(silo.start, len(silo), self.randomness.stream("batches", number, int(k)))
             for k, silo in zip(members, views, strict=True)
         ]
-        counts = np.zeros(self.group, np.float32)
-        counts[: len(views)] = [len(silo) for silo in views]
-        # the last group is padded with silos of weight 0 and no step; out-of-range writes are dropped
         places = np.full(self.group, self.federation.silo_count)
         places[: len(members)] = members
-        states = jax.tree.map(lambda leaf: leaf.at[places].get(mode="clip"), self.states)
-        frozen = self.learner.frozen
-        batches = stack(plans, self.group)
-        total, states = self.kernels.work(broadcast, frozen, states, self.arrays, batches, counts, total)
-        self.states = jax.tree.map(lambda all_, new: all_.at[places].set(new, mode="drop"), self.states, states)
-        return total
+        counts = np.zeros(self.group, np.float32)
+        counts[: len(views)] = [len(silo) for silo in views]
+        return Group(places, counts, stack(plans, self.group))
 
     def model(self) -> Params:
         """The model as it stands, frozen layers included; for personal methods every leaf is ``[silos, …]``."""
