@@ -155,7 +155,8 @@ def test_ctrl_c_leaves_a_usable_folder(tmp_path, visits, experiment):
     assert b"--resume" in printed
     run = tacit.Run.load(out)
     assert run.result["status"] == "stopped"
-    assert run.result["rounds"] == len(Ledger(out / "ledger.jsonl").lines) > 20
+    # the line of a round is written before its work: at most the interrupted one has a line and no model
+    assert 20 < run.result["rounds"] <= len(Ledger(out / "ledger.jsonl").lines) <= run.result["rounds"] + 1
     assert "report.html" in os.listdir(out)
     assert len(run.predict(visits)) == len(visits)
 

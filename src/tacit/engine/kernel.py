@@ -26,12 +26,12 @@ class Kernels(NamedTuple):
     """Compiled functions of one experiment.
 
     work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
-    aggregate  (server, total) -> server
+    aggregate  (server, totals) -> server
     nobody     (server, frozen, arrays) -> the total before anybody contributed
     """
 
     work: Callable[..., tuple[Total, Any]]
-    aggregate: Callable[[ServerState, Total], ServerState]
+    aggregate: Callable[[ServerState, tuple[Total, ...]], ServerState]
     nobody: Callable[..., Total]
 
 
@@ -60,9 +60,13 @@ def kernels(method: Method, step: ServerStep, exchange: Plain, objective: Object
         shape = jax.eval_shape(local, method.broadcast(server), frozen, state, arrays, one, jnp.float32(0))[0]
         return Total(jnp.zeros(shape.vector.shape), jnp.zeros(()))
 
+    def aggregate(server: ServerState, totals: tuple[Total, ...]) -> ServerState:
+        vector, weight = sum(total.vector for total in totals), sum(total.weight for total in totals)
+        return method.aggregate(step, server, Total(jnp.asarray(vector), jnp.asarray(weight)))
+
     return Kernels(
         jax.jit(work),
-        jax.jit(lambda server, total: method.aggregate(step, server, total)),
+        jax.jit(aggregate),
         nobody,
     )
 

@@ -176,18 +176,19 @@ class _Training:
         return status
 
     def _round(self, number: int, ledger: Ledger, charged: int) -> int:
-        """One round; an interruption in the middle leaves the state of the round before."""
+        """One round, written down before it begins; an interruption in the middle leaves the state before it.
+
+        The device may still be at work when this returns: whoever looks at the state waits for it.
+        """
         before = self.simulation.state
         try:
+            # With a seed, a round that is repeated after a crash is the same release again.
+            if number > charged or self.plan.experiment.seed is None:
+                name = self.plan.method.name
+                event = {"kind": "unprotected", "method": name}
+                ledger.append(party="server", round=number, mechanism=name, step=number, event=event)
             with self.clock("train"):
                 participants = self.simulation.round(number)
-                jax.block_until_ready(self.simulation.state)
-            # Written down before the model leaves. With a seed a repeated round is the same release again.
-            if number > charged or self.plan.experiment.seed is None:
-                event = {"kind": "unprotected", "method": self.plan.method.name}
-                ledger.append(
-                    party="server", round=number, mechanism=self.plan.method.name, step=number, event=event
-                )
         except KeyboardInterrupt:
             self.simulation.state = before
             raise
@@ -201,6 +202,8 @@ class _Training:
 
     def _score(self) -> Scores:
         last = self.done == self.plan.rounds
+        with self.clock("train"):
+            jax.block_until_ready(self.simulation.state)
         with self.clock("evaluate"):
             return self.simulation.evaluate(self.federation, last or self.federation.silo_count <= SILOS_ON_CURVES)
 

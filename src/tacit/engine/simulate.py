@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +16,16 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
-from tacit.learning import Arrays, Batches, stack
+from tacit.learning import Arrays, Batches, power_of_two, stack
+from tacit.methods import Total
 from tacit.models import Params
 from tacit.privacy import Randomness
 
 # Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
-GROUP = 16
+GROUP = 8
+# Silos are worked on in so many lanes at a time, each with its own sum. A constant, not the number of cores: the order
+# of additions, and with it the last bits of a model, must not depend on the machine.
+LANES = 2
 
 
 class Group(NamedTuple):
@@ -44,8 +50,8 @@ class Simulation:
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         self._nobody = self.kernels.nobody(self.server, learner.frozen, self.arrays)
-        self.group = min(GROUP, 1 << (self.federation.silo_count - 1).bit_length())
-        self._drawn: dict[int, list[Group]] = {}
+        self.group = min(GROUP, power_of_two(-(-self.federation.silo_count // LANES)))
+        self._drawn: dict[int, list[list[Group]]] = {}
 
     def _first_states(self) -> Any:
         """What the silos keep, stacked: every leaf ``[silos, …]``."""
@@ -68,26 +74,49 @@ class Simulation:
         The device works while the host goes on: the next round's batches are drawn meanwhile. They depend on the
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
-        groups = self._drawn.pop(number, None) or self._draw(number)
-        broadcast, frozen = self.method.broadcast(self.server), self.learner.frozen
-        total = self._nobody
-        for group in groups:
-            states = jax.tree.map(lambda leaf, at=group.places: leaf.at[at].get(mode="clip"), self.states)
-            total, states = self.kernels.work(
-                broadcast, frozen, states, self.arrays, group.batches, group.counts, total
-            )
-            # writes beyond the last silo (padding) are dropped
-            self.states = jax.tree.map(
-                lambda leaf, new, at=group.places: leaf.at[at].set(new, mode="drop"), self.states, states
-            )
-        self.server = self.kernels.aggregate(self.server, total)
+        lanes = self._drawn.pop(number, None) or self._draw(number)
+        broadcast = self.method.broadcast(self.server)
+        others = [_threads().submit(self._work, broadcast, lane) for lane in lanes[1:]]
+        done = [self._work(broadcast, lanes[0]), *(other.result() for other in others)]
+        self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done))
+        for lane, (_, kept) in zip(lanes, done, strict=True):
+            for group, states in zip(lane, kept, strict=True):
+                self._keep(group, states)
         self._drawn = {number + 1: self._draw(number + 1)}
-        return sum(int((group.counts > 0).sum()) for group in groups)
+        return sum(int((group.counts > 0).sum()) for lane in lanes for group in lane)
 
-    def _draw(self, number: int) -> list[Group]:
-        """Who takes part in a round and which records they look at, in groups of ``group`` silos."""
-        silos = self._participants(number)
-        return [self._group(number, silos[i : i + self.group]) for i in range(0, len(silos), self.group)]
+    def _work(self, broadcast: Any, lane: list[Group]) -> tuple[Total, list[Any]]:
+        """The sum over one lane's silos, and what they keep, group by group."""
+        total, kept = self._nobody, []
+        for group in lane:
+            states = jax.tree.map(partial(_at, group.places), self.states)
+            total, states = self.kernels.work(
+                broadcast, self.learner.frozen, states, self.arrays, group.batches, group.counts, total
+            )
+            kept.append(states)
+        return total, kept
+
+    def _keep(self, group: Group, states: Any) -> None:
+        """Put a group's states back into their places; what lies beyond the last silo is padding and is dropped."""
+        self.states = jax.tree.map(
+            lambda leaf, new: leaf.at[group.places].set(new, mode="drop"), self.states, states
+        )
+
+    def _draw(self, number: int) -> list[list[Group]]:
+        """Who takes part in a round and which records they look at: a list of groups for each lane."""
+        lanes = self._dealt(self._participants(number))
+        size = self.group
+        return [[self._group(number, lane[i : i + size]) for i in range(0, len(lane), size)] for lane in lanes]
+
+    def _dealt(self, silos: np.ndarray) -> list[list[int]]:
+        """Silos dealt to the lanes, largest first, each to the lane with the fewest records so far."""
+        lanes: list[list[int]] = [[] for _ in range(LANES)]
+        load = [0] * LANES
+        for k in sorted(silos.tolist(), key=lambda k: -len(self.federation.silos[k])):
+            lane = load.index(min(load))
+            lanes[lane].append(k)
+            load[lane] += len(self.federation.silos[k])
+        return lanes
 
     def _participants(self, number: int) -> np.ndarray:
         """Poisson sampling with the method's public rate; the coins are nobody's but the run's."""
@@ -96,11 +125,11 @@ class Simulation:
             return np.arange(count)
         return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
 
-    def _group(self, number: int, members: np.ndarray) -> Group:
+    def _group(self, number: int, members: list[int]) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         views = [self.federation.silos[k] for k in members]
         plans = [
-            self.method.batches(silo.start, len(silo), self.randomness.stream("batches", number, int(k)))
+            self.method.batches(silo.start, len(silo), self.randomness.stream("batches", number, k))
             for k, silo in zip(members, views, strict=True)
         ]
         places = np.full(self.group, self.federation.silo_count)
@@ -133,6 +162,16 @@ class Simulation:
         test = federation.test
         found = self.outputs(test.features, test.silo)
         return score(self.learner.task, found, test, federation.silo_names, per_silo)
+
+
+def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
+    return leaf.at[places].get(mode="clip")
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that hand the lanes after the first to the device: work from one thread runs one after the other."""
+    return ThreadPoolExecutor(LANES - 1, thread_name_prefix="tacit-lane")
 
 
 def pooled(federation: Federation) -> Federation:
