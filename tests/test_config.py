@@ -35,7 +35,7 @@ def refusal(content: dict, *changes: str) -> str:
         ({"method": {"name": "fedavg", "batch_size": 0}}, ["method.batch_size", "0", "greater"]),
         ({"method": {"name": "fedavg", "silo_sample_rate": 1.2}}, ["method.silo_sample_rate", "1.2"]),
         ({"method": {"name": "fedavg", "local_learning_rate": "x"}}, ["method.local_learning_rate", "'x'", "number"]),
-        ({"method": {"name": "fedsgd", "local_epochs": 3}}, ["method", "server_learning_rate"]),
+        ({"method": {"name": "fedsgd", "local_epochs": 3}}, ["method.local_epochs", "fedsgd", "batch_size"]),
         (
             {"method": {"name": "fedavg", "local_epochs": 3, "batches_per_round": 2}},
             ["method.local_epochs", "keep one"],

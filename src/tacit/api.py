@@ -27,7 +27,7 @@ def run(
 ) -> Run:
     """Train as planned, write the run folder and its report, and return the run.
 
-    ``frame`` is the table where the plan's source is "table" and has no path. ``baselines`` also trains each silo alone
+    ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone
     and all records together, with the same settings. ``resume`` goes on with an interrupted run of the same experiment.
     """
     experiment = plan_or_source if isinstance(plan_or_source, Plan) else plan(plan_or_source)

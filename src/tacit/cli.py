@@ -152,11 +152,12 @@ def compare(
     table = pages.comparison_table(runs)
     page = pages.compare(runs, out)
     if as_json:
-        _print_json({"runs": json.loads(table.to_json(orient="records")), "report": str(page)})
+        rows = json.loads(table.reset_index().to_json(orient="records"))
+        _print_json({"runs": rows, "report": str(page)})
         return
-    shown = _table(*map(str, table.columns))
-    for row in table.itertuples(index=False):
-        shown.add_row(*map(_cell, row))
+    shown = _table("", *map(str, table.index))  # a run is a column: two or three fit any terminal
+    for name in table.columns:
+        shown.add_row(str(name), *map(_cell, table[name]))
     console.print(shown)
     console.print(f"report  {page}", soft_wrap=True)
 
@@ -177,9 +178,8 @@ def _run(
     if finished.result["status"] == "stopped":
         raise typer.Exit(130)
     if finished.result["status"] == "diverged":
-        rate, rounds = experiment.method.local_learning_rate, finished.result["rounds"]
-        problem = f"{rate:g} made the model infinite by round {rounds}"
-        raise UserError("method.local_learning_rate", problem, "lower it, or train.server_learning_rate")
+        problem = f"the model was no longer finite by round {finished.result['rounds']}"
+        raise UserError("train", problem, "lower method.local_learning_rate or train.server_learning_rate")
 
 
 def _print_run(finished: Run) -> None:
@@ -187,7 +187,7 @@ def _print_run(finished: Run) -> None:
     result = finished.result
     if result["status"] == "stopped":
         console.print(f"[yellow]stopped[/] after round {result['rounds']}; go on with --resume {finished.path}")
-    columns = {result["method"]["name"]: result["metrics"]}
+    columns = {result["method"]["label"]: result["metrics"]}
     columns.update({name: entry["metrics"] for name, entry in result["baselines"].items()})
     table = _table("held-out", *columns)
     for metric in result["metrics"]:
@@ -219,12 +219,19 @@ def _print_data(picture: dict[str, Any]) -> None:
     )
     table = _table("silo", "records", "subjects", "held out", "label")
     for silo in picture["silos"]:
-        label = silo["label"]
-        shown = f"{label:.3f}" if isinstance(label, float) else "" if label is None else " ".join(map(str, label))
-        table.add_row(silo["name"], *(f"{silo[key]:,}" for key in ("records", "subjects", "test_records")), shown)
+        counts = (f"{silo[key]:,}" for key in ("records", "subjects", "test_records"))
+        table.add_row(silo["name"], *counts, _label(silo["label"], picture.get("classes") or []))
     console.print(table)
     _print_histogram("records per subject", picture["records_per_subject"])
     _print_histogram("silos per subject", picture["silos_per_subject"])
+
+
+def _label(label: Any, classes: list[str]) -> str:
+    """A mean, or records per class (the first few)."""
+    if not isinstance(label, list):
+        return "" if label is None else f"{label:.3f}"
+    shown = [f"{name}: {count:,}" for name, count in zip(classes, label, strict=True)][:5]
+    return ", ".join(shown) + (", …" if len(label) > 5 else "")
 
 
 def _print_histogram(title: str, histogram: dict[str, list[int]]) -> None:

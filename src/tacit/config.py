@@ -6,6 +6,7 @@ line that names the field, the value and the fix. ``SUPPORT`` below is the table
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -116,6 +117,12 @@ class Plan:
         return self.experiment.title
 
     @property
+    def label(self) -> str:
+        """The method as people tell runs apart: ``fedavg``, or ``fedavg + adam`` with another server optimiser."""
+        optimizer = self.experiment.train.server_optimizer
+        return self.method.name if optimizer == "sgd" else f"{self.method.name} + {optimizer}"
+
+    @property
     def rounds(self) -> int:
         return self.experiment.train.rounds
 
@@ -168,8 +175,11 @@ def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), fo
     ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
     relative paths start: the file's own folder, or the current one.
     """
-    home = Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent
-    return _join(read_experiment(source, changes), folder or home)
+    home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
+    experiment = read_experiment(source, changes)
+    if ":" in experiment.model.name and str(home) not in sys.path:
+        sys.path.append(str(home))  # a model of the user's own may lie beside the experiment file
+    return _join(experiment, home)
 
 
 def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:

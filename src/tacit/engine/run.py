@@ -124,7 +124,6 @@ class _Training:
     simulation: Simulation
     clock: Clock
     progress: Progress
-    what: str = ""
     done: int = 0
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -143,7 +142,7 @@ class _Training:
         stopped    the person at the keyboard interrupted
         diverged   the model is no longer finite; the last finite checkpoint is kept
         """
-        self.progress.begin(self.what or self.plan.method.name, self.plan.rounds, self.done)
+        self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
             with _open_ledger(place) as ledger:
                 return self._rounds(place, ledger)
@@ -242,7 +241,12 @@ class _Training:
             "status": status,
             "rounds": self.done,
             "rounds_planned": self.plan.rounds,
-            "method": {key: getattr(self.plan.method, key) for key in ("name", "about", "paper")},
+            "method": {
+                "name": self.plan.method.name,
+                "label": self.plan.label,
+                "about": self.plan.method.about,
+                "paper": self.plan.method.paper,
+            },
             "model": {"name": experiment.model.name, "parameters": self.simulation.learner.parameters},
             "task": {
                 "name": task.name,
@@ -289,7 +293,7 @@ def _references(main: _Training, place: Path, randomness: Randomness) -> dict[st
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         simulation = _simulation(changed, main.federation, randomness)
-        training = _Training(changed, main.federation, simulation, Clock(), main.progress, what=name)
+        training = _Training(changed, main.federation, simulation, Clock(), main.progress)
         if training.train(folder) == "finished" and training.scores is not None:
             found[name] = training.scores.as_dict()
     return found

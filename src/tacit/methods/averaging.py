@@ -16,12 +16,21 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.learning import Arrays, Batches, Objective, descend, tree_zeros
 from tacit.learning.descent import Direction, plain
-from tacit.methods.method import Contribution, Method, ServerState, ServerStep, Total
+from tacit.methods.method import Contribution, LocalTraining, Method, ServerState, ServerStep, Total
 from tacit.models import Params
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class Averaging(Method):
+    """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
+        update = _like(total.mean(), server.params)
+        return ServerState(*step.apply(server.params, server.optimizer, update))
+
+
+@dataclass(frozen=True)
+class FedAvg(LocalTraining, Averaging):
     """Every silo trains from the global model; the server averages the differences."""
 
     name = "fedavg"
@@ -46,10 +55,6 @@ class FedAvg(Method):
         trained = descend(objective, broadcast, frozen, arrays, batches, rate, way)
         return Contribution(_flat(_minus(trained, broadcast)), count), state
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
-        update = _like(total.mean(), server.params)
-        return ServerState(*step.apply(server.params, server.optimizer, update))
-
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
@@ -69,19 +74,26 @@ class FedProx(FedAvg):
 
 
 @dataclass(frozen=True)
-class FedSGD(FedAvg):
-    """Every silo sends one gradient; the server takes the step (``train.server_learning_rate``)."""
+class FedSGD(Averaging):
+    """Every silo sends the gradient of one batch; the server takes the step (``train.server_learning_rate``)."""
 
     name = "fedsgd"
     about = "silos send one gradient each, the server takes the step (no privacy)"
     paper = "McMahan et al. 2017; slides 001"
 
-    batches_per_round: int | None = 1
-    local_learning_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.batches_per_round != 1 or self.local_learning_rate != 1.0 or self.local_epochs != 1:
-            raise ValueError("fedsgd takes one step of rate 1 in each silo; set train.server_learning_rate instead")
+    def local(
+        self,
+        objective: Objective,
+        broadcast: Any,
+        frozen: Params,
+        state: Any,
+        arrays: Arrays,
+        batches: Batches,
+        count: jax.Array,
+    ) -> tuple[Contribution, Any]:
+        # a step of rate 1 is the negated gradient; a silo that is padding takes none
+        stepped = descend(objective, broadcast, frozen, arrays, batches, 1.0)
+        return Contribution(_flat(_minus(stepped, broadcast)), count), state
 
 
 @dataclass(frozen=True)

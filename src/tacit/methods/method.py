@@ -81,8 +81,6 @@ class Method:
     """Base of every method that a server orchestrates; the fields are the keys of ``[method]``.
 
     batch_size        records per local batch; left out: all of a silo's records in one batch
-    local_epochs      shuffled passes over a silo's records between two exchanges
-    batches_per_round instead of local_epochs: exactly so many batches
     silo_sample_rate  public Poisson rate at which a silo enters a round
     """
 
@@ -97,9 +95,6 @@ class Method:
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
 
     batch_size: Count | None = None
-    local_epochs: Count = 1
-    batches_per_round: Count | None = None
-    local_learning_rate: Positive = 0.1
     silo_sample_rate: Rate = 1.0
 
     # -- what happens in a silo
@@ -109,10 +104,8 @@ class Method:
         return ()
 
     def batches(self, start: int, count: int, stream: Stream) -> Batches:
-        """This round's local work of a silo whose records are rows ``start .. start+count-1``."""
-        return shuffled(
-            start, count, size=self.batch_size, steps=self.batches_per_round, epochs=self.local_epochs, stream=stream
-        )
+        """This round's local work of a silo whose records are rows ``start .. start+count-1``: one batch."""
+        return shuffled(start, count, size=self.batch_size, steps=1, epochs=1, stream=stream)
 
     def local(
         self,
@@ -145,3 +138,22 @@ class Method:
     def guarantees(self, unit: Unit, views: tuple[View, ...], delta: float) -> tuple[Guarantee, ...]:
         """What each view learns about one unit; infinity unless a method proves better."""
         return unprotected(unit, views, delta, f"{self.name} adds no noise: nothing bounds what a model reveals")
+
+
+@dataclass(frozen=True)
+class LocalTraining(Method):
+    """Methods whose silos take several steps between two exchanges.
+
+    local_epochs         shuffled passes over a silo's records
+    batches_per_round    instead of local_epochs: exactly so many batches
+    local_learning_rate  rate of the silos' own steps
+    """
+
+    local_epochs: Count = 1
+    batches_per_round: Count | None = None
+    local_learning_rate: Positive = 0.1
+
+    def batches(self, start: int, count: int, stream: Stream) -> Batches:
+        return shuffled(
+            start, count, size=self.batch_size, steps=self.batches_per_round, epochs=self.local_epochs, stream=stream
+        )

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 
 from tacit.learning import Arrays, Batches, Objective, descend
 from tacit.methods.averaging import FedAvg
-from tacit.methods.method import Contribution, Method, ServerState, ServerStep, Total
+from tacit.methods.method import Contribution, LocalTraining, ServerState, ServerStep, Total
 from tacit.models import Params
 
 
 @dataclass(frozen=True)
-class SiloOnly(Method):
+class SiloOnly(LocalTraining):
     """Nobody joins: every silo trains a model of its own on its own records, and nothing travels."""
 
     name = "silo-only"

@@ -47,7 +47,7 @@ def _row(run: RunFiles) -> dict[str, Any]:
     deltas = [line.delta for line in run.guarantees if line.finite and line.delta is not None]
     return {
         "title": run.title,
-        "method": run.method.get("name"),
+        "method": run.method.get("label") or run.method.get("name"),
         "model": run.model.get("name"),
         "status": run.status,
         "rounds": run.rounds,
@@ -90,7 +90,7 @@ def _results(runs: Named) -> Html:
     rows = [
         [
             _run_cell(label, run, titles),
-            run.method.get("name") or words.MISSING,
+            run.method.get("label") or run.method.get("name") or words.MISSING,
             *(_metric_cell(run, name, label in best[name]) for name in names),
             _guarantee_cell(run),
             _rounds_cell(run),

@@ -197,7 +197,7 @@ def in_one_line(run: RunFiles) -> str:
     model = str(run.model.get("name") or "model")
     size = run.model.get("parameters")
     parts = [
-        f"{run.method.get('name')}" if run.method.get("name") else "",
+        str(run.method.get("label") or run.method.get("name") or ""),
         f"{model}, {counted(size, 'parameter')}" if isinstance(size, int) else model,
         counted(run.silo_count or len(run.silos), "silo") if run.silo_count or run.silos else "",
         counted(run.rounds, "round"),
