@@ -157,7 +157,7 @@ def compare(
         return
     shown = _table("", *map(str, table.index))  # a run is a column: two or three fit any terminal
     for name in table.columns:
-        shown.add_row(str(name), *map(_cell, table[name]))
+        shown.add_row(_plain(str(name)), *map(_cell, table[name]))
     console.print(shown)
     console.print(f"report  {page}", soft_wrap=True)
 
@@ -257,7 +257,7 @@ def _table(*columns: str) -> Table:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
+    return _plain(str(value))
 
 
 def _print_json(content: Any) -> None:
