@@ -1,0 +1,20 @@
+"""Clipping: the bound on one unit's influence that all noise is measured against."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:
+    """``vector [numbers]`` scaled down to an l2 norm of at most ``bound``; zero where it is not finite.
+
+    A unit whose local training blew up contributes nothing, so that the sensitivity holds for every data set. The largest
+    entry is divided out before squaring: norms beyond the square root of float32's range are clipped, not lost.
+    """
+    finite = jnp.isfinite(vector).all()
+    safe = jnp.where(finite, vector, 0.0)
+    largest = jnp.maximum(jnp.abs(safe).max(initial=0.0), 1e-30)
+    norm = largest * jnp.sqrt(jnp.square(safe / largest).sum())
+    # half a part per million below the bound: rounding may not lift a clipped vector above it
+    return jnp.where(norm > bound, safe * ((1 - 5e-7) * bound / norm), safe)
