@@ -36,6 +36,17 @@ def test_coins_show_their_rate():
     assert Randomness.from_seed(0).stream("coins").coins(1.0, 1000).all()
 
 
+@pytest.mark.parametrize("bound", [1, 3, 10, 2**62 + 1, 2**63])
+def test_integers_are_uniform_below_their_bound(bound):
+    drawn = Randomness.from_seed(3).stream("integers").integers(bound, 30_000)
+    assert drawn.min() >= 0
+    assert int(drawn.max()) < bound
+    # mean of 30,000 uniform numbers: five standard deviations, probability below 1e-6
+    assert abs(drawn.astype(float).mean() - (bound - 1) / 2) <= 5 * bound / np.sqrt(12 * 30_000)
+    with pytest.raises(ValueError, match="bound"):
+        Randomness.from_seed(3).stream("integers").integers(0, 1)
+
+
 def test_a_permutation_has_every_number_once_and_every_first_number_equally_often():
     stream = Randomness.from_seed(4).stream("order")
     firsts = np.bincount([stream.permutation(5)[0] for _ in range(5000)], minlength=5)

@@ -1,7 +1,7 @@
 """What happened, in the accountant's terms: a closed set of frozen events.
 
-An event says which random mechanism was run on the data and nothing about what it costs; ``accounting`` says that. Every
-event is a plain value of public numbers: it can be written into a ledger as a dictionary and read back.
+An event says which random mechanism was run on the data and nothing about what it costs; ``accounting`` says that.
+Every event is a plain value of public numbers: it can be written into a ledger as a dictionary and read back.
 
 Multipliers: ``noise_multiplier`` is always the scale of the noise divided by the sensitivity of what was released (the
 standard deviation for Gaussian noise over the l2 sensitivity, the scale ``b`` for Laplace noise over the l1
@@ -69,7 +69,8 @@ class Laplace(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(Event):
-    """An integer of sensitivity ``sensitivity`` plus discrete Gaussian noise of parameter ``sigma`` (both integers' scale).
+    """An integer of sensitivity ``sensitivity`` plus discrete Gaussian noise of parameter ``sigma`` (both integers'
+    scale).
 
     Pr[z] proportional to exp(-z^2 / (2 sigma^2)) on the integers (Canonne, Kamath, Steinke 2020).
     """
@@ -115,8 +116,8 @@ class SampledWithoutReplacement(Event):
 class GaussianMixture(Event):
     """A Gaussian sum in which the unit's sensitivity is random: ``sensitivities[i]`` with ``probabilities[i]``, secret.
 
-    ``noise_multiplier`` is the standard deviation in the units of ``sensitivities`` (a subject of whose records a random
-    number is sampled: sensitivities 0..n, binomial probabilities, the standard deviation over the clip).
+    ``noise_multiplier`` is the standard deviation in the units of ``sensitivities`` (a subject of whose records a
+    random number is sampled: sensitivities 0..n, binomial probabilities, the standard deviation over the clip).
     """
 
     kind = "gaussian-mixture"
@@ -130,7 +131,8 @@ class ShuffledReports(Event):
     """``reports`` local reports, each ``epsilon``-locally private, seen in uniformly random order (privacy.md 5.2).
 
     pair        local epsilon of the changed report's pair (``epsilon`` unless that report is itself subsampled)
-    randomizer  "any": standard clones; "laplace" (on [0,1]) and "response" (``levels``): tighter blanket bounds may be used
+    randomizer  "any": standard clones; "laplace" (on [0,1]) and "response" (``levels``): tighter blanket bounds may
+                be used
     """
 
     kind = "shuffled-reports"
@@ -143,9 +145,9 @@ class ShuffledReports(Event):
 
 @dataclass(frozen=True)
 class RandomWalk(Event):
-    """A token walks over ``nodes`` nodes, the next one uniform over all, for ``steps`` noisy gradient steps; the view is
-    one other node and the final model (privacy.md 6.2). ``noise_multiplier`` is sigma / Delta. ``contracts``: the losses
-    are convex and smooth and the step is small enough, so that amplification by iteration applies."""
+    """A token walks over ``nodes`` nodes, the next one uniform over all, for ``steps`` noisy gradient steps; the view
+    is one other node and the final model (privacy.md 6.2). ``noise_multiplier`` is sigma / Delta. ``contracts``: the
+    losses are convex and smooth and the step is small enough, so that amplification by iteration applies."""
 
     kind = "random-walk"
     nodes: int
@@ -173,7 +175,8 @@ class Composed(Event):
 
 @dataclass(frozen=True)
 class Largest(Event):
-    """One of ``events``, unknown which: the worst of them bounds it (a subject who is confined to one of several silos)."""
+    """One of ``events``, unknown which: the worst of them bounds it (a subject who is confined to one of several
+    silos)."""
 
     kind = "largest"
     events: tuple[Event, ...]
@@ -207,7 +210,8 @@ def event_from_dict(values: Mapping[str, Any]) -> Event:
     kind = given.pop("kind", None)
     if kind not in EVENTS:
         raise ValueError(f"{kind!r} is no event; known: {', '.join(EVENTS)}")
-    return EVENTS[kind](**{name: _read(value) for name, value in given.items()})
+    # words stay words: a reason may be any text
+    return EVENTS[kind](**{name: value if name == "reason" else _read(value) for name, value in given.items()})
 
 
 def _plain(value: Any) -> Any:

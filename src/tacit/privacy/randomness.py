@@ -70,6 +70,17 @@ class Stream:
         """``count`` independent coins that show True with probability ``rate`` (to 2^-53)."""
         return self.uniform(count) < rate
 
+    def integers(self, bound: int, count: int) -> npt.NDArray[np.int64]:
+        """``count`` uniform integers in ``0 .. bound-1``: words beyond the last multiple of it are drawn again."""
+        if not 1 <= bound <= 2**63:
+            raise ValueError(f"a bound between 1 and 2^63 is needed, not {bound}")
+        drawn = self.words(count)
+        largest = np.uint64(2**64 - 1 - 2**64 % bound)
+        while (refused := np.flatnonzero(drawn > largest)).size:
+            drawn = drawn.copy()
+            drawn[refused] = self.words(refused.size)
+        return (drawn % np.uint64(bound)).astype(np.int64)
+
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """A uniform order of ``0 .. count-1`` (a tie of two 64-bit keys has probability below count^2 / 2^65)."""
         return np.argsort(self.words(count), kind="stable")

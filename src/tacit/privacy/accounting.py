@@ -1,0 +1,229 @@
+"""What an event costs: the smallest epsilon, or delta, that one of several valid accountants proves.
+
+The printed value is max(0, min over the accountants that apply); each is an upper bound on its own and none is always
+the smallest (privacy.md 0.5):
+
+gaussian  exact, for compositions of Gaussians (``gaussian``)
+pld       privacy loss distributions, pessimistic, the grid halved until epsilon moves by less than 0.2 % (``pld``)
+rdp       Renyi divergences (``rdp``)
+simple    the sum of pure epsilons, where every part has one (Dwork et al. 2006)
+blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle``)
+unsampled batches without replacement counted as if the unit were in each, then one of the above
+split     some parts by pld at delta / 2 and the others by rdp at delta / 2, added, where neither knows all of them
+
+Infinity means that nothing is proved. Nothing here is ever NaN or negative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.composition import Flat, canonical
+from tacit.privacy.event_losses import by_pld, refined_deltas, refined_epsilon
+from tacit.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    Laplace,
+    Largest,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+    SampledWithoutReplacement,
+    ShuffledReports,
+)
+from tacit.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from tacit.privacy.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """(epsilon, delta), the accountant that proved it, and what each of them proves (``parts``)."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class AttackLimits:
+    """What no attacker on one unit's presence can exceed.
+
+    advantage   true-positive rate minus false-positive rate, at the best threshold
+    tpr_at_fpr  the largest true-positive rate at given false-positive rates
+    """
+
+    advantage: float
+    tpr_at_fpr: Mapping[float, float]
+
+
+def account(event: Event, delta: float) -> Bound:
+    """The smallest epsilon proved for ``event`` at ``delta``; infinity where there is none."""
+    _check(delta=delta)
+    if isinstance(event, Largest):
+        # one of them took place: the worst bounds it. (Largest within a composition: see ``composition``.)
+        bounds = [account(member, delta) for member in event.events]
+        return max(bounds, key=lambda bound: bound.epsilon, default=_bound({"simple": 0.0}, delta))
+    return _account(canonical(event), float(delta))
+
+
+@lru_cache(maxsize=4096)
+def _account(flat: Flat, delta: float) -> Bound:
+    if delta >= 1 or flat.empty:
+        return _bound({"simple": 0.0}, delta)
+    if not flat.protected:
+        return _bound({"simple": math.inf}, delta)
+    parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
+    mu = _only_gaussian(flat)
+    if mu is not None:
+        parts["gaussian"] = gaussian_epsilon(mu, delta)
+    if delta > 0:
+        parts["rdp"] = rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta)
+        known, unknown = by_pld(flat.parts)
+        if mu is None and not unknown:
+            parts["pld"] = refined_epsilon(flat.parts, delta)
+        elif known and unknown:
+            rest = rdp_epsilon(ORDERS, composed_rdp(unknown), delta / 2)
+            parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
+        blanket = _with_blanket(flat)
+        if blanket is not None:
+            from tacit.privacy.shuffle import blanket_epsilon
+
+            parts["blanket"] = blanket_epsilon(blanket, delta)
+        if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
+            parts["unsampled"] = account(_unsampled(flat), delta).epsilon
+    return _bound(parts, delta)
+
+
+def delta_of(event: Event, epsilon: float) -> float:
+    """The smallest delta proved for ``event`` at ``epsilon``; 1 where nothing is."""
+    _check(epsilon=epsilon)
+    return float(delta_profile(event, np.array([epsilon], dtype=np.float64))[0])
+
+
+def delta_profile(event: Event, epsilons: Array) -> Array:
+    """delta at many epsilons (ascending or not), each the smallest that an accountant proves."""
+    if isinstance(event, Largest):
+        members = [delta_profile(member, epsilons) for member in event.events]
+        return np.max(np.stack(members), axis=0) if members else np.zeros(len(epsilons))
+    flat = canonical(event)
+    if flat.empty:
+        return np.zeros(len(epsilons))
+    if not flat.protected:
+        return np.ones(len(epsilons))
+    mu = _only_gaussian(flat)
+    if mu is not None:
+        return np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons.tolist()])
+    pure = math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)
+    rho = composed_rdp(flat.parts)
+    values = np.array([0.0 if epsilon >= pure else rdp_delta(ORDERS, rho, epsilon) for epsilon in epsilons.tolist()])
+    if not by_pld(flat.parts)[1]:
+        values = np.minimum(values, refined_deltas(flat.parts, epsilons))
+    blanket = _with_blanket(flat)
+    if blanket is not None:
+        from tacit.privacy.shuffle import blanket_delta
+
+        values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
+    if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
+        values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
+    return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
+
+
+def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 0.01)) -> AttackLimits:
+    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta.
+
+    A test with false-positive rate f and true-positive rate t satisfies, for every epsilon >= 0 and its delta, t <=
+    e^epsilon f + delta and 1 - f <= e^epsilon (1 - t) + delta (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015,
+    Theorem 2.1). So t <= min over epsilon of min(e^epsilon f + delta, 1 - e^-epsilon (1 - f - delta)). The advantage
+    t - f is at most the total variation delta(0), and at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) for every
+    epsilon.
+    """
+    epsilons = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
+    deltas = delta_profile(event, epsilons)
+    growth = np.exp(epsilons)
+    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    rates = {
+        fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
+        for fpr in false_positive_rates
+    }
+    return AttackLimits(
+        float(min(1.0, advantage)),
+        {fpr: min(1.0, max(fpr, rate, 0.0)) for fpr, rate in rates.items()},
+    )
+
+
+def membership_advantage(event: Event) -> float:
+    """The largest possible true-positive minus false-positive rate of an attack on one unit's presence."""
+    return attack_limits(event).advantage
+
+
+def pure_epsilon(event: Event) -> float:
+    """The epsilon that holds with delta 0 for one canonical event; infinity for Gaussian noise."""
+    match event:
+        case RandomizedResponse(epsilon):
+            return epsilon
+        case Laplace(noise_multiplier):
+            return 1 / noise_multiplier
+        case ShuffledReports(epsilon, _, pair):
+            return epsilon if pair is None else max(epsilon, pair)
+        case PoissonSampled(rate, inner):
+            whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            # ln(1 + rate (e^epsilon - 1)), without overflow
+            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole)) if whole < math.inf else whole
+        case Largest(members):
+            return max(
+                math.fsum(count * pure_epsilon(simple) for simple, count in canonical(member).parts)
+                for member in members
+            )
+        case _:
+            return math.inf
+
+
+# -- small things ------------------------------------------------------------------------------------------------------
+
+
+def _only_gaussian(flat: Flat) -> float | None:
+    """mu of a composition of Gaussians alone."""
+    if len(flat.parts) == 1 and isinstance(flat.parts[0][0], Gaussian):
+        return 1 / flat.parts[0][0].noise_multiplier
+    return None
+
+
+def _with_blanket(flat: Flat) -> ShuffledReports | None:
+    """A single set of shuffled reports whose randomiser, and so whose privacy blanket, is known."""
+    match flat.parts:
+        case ((ShuffledReports(epsilon, _, pair, randomizer) as reports, 1),):
+            return reports if randomizer != "any" and pair in (None, epsilon) else None
+        case _:
+            return None
+
+
+def _unsampled(flat: Flat) -> Event:
+    """Batches without replacement as if the unit were in each of them: the divergence of the mixture over batches is at
+    most that of the worst (joint convexity)."""
+    return Composed(
+        tuple(
+            Repeated(simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
+            for simple, count in flat.parts
+        )
+    )
+
+
+def _bound(parts: dict[str, float], delta: float) -> Bound:
+    best = min(parts, key=lambda name: parts[name])
+    return Bound(max(0.0, parts[best]), delta, best, parts)
+
+
+def _check(**given: float) -> None:
+    for name, value in given.items():
+        if math.isnan(value) or value < 0:
+            raise ValueError(f"{name} must be a number from 0 on, not {value}")

@@ -1,0 +1,280 @@
+"""Events brought into one form, so that what is the same is counted together and order does not matter.
+
+Every event is a multiset of simple releases under adaptive composition. Here it is flattened: nested compositions are
+unfolded, Gaussian releases are merged into one (their mu^2 add, ``gaussian``), Poisson-sampled Gaussians become
+mixtures in units of their standard deviation, equal events are counted, and what costs nothing or everything is
+recognised.
+
+**Largest inside a composition.** ``Largest`` says that one member took place and not which. Outermost it is the
+largest bound of its members. Inside a composition every occurrence may be a different member, also one chosen after
+looking at earlier outputs, so a bound must hold for all choices. If one member dominates another (its hockey-stick
+divergences are all at least as large), every composition with the other is dominated by the one with it (Zhu, Dong,
+Wang 2022, Theorem 10), and the other can be dropped: so it is for Gaussian mixtures whose sensitivities, over the
+noise, are stochastically larger, also if they are repeated more often. (The loss of P = sum w_j N(c_j, 1) against Q =
+N(0, 1) increases with x, so sup_S P(S) - g Q(S) is attained by half-lines x > t, and P(x > t) = sum w_j Phi(c_j - t)
+grows with c; in the other direction by x < t, and P(x < t) falls.) What remains is kept together; Renyi accounting
+takes its worst member at every order, which adaptive composition of RDP permits because the bound at an order holds
+for every member.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    Largest,
+    Nothing,
+    PoissonSampled,
+    Pure,
+    RandomizedResponse,
+    RandomWalk,
+    Repeated,
+    SampledWithoutReplacement,
+    ShuffledReports,
+    Unprotected,
+)
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Flat:
+    """``parts``: distinct simple events and how often; Gaussian ones are merged into one. Not ``protected``:
+    infinite."""
+
+    parts: tuple[tuple[Event, int], ...]
+    protected: bool = True
+
+    @property
+    def empty(self) -> bool:
+        return self.protected and not self.parts
+
+    def as_event(self) -> Event:
+        """One event with the same content."""
+        if not self.protected:
+            return Unprotected()
+        events = tuple(event if count == 1 else Repeated(event, count) for event, count in self.parts)
+        return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
+
+
+@lru_cache(maxsize=4096)
+def canonical(event: Event) -> Flat:
+    """The flattened form; ValueError for numbers that no mechanism can have."""
+    precisions: list[float] = []
+    counts: Counter[Event] = Counter()
+    for simple, count in _simple(event, 1):
+        if isinstance(simple, Unprotected):
+            return Flat((), protected=False)
+        if isinstance(simple, Gaussian):
+            precisions.append(_precision(simple.noise_multiplier, count))
+        else:
+            counts[simple] += count
+    # an exactly rounded sum, so that order cannot matter
+    precision = math.fsum(precisions)
+    parts = sorted(counts.items(), key=lambda part: repr(part[0]))
+    if precision == math.inf:
+        return Flat((), protected=False)
+    if precision > 0:
+        parts.append((Gaussian(1 / math.sqrt(precision)), 1))
+    return Flat(tuple(parts))
+
+
+def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
+    """The simple events within ``event``, ``count`` times each; Unprotected() for what has no bound."""
+    match event:
+        case Nothing():
+            return
+        case Repeated(inner, times):
+            if _whole("count", times) > 0:
+                yield from _simple(inner, count * times)
+        case Composed(events):
+            for inner in events:
+                yield from _simple(inner, count)
+        case Pure(epsilon):
+            yield from _scaled(RandomizedResponse(epsilon), _number("epsilon", epsilon), count)
+        case RandomizedResponse(epsilon, levels):
+            if _whole("levels", levels) > 1:
+                yield from _scaled(event, _number("epsilon", epsilon), count)
+        case Gaussian(noise) | Laplace(noise):
+            yield from _noisy(event, _number("noise_multiplier", noise), count)
+        case DiscreteGaussian(sigma, sensitivity):
+            if _whole("sensitivity", sensitivity) > 0:
+                yield from _noisy(event, _number("sigma", sigma), count)
+        case GaussianMixture():
+            yield from _mixture(event, count)
+        case PoissonSampled():
+            yield from _sampled(event, count)
+        case SampledWithoutReplacement(size, population, gaussian):
+            if not 0 <= size <= population:
+                raise ValueError(f"a batch of {size} cannot be drawn from {population}")
+            noise = _number("noise_multiplier", gaussian.noise_multiplier)
+            if size > 0:
+                yield from _noisy(gaussian if size == population else event, noise, count)
+        case ShuffledReports(epsilon, reports, pair):
+            pair = _number("pair", epsilon if pair is None else pair)
+            if _number("epsilon", epsilon) == 0 or pair == 0:
+                return
+            lonely = _whole("reports", reports) <= 1 or math.isinf(epsilon)
+            local = max(pair, epsilon)
+            yield from _scaled(RandomizedResponse(local) if lonely else event, local, count)
+        case RandomWalk(nodes, steps, noise):
+            if _whole("nodes", nodes) < 1:
+                raise ValueError("a walk needs at least one node")
+            if _whole("steps", steps) > 0:
+                yield from _noisy(event, _number("noise_multiplier", noise), count)
+        case Largest(events):
+            yield from _largest(events, count)
+        case Unprotected():
+            yield event, count
+        case _:
+            raise ValueError(f"{event!r} cannot be accounted for")
+
+
+def _noisy(event: Event, noise: float, count: int) -> Iterator[tuple[Event, int]]:
+    """No noise: no protection; infinite noise: nothing is said."""
+    if noise == 0:
+        yield Unprotected("no noise"), count
+    elif noise != math.inf:
+        yield event, count
+
+
+def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, int]]:
+    if epsilon == math.inf:
+        yield Unprotected("an infinite epsilon"), count
+    elif epsilon > 0:
+        yield event, count
+
+
+def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
+    """Sensitivities in units of the standard deviation, ascending and distinct; probability that is missing from 1 goes
+    to the largest one."""
+    noise = _number("noise_multiplier", event.noise_multiplier)
+    if len(event.sensitivities) != len(event.probabilities):
+        raise ValueError("a mixture needs one probability per sensitivity")
+    weights: defaultdict[float, float] = defaultdict(float)
+    for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
+        if _number("probability", probability) > 0:
+            weights[float(_number("sensitivity", sensitivity))] += float(probability)
+    total = math.fsum(weights.values())
+    if total > 1 + 1e-9:
+        raise ValueError(f"the probabilities of a mixture sum to {total}")
+    if event.sensitivities:
+        # also sensitivities of probability 0 can be the largest one; a deficit of rounding size is none
+        largest = float(max(event.sensitivities))
+        if total < 1 - 1e-15 * (len(weights) + 4):
+            weights[largest] += 1 - total
+    if not any(weights):
+        return
+    if noise == 0 or math.inf in weights:
+        yield Unprotected("no noise"), count
+    elif noise != math.inf:
+        shifts = sorted(weights)
+        if len(shifts) == 1:
+            yield Gaussian(noise / shifts[0]), count
+        else:
+            yield GaussianMixture(1.0, tuple(c / noise for c in shifts), tuple(weights[c] for c in shifts)), count
+
+
+def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
+    """Sampling with probability 1 is none; of Gaussians it is a mixture; twice is once with the product."""
+    rate = _number("rate", event.rate)
+    if rate > 1:
+        raise ValueError(f"a rate is at most 1, not {rate}")
+    inner = canonical(event.event)
+    if rate == 0 or inner.empty:
+        return
+    if rate == 1 or not inner.protected:
+        yield from _simple(inner.as_event(), count)
+        return
+    only = inner.parts[0][0] if len(inner.parts) == 1 and inner.parts[0][1] == 1 else None
+    match only:
+        case Gaussian(noise):
+            yield from _mixture(GaussianMixture(noise, (0.0, 1.0), (1 - rate, rate)), count)
+        case GaussianMixture(noise, shifts, weights):
+            thinned = tuple(rate * weight for weight in weights)
+            yield from _mixture(GaussianMixture(noise, (0.0, *shifts), (1 - rate, *thinned)), count)
+        case PoissonSampled(other, deeper):
+            yield PoissonSampled(rate * other, deeper), count
+        case _:
+            yield PoissonSampled(rate, inner.as_event()), count
+
+
+def _largest(events: tuple[Event, ...], count: int) -> Iterator[tuple[Event, int]]:
+    """Members that another one dominates are dropped; a single one left stands for all."""
+    flats = [canonical(event) for event in events]
+    if any(not flat.protected for flat in flats):
+        yield Unprotected("one of the alternatives has no bound"), count
+        return
+    kept: list[Flat] = []
+    for flat in sorted((flat for flat in flats if not flat.empty), key=repr):
+        if not any(_dominates(other, flat) for other in kept):
+            kept = [other for other in kept if not _dominates(flat, other)] + [flat]
+    if len(kept) == 1:
+        yield from _simple(kept[0].as_event(), count)
+    elif kept:
+        yield Largest(tuple(flat.as_event() for flat in kept)), count
+
+
+def _dominates(one: Flat, other: Flat) -> bool:
+    """Whether ``one`` is provably at least as revealing: the same events at least as often, or one Gaussian mixture
+    with stochastically larger sensitivities, at least as often."""
+    counts = dict(one.parts)
+    if all(counts.get(event, 0) >= count for event, count in other.parts if not isinstance(event, Gaussian)):
+        mine = next((event.noise_multiplier for event in counts if isinstance(event, Gaussian)), math.inf)
+        theirs = next((event.noise_multiplier for event, _ in other.parts if isinstance(event, Gaussian)), math.inf)
+        if mine <= theirs:
+            return True
+    if len(one.parts) != 1 or len(other.parts) != 1 or one.parts[0][1] < other.parts[0][1]:
+        return False
+    larger, smaller = _as_mixture(one.parts[0][0]), _as_mixture(other.parts[0][0])
+    if larger is None or smaller is None:
+        return False
+    points = np.union1d(larger[0], smaller[0])
+    return bool(np.all(_survival(larger, points) >= _survival(smaller, points)))
+
+
+def _as_mixture(event: Event) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    match event:
+        case Gaussian(noise):
+            return (1 / noise,), (1.0,)
+        case GaussianMixture(_, shifts, weights):
+            return shifts, weights
+        case _:
+            return None
+
+
+def _survival(mixture: tuple[tuple[float, ...], tuple[float, ...]], points: Array) -> Array:
+    """Pr[c >= point]."""
+    shifts, weights = np.array(mixture[0]), np.array(mixture[1])
+    return np.array([weights[shifts >= point].sum() for point in points])
+
+
+def _precision(noise: float, count: int) -> float:
+    """count / noise^2, infinite instead of an overflow."""
+    square = noise * noise
+    return count / square if count < square * 1e300 else math.inf
+
+
+def _number(name: str, value: float) -> float:
+    if math.isnan(value) or value < 0:
+        raise ValueError(f"{name} must be a number from 0 on, not {value}")
+    return value
+
+
+def _whole(name: str, value: int) -> int:
+    if value != int(value) or value < 0:
+        raise ValueError(f"{name} must be a whole number from 0 on, not {value}")
+    return int(value)
