@@ -47,8 +47,11 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        errors.print(f"[bold red]error[/] {_plain(str(error))}", highlight=False)
+        _complain(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        _complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
+        sys.exit(2)
 
 
 @app.command()
@@ -262,6 +265,10 @@ def _cell(value: Any) -> str:
 
 def _print_json(content: Any) -> None:
     print(json.dumps(content, indent=1))
+
+
+def _complain(line: str) -> None:
+    errors.print(f"[bold red]error[/] {_plain(line)}", highlight=False)
 
 
 def _plain(text: str) -> str:

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, SourceFacts, source_facts
-from tacit.data.options import Section
+from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Plain
-from tacit.methods import METHODS, Method, ServerStep
+from tacit.learning import ServerOptimizer, ServerStep
+from tacit.methods import METHODS, Method
 from tacit.models import build, check_fit, check_options, task_for
-from tacit.privacy import Guarantee, Unit, View
+from tacit.privacy import UNITS, Guarantee, Unit, View
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
@@ -49,23 +50,23 @@ class ModelOptions(Section):
 class TrainOptions(Section):
     """``[train]``: the rounds and the server's step."""
 
-    rounds: PositiveInt = 100
-    server_learning_rate: float = Field(default=1.0, gt=0)
-    server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
-    evaluate_every: PositiveInt | None = None
-    checkpoint_every: PositiveInt = 10
+    rounds: Count = 100
+    server_learning_rate: Positive = 1.0
+    server_optimizer: ServerOptimizer = "sgd"
+    evaluate_every: Count | None = None
+    checkpoint_every: Count = 10
 
 
 class PrivacyOptions(Section):
     """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
 
-    delta: float = Field(default=1e-5, gt=0, lt=1)
+    delta: Share = 1e-5
     unit: Unit | None = None
-    against: tuple[str, ...] | None = None
+    against: tuple[str, ...] | None = Field(default=None, min_length=1)
     target: Literal["proved", "as-published"] = "proved"
-    max_records_per_subject_and_silo: PositiveInt | None = None
-    max_silos_per_subject: PositiveInt | None = None
-    budget: float | None = Field(default=None, gt=0)
+    max_records_per_subject_and_silo: Count | None = None
+    max_silos_per_subject: Count | None = None
+    budget: Positive | None = None
     budget_file: str | None = None
 
 
@@ -92,7 +93,7 @@ class Experiment(Section):
     """A whole experiment file."""
 
     title: str = "Untitled experiment"
-    seed: int | None = None
+    seed: Whole | None = None
     data: DataOptions = DataOptions()
     model: ModelOptions = ModelOptions()
     method: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"})
@@ -137,6 +138,11 @@ class Plan:
         return tuple(View.parse(text) for text in (asked if asked is not None else self.exchange.reveals))
 
     @property
+    def places(self) -> tuple[tuple[Unit, View], ...]:
+        """Every unit and view that a release is accounted for: all units, so that budgets of any of them hold."""
+        return tuple((unit, view) for unit in UNITS for view in self.views)
+
+    @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
         options = self.experiment.data
@@ -157,9 +163,11 @@ class Plan:
         return self.folder / Path(name).expanduser()
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under a reference method: the local numbers that both know, every silo in every round."""
-        known = {field.name for field in fields(METHODS[name])} - {"silo_sample_rate"}
-        numbers = {key: value for key, value in self.experiment.method.items() if key in known}
+        """The same experiment under a reference method: the same local work, every silo in every round."""
+        numbers = self.method.reference_numbers(self.server_step)
+        numbers = {key: value for key, value in numbers.items() if value is not None}
+        if "batches_per_round" in numbers:
+            numbers.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
         changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
         return _join(changed, self.folder)
@@ -220,7 +228,7 @@ def _method(section: Mapping[str, Any]) -> Method:
     if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
         raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
     try:
-        return TypeAdapter(kind).validate_python(numbers, strict=False)
+        return TypeAdapter(kind).validate_python(numbers)
     except ValidationError as error:
         raise _explained(error, "method") from None
 
@@ -268,7 +276,8 @@ def _check_promises(plan: Plan) -> None:
         raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
     if privacy.budget is None:
         return
-    if not all(guarantee.finite for guarantee in plan.guarantees()):
+    guarantees = plan.guarantees()
+    if not guarantees or not all(guarantee.finite for guarantee in guarantees):
         raise Forbidden(
             "privacy.budget",
             f"{privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",

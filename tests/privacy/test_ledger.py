@@ -1,34 +1,38 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tacit.privacy import Ledger, LedgerError
+from tacit.privacy.events import Composed, Gaussian, Nothing, PoissonSampled, Repeated, Unprotected
+from tacit.privacy.ledger import Ledger, LedgerError, spent
+
+SAMPLED = PoissonSampled(0.1, Gaussian(2.0))
 
 
-def release(ledger: Ledger, number: int) -> None:
-    ledger.append(party="server", round=number, mechanism="fedavg", step=number, event={"kind": "unprotected"})
+def release(ledger: Ledger, number: int, event=SAMPLED, *, run: str = "a", joint: bool = False) -> None:
+    events = {"subject/public": event}
+    ledger.append(run=run, party="server", round=number, mechanism="sum", step=number, events=events, joint=joint)
 
 
 def filled(path: Path, rounds: int = 3) -> Path:
-    ledger = Ledger(path)
-    for number in range(1, rounds + 1):
-        release(ledger, number)
-    ledger.close()
+    with Ledger(path) as ledger:
+        for number in range(1, rounds + 1):
+            release(ledger, number)
     return path
 
 
 def test_lines_survive_and_the_chain_goes_on_after_reopening(tmp_path):
     path = filled(tmp_path / "ledger.jsonl")
-    ledger = Ledger(path)
-    release(ledger, 4)
-    ledger.close()
+    with Ledger(path) as ledger:
+        release(ledger, 4)
     assert [line["round"] for line in Ledger(path).lines] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("change", ["edit", "remove", "swap", "garbage"])
+@pytest.mark.parametrize("change", ["edit", "remove", "swap", "garbage", "number"])
 def test_an_altered_ledger_is_noticed(tmp_path, change):
     path = filled(tmp_path / "ledger.jsonl")
     lines = path.read_text().splitlines()
@@ -39,7 +43,7 @@ def test_an_altered_ledger_is_noticed(tmp_path, change):
     elif change == "swap":
         lines[0], lines[1] = lines[1], lines[0]
     else:
-        lines[1] = "not json"
+        lines[1] = "not json" if change == "garbage" else "7"
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(LedgerError, match="altered"):
         Ledger(path)
@@ -47,10 +51,54 @@ def test_an_altered_ledger_is_noticed(tmp_path, change):
 
 def test_a_line_cut_off_by_a_crash_is_dropped_and_the_chain_goes_on(tmp_path):
     path = filled(tmp_path / "ledger.jsonl")
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'{"party": "ser')
-    ledger = Ledger(path)
-    assert len(ledger.lines) == 3
-    release(ledger, 4)
-    ledger.close()
+    path.write_bytes(path.read_bytes() + b'{"party": "ser')
+    with Ledger(path) as ledger:
+        assert len(ledger.lines) == 3
+        release(ledger, 4)
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2, 3, 4]
+
+
+def test_what_was_spent_is_the_composition_of_all_lines(tmp_path):
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        assert spent(ledger.lines, "subject/public") == Nothing()
+        for number in (1, 2, 3):
+            release(ledger, number)
+        assert spent(ledger.lines, "subject/public") == Repeated(SAMPLED, 3)
+        release(ledger, 4, Gaussian(5.0))
+        assert spent(ledger.lines, "subject/public") == Composed((Repeated(SAMPLED, 3), Gaussian(5.0)))
+
+
+def test_of_a_joint_mechanism_only_the_last_line_counts_in_each_run(tmp_path):
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        for run in ("a", "b"):
+            for number, multiplier in ((1, 4.0), (2, 3.0)):
+                release(ledger, number, Gaussian(multiplier), run=run, joint=True)
+        assert spent(ledger.lines, "subject/public") == Composed((Gaussian(3.0), Gaussian(3.0)))
+
+
+def test_a_view_that_a_line_says_nothing_about_is_unprotected(tmp_path):
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        release(ledger, 1)
+        assert isinstance(spent(ledger.lines, "subject/server"), Unprotected)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tacit.privacy.events import Gaussian
+from tacit.privacy.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+for number in range(1, 41):
+    events = {"subject/public": Gaussian(2.0)}
+    ledger.append(run=sys.argv[2], party="server", round=number, mechanism="sum", step=number, events=events)
+"""
+
+
+def test_runs_that_share_a_file_lose_no_line(tmp_path):
+    """Three processes append at the same time; the chain stays whole and every line is there."""
+    path = tmp_path / "shared.budget"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in "abc"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    lines = Ledger(path).lines
+    for name in "abc":
+        assert [line["round"] for line in lines if line["run"] == name] == list(range(1, 41))

@@ -140,5 +140,6 @@ _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
 # What a gap looks like in a csv file; "None" is left out, as it is a category in many tables
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
-# ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling
-_CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+# ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling;
+# TypeError an .npy under the name .npz, which has no members
+_CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,25 +12,30 @@ from typing import Any
 import jax.monitoring
 
 _intervals: list[tuple[float, float]] = []
+_lock = threading.Lock()
 
 
 def _listen(event: str, duration_secs: float, **_: Any) -> None:
-    """Collect tracing, lowering and compiling as a union of intervals (inner ones end before outer ones)."""
+    """Collect tracing, lowering and compiling as intervals; they may nest and, from two threads, overlap."""
     if "/compile/" not in event and "/compilation_cache/" not in event:
         return
     end = time.perf_counter()
-    start = end - duration_secs
-    while _intervals and _intervals[-1][0] >= start:
-        _intervals.pop()
-    _intervals.append((start, end))
+    with _lock:
+        _intervals.append((end - duration_secs, end))
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def compile_seconds(since: float) -> float:
-    """Seconds of this process spent on compilation after the moment ``since`` (of ``time.perf_counter``)."""
-    return sum(end - max(start, since) for start, end in _intervals if end > since)
+    """Seconds of this process after the moment ``since`` (of ``time.perf_counter``) in which something was compiled."""
+    with _lock:
+        recent = sorted((max(start, since), end) for start, end in _intervals if end > since)
+    total, reached = 0.0, since
+    for start, end in recent:
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 class Clock:

@@ -11,7 +11,7 @@ import jax
 
 from tacit.config import ModelOptions
 from tacit.data import Labels
-from tacit.engine.trees import load_tree
+from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
 from tacit.learning import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
@@ -52,6 +52,8 @@ def learner(
             raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))
     if start is not None:
         params, _ = load_tree(start, params, "model.init_from")
+        if not is_finite(params):
+            raise UserError("model.init_from", f"'{start.name}' holds numbers that are not finite", "use another file")
     if set(options.freeze) == set(params):
         raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
     return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))

@@ -3,16 +3,29 @@
 A text file of JSON lines, append-only. Each line carries the SHA-256 of the line before it, so that a line can be
 neither changed nor removed from the middle unnoticed, and each is on disk (fsync) before :meth:`Ledger.append` returns.
 A crash between the line and the release over-counts by that one release; nothing under-counts.
+
+One line is one release of one mechanism by one party in one round. ``events`` says, for each unit and view
+(``"subject/public"``), what happened in the accountant's terms. Releases of one mechanism add up, unless the line is
+``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated over rounds, a gossip
+projection), and only the last such line of the mechanism counts.
+
+Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
+wrote.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+from tacit.privacy.events import Composed, Event, Nothing, Repeated, Unprotected, event_from_dict
 
 _GENESIS = "0" * 64
 
@@ -25,48 +38,132 @@ class Ledger:
     """An open ledger file. ``append`` returns only when the line is on disk."""
 
     def __init__(self, path: Path) -> None:
-        lines = read(path) if path.exists() else []
-        self._head = lines[-1]["hash"] if lines else _GENESIS
-        self._lines = lines
-        self._file = path.open("ab")
+        self.path = path
+        is_new = not path.exists()
+        self._file = path.open("a+b")
+        if is_new:
+            _sync_folder(path.parent)
+        self._lines: list[dict[str, Any]] = []
+        self._end = 0
+        with self._locked():
+            self._read_on()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
+        """All lines known to this process, oldest first."""
         return list(self._lines)
 
-    def append(self, *, party: str, round: int, mechanism: str, step: int, event: Mapping[str, Any]) -> None:
-        """Record one release by ``party`` in ``round``; ``event`` says what happened, in the accountant's terms."""
-        body = {"party": party, "round": round, "mechanism": mechanism, "step": step, "event": dict(event)}
-        line = _sealed(body, self._head)
-        self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._head = line["hash"]
-        self._lines.append(line)
+    def refresh(self) -> None:
+        """Read what other runs have appended since."""
+        with self._locked():
+            self._read_on()
+
+    def append(
+        self,
+        *,
+        run: str,
+        party: str,
+        round: int,
+        mechanism: str,
+        step: int,
+        events: Mapping[str, Event],
+        joint: bool = False,
+    ) -> None:
+        """Write down one release of ``run`` by ``party``; ``events`` by ``unit/view``."""
+        body = {
+            "run": run,
+            "party": party,
+            "round": round,
+            "mechanism": mechanism,
+            "step": step,
+            "joint": joint,
+            "events": {place: event.as_dict() for place, event in events.items()},
+        }
+        with self._locked():
+            self._read_on()
+            line = _sealed(body, self._head)
+            self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._lines.append(line)
+            self._end = self._file.tell()
 
     def close(self) -> None:
         self._file.close()
 
+    def __enter__(self) -> Ledger:
+        return self
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every line of a ledger, the chain verified; an unfinished last line (a crash while writing) is cut off."""
-    raw = path.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
-    if len(whole) != len(raw):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
-    lines, head = [], _GENESIS
-    for number, text in enumerate(whole.splitlines(), start=1):
-        try:
-            line = json.loads(text)
-            sound = line == _sealed({key: line[key] for key in line if key not in ("previous", "hash")}, head)
-        except (ValueError, KeyError, TypeError):
-            sound = False
-        if not sound:
-            raise LedgerError(f"{path.name}: line {number} does not continue the chain: the ledger was altered")
-        lines.append(line)
-        head = line["hash"]
-    return lines
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _head(self) -> str:
+        return str(self._lines[-1]["hash"]) if self._lines else _GENESIS
+
+    def _locked(self) -> _Lock:
+        return _Lock(self._file.fileno())
+
+    def _read_on(self) -> None:
+        """Verify and take in everything after what is known; cut off a last line that a crash left unfinished."""
+        self._file.seek(self._end)
+        raw = self._file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        head = self._head
+        for text in whole.splitlines():
+            line = _verified(text, head)
+            if line is None:
+                where = f"{self.path.name}: line {len(self._lines) + 1}"
+                raise LedgerError(f"{where} does not continue the chain: the ledger was altered")
+            self._lines.append(line)
+            head = line["hash"]
+        self._end += len(whole)
+        if len(whole) != len(raw):
+            self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+
+class _Lock:
+    """An exclusive lock on an open file, among processes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
+    """Everything that the lines released at ``place`` (``unit/view``), as one event.
+
+    A line that says nothing about that unit and view promised nothing to it: it counts as unprotected.
+    """
+    joint: dict[tuple[str, str], Event] = {}
+    single: Counter[Event] = Counter()
+    for line in lines:
+        values = line["events"].get(place)
+        missing = Unprotected(f"round {line['round']} of {line['mechanism']} promised nothing here")
+        event = missing if values is None else event_from_dict(values)
+        if line["joint"]:
+            joint[line["run"], line["mechanism"]] = event
+        else:
+            single[event] += 1
+    parts = [*joint.values(), *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
+    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's entry survive a power failure, not only its content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sealed(body: Mapping[str, Any], previous: str) -> dict[str, Any]:
@@ -74,3 +171,13 @@ def _sealed(body: Mapping[str, Any], previous: str) -> dict[str, Any]:
     line = {**body, "previous": previous}
     line["hash"] = hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
     return line
+
+
+def _verified(text: bytes, head: str) -> dict[str, Any] | None:
+    """The line, if it is one and continues the chain."""
+    try:
+        line = json.loads(text)
+        body = {key: value for key, value in line.items() if key not in ("previous", "hash")}
+    except (ValueError, AttributeError):
+        return None
+    return line if line == _sealed(body, head) else None
