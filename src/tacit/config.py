@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.data.options import Count, Positive, Section, Share, Whole
@@ -177,12 +177,18 @@ class Plan:
         return tomli_w.dumps(_without_none(self.experiment.model_dump(by_alias=True, exclude_unset=True)))
 
 
-def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None) -> Plan:
-    """The plan of an experiment file or of a dictionary of the same shape.
+def plan(
+    source: Plan | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
+) -> Plan:
+    """The plan of an experiment file or of a dictionary of the same shape (a plan is its own).
 
     ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
     relative paths start: the file's own folder, or the current one.
     """
+    if isinstance(source, Plan):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise UserError("experiment", f"a {type(source).__name__} is no experiment", "pass a path or a dictionary")
     home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
     experiment = read_experiment(source, changes)
     if ":" in experiment.model.name and str(home) not in sys.path:
@@ -218,7 +224,7 @@ def _method(section: Mapping[str, Any]) -> Method:
     name = numbers.pop("name", None)
     if name is None:
         raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UserError("method.name", f"'{name}' is no method", nearest(str(name), METHODS))
     kind = METHODS[name]
     known = {field.name for field in fields(kind)}
@@ -287,9 +293,10 @@ def _check_promises(plan: Plan) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UserError("experiment", f"'{path}' does not exist", "name an experiment file (TOML)")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError("experiment", f"'{path}' {what}", "name an experiment file (TOML)")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError("experiment", f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
 
@@ -316,7 +323,8 @@ def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str,
 
 def _explained(error: ValidationError, prefix: str) -> UserError:
     """The first mistake that pydantic found, as one line with the field, the value and the fix."""
-    first = error.errors()[0]
+    # of a union, the branch that got furthest is the one that was meant
+    first = max(error.errors(), key=lambda found: len(found["loc"]))
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
     where = ".".join([prefix, *path] if prefix else path) or prefix or "experiment"
     if first["type"] == "extra_forbidden":
@@ -339,13 +347,19 @@ _TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrai
 
 def _known_keys(path: Sequence[str]) -> list[str]:
     """The keys that a (nested) section of the experiment accepts."""
-    kind: Any = Experiment
+    kinds: list[type[BaseModel]] = [Experiment]
     for part in path:
-        annotation = kind.model_fields[part].annotation if part in getattr(kind, "model_fields", {}) else None
-        kind = annotation if hasattr(annotation, "model_fields") else None
-        if kind is None:
-            return []
-    return [field.alias or name for name, field in kind.model_fields.items()]
+        fields_ = [kind.model_fields[part] for kind in kinds if part in kind.model_fields]
+        # a part that is no field is a key of a table whose values are sections, such as a column's name
+        kinds = [kind for field in fields_ for kind in _sections(field.annotation)] if fields_ else kinds
+    return [field.alias or name for kind in kinds for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a type speaks of, however deep in unions and tables."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for argument in get_args(annotation) for kind in _sections(argument)]
 
 
 def _without_none(value: Any) -> Any:

@@ -22,7 +22,10 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
         raise UserError("evaluation.data", f"source '{options.source}' brings its own", 'use data = "held-out"')
     read_file(path, "evaluation.data")
     rng = np.random.default_rng(0)
-    raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    try:
+        raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    except UserError as error:
+        raise UserError("evaluation.data", f"'{path.name}': {error.problem}", error.fix) from None
     assert isinstance(raw.features, TableFeatures)
     rows = len(raw.labels)
     silo = spread(rows, len(federation.silo_names), rng)  # as held-out rows of assigned silos are

@@ -105,4 +105,6 @@ class DataOptions(Section):
     def _one_declaration_of_columns(self) -> Self:
         if self.schema_ and (self.numeric is not None or self.categorical):
             raise ValueError("schema excludes numeric and categorical; declare the columns in one place")
+        if isinstance(self.numeric, tuple) and len(set(self.numeric)) < len(self.numeric):
+            raise ValueError("a column is named twice in numeric; name every column once")
         return self

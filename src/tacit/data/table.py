@@ -55,12 +55,16 @@ def read_file(path: str | Path, field: str = "data.path") -> Table:
 def from_frame(frame: pd.DataFrame, field: str = "frame") -> Table:
     """A pandas frame as a table, without copying it."""
     names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
+    _refuse_twins(names, field)
     by_name = dict(zip(names, frame.columns, strict=True))
     table = Table(tuple(names), len(frame), lambda name: series_values(frame[by_name[name]]))
     return _not_empty(table, field, "the frame")
+
+
+def _refuse_twins(names: Sequence[str], field: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
 
 
 def series_values(series: pd.Series) -> np.ndarray:
@@ -80,6 +84,7 @@ def _read_csv(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     file = pq.ParquetFile(path)
     names = tuple(name for name in file.schema_arrow.names if not name.startswith("__index_level_"))
+    _refuse_twins(names, "data.path")
 
     def read(name: str) -> np.ndarray:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,9 +41,10 @@ def compile_seconds(since: float) -> float:
 class Clock:
     """Seconds by phase: ``with clock("train"): …``; compilation inside a phase is counted as ``compile`` instead."""
 
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._spent: dict[str, float] = defaultdict(float)
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        """``before``: the seconds of an interrupted run that goes on."""
+        self._spent: dict[str, float] = defaultdict(float, before or {})
+        self._start = time.perf_counter() - self._spent.pop("total", 0.0)
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

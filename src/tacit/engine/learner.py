@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def learner(
     """The model of ``[model]`` for these labels and features: at random, or where the public file ``start`` stands."""
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))
-    model = _model(options.name, input_shape, task.outputs, _hashable(options.numbers))
+    model = _model(options.name, input_shape, task.outputs, options.numbers)
     params = model.init(jax.random.key(randomness.integer("model")))
     for layer in options.freeze:
         if layer not in params:
@@ -59,11 +58,12 @@ def learner(
     return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))
 
 
-@lru_cache(maxsize=64)
-def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: tuple[tuple[str, Any], ...]) -> Model:
+def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: dict[str, Any]) -> Model:
     """One model object per description, so that everything compiled for it is found again."""
-    return build(name, input_shape, outputs, **dict(numbers))
+    key = (name, input_shape, outputs, repr(sorted(numbers.items())))
+    if key not in _models:
+        _models[key] = build(name, input_shape, outputs, **numbers)
+    return _models[key]
 
 
-def _hashable(numbers: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in sorted(numbers.items()))
+_models: dict[tuple[str, tuple[int, ...], int, str], Model] = {}

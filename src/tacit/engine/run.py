@@ -28,6 +28,7 @@ from tacit.engine.evaluate import Numbers, Scores, by_decile
 from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
+    CLOCK,
     ENCODER,
     LEDGER,
     LOCAL,
@@ -36,6 +37,7 @@ from tacit.engine.folder import (
     PLAN,
     RESULT,
     Run,
+    read_json,
     read_metrics,
     write_json,
 )
@@ -86,8 +88,10 @@ def run(
     federation = load_federation(plan, frame)
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
-    training = _Training(plan, federation, simulation, Clock(), progress or Silence(), _fingerprint(federation))
+    clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
+    training = _Training(plan, federation, simulation, clock, progress or Silence(), _fingerprint(federation))
     if resume is None:
+        simulation.prepare(1)
         _make_folder(place)
         write_bytes(place / PLAN, plan.to_toml().encode())
         if federation.encoder is not None:
@@ -95,7 +99,8 @@ def run(
     else:
         training.restore(place)
     status = training.train(place)
-    result = training.result(place, status)
+    earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
+    result = training.result(place, status) | {"baselines": earlier}
     write_json(place / LOCAL, training.local_picture())
     write_json(place / RESULT, result)
     if baselines and status == "finished":
@@ -250,6 +255,7 @@ class _Training:
         facts = {"round": str(self.done), "data": self.fingerprint}
         save_tree(place / CHECKPOINT, self.simulation.state, facts)
         save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+        write_json(place / CLOCK, self.clock.seconds())
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""
@@ -283,7 +289,6 @@ class _Training:
             "noise_multiplier": None,
             "metrics": self.scores.overall,
             "silos": self.scores.silos,
-            "baselines": {},
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,
@@ -341,7 +346,7 @@ def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
         if out.exists():
             raise UserError("--out", f"'{out}' exists", "name a new folder, or go on with --resume")
         return out
-    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower()).strip("-")[:60] or "run"
+    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower())[:60].strip("-") or "run"
     candidates = (Path("runs") / (slug if n == 1 else f"{slug}-{n}") for n in itertools.count(1))
     return next(folder for folder in candidates if not folder.exists())
 

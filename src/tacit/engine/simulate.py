@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine.evaluate import Scores, score
+from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.learning import Arrays, Batches, power_of_two, stack
@@ -83,7 +83,8 @@ class Simulation:
         done = [self._work(broadcast, lanes[0]), *(other.result() for other in others)]
         self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done))
         self._put_back([group for lane in lanes for group in lane], [states for _, kept in done for states in kept])
-        self._drawn = {number + 1: self._draw(number + 1)} if number < self._rounds else {}
+        if number < self._rounds:
+            self.prepare(number + 1)
         return sum(int((group.counts > 0).sum()) for lane in lanes for group in lane)
 
     def _work(self, broadcast: Any, lane: list[Group]) -> tuple[jax.Array, list[Any]]:
@@ -105,6 +106,10 @@ class Simulation:
         self.states = jax.tree.map(
             lambda leaf, *new: leaf.at[places].set(jnp.concatenate(new), mode="drop"), self.states, *kept
         )
+
+    def prepare(self, number: int) -> None:
+        """Draw a round's batches ahead of time; what does not fit into memory fails here."""
+        self._drawn = {number: self._draw(number)}
 
     def _draw(self, number: int) -> list[list[Group]]:
         """Who takes part in a round and which records they look at: a list of groups for each lane."""
@@ -165,7 +170,9 @@ class Simulation:
         """Metrics on the held-out records."""
         test = federation.test
         found = self.outputs(test.features, test.silo)
-        return score(self.learner.task, found, test, federation.silo_names, per_silo)
+        own = self.method.personal
+        scores = score(self.learner.task, found, test, federation.silo_names, per_silo or own)
+        return over_silos(scores, test) if own else scores
 
 
 def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
