@@ -41,6 +41,7 @@ from tacit.engine.folder import (
     read_metrics,
     write_json,
 )
+from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
@@ -162,22 +163,21 @@ class _Training:
         """
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
-            with _open_ledger(place) as ledger:
-                return self._rounds(place, ledger)
+            with _open_ledger(place) as ledger, Interruption() as wish:
+                return self._rounds(place, ledger, wish)
         finally:
             self.progress.end()
 
-    def _rounds(self, place: Path, ledger: Ledger) -> str:
+    def _rounds(self, place: Path, ledger: Ledger, wish: Interruption) -> str:
         every = self.plan.experiment.train.checkpoint_every
         charged = max((line["round"] for line in ledger.lines), default=0)
         if charged < self.done:
             problem = f"the ledger ends at round {charged}, the checkpoint at round {self.done}"
             raise UserError("--resume", problem, "restore the ledger from a backup")
-        status = "finished"
         try:
             if self.done == 0:
                 self._evaluate(place, participants=0)
-            while self.done < self.plan.rounds:
+            while self.done < self.plan.rounds and not wish.asked:
                 participants = self._round(self.done + 1, ledger, charged)
                 if self._due(self.done):
                     self._evaluate(place, participants)
@@ -187,7 +187,8 @@ class _Training:
                 if self.done % every == 0:
                     self._keep(place)
         except KeyboardInterrupt:
-            status = "stopped"
+            pass  # the second Ctrl-C; the state is that of the last whole round
+        status = "finished" if self.done == self.plan.rounds else "stopped"
         if not self.history or self.history[-1]["round"] != self.done:
             self._evaluate(place, participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
