@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tacit import report
 from tacit.config import Plan, plan
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
+from tacit.errors import UserError
 
 __all__ = ["Plan", "Run", "compare", "plan", "run"]
 
@@ -30,7 +32,9 @@ def run(
     ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone
     and all records together, with the same settings. ``resume`` goes on with an interrupted run of the same experiment.
     """
-    experiment = plan_or_source if isinstance(plan_or_source, Plan) else plan(plan_or_source)
+    experiment = plan(plan_or_source)
+    if frame is not None and not isinstance(frame, pd.DataFrame):
+        raise UserError("frame", f"a {type(frame).__name__} is no table", "pass a pandas DataFrame, or set data.path")
     result = train(
         experiment,
         frame=frame,
@@ -40,6 +44,8 @@ def run(
         progress=progress,
     )
     report.write(result.path)
+    if result.result["status"] == "diverged":
+        warnings.warn("training diverged: the model is not finite; lower the learning rate", stacklevel=2)
     return result
 
 

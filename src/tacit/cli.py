@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+from importlib.metadata import version as installed_version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,8 +32,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Differentially private federated learning for data about people.",
 )
-console = Console()
-errors = Console(stderr=True, soft_wrap=True)
+# Names and values come from people: square brackets in them are text, never markup.
+console = Console(markup=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False)
 
 Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")]
 Changes = Annotated[list[str], typer.Option("--set", metavar="a.b=value", help="Replace one setting; may be repeated.")]
@@ -47,8 +49,28 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        errors.print(f"[bold red]error[/] {_plain(str(error))}", highlight=False)
+        _complain(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        _complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
+        sys.exit(2)
+    except MemoryError:
+        _complain("memory: the experiment needs more than there is; lower counts, epochs, batch_size or the model")
+        sys.exit(2)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"tacit {installed_version('tacit')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")]
+
+
+@app.callback()
+def _program(version: Version = False) -> None:
+    """Differentially private federated learning for data about people."""
 
 
 @app.command()
@@ -86,7 +108,8 @@ def plan(experiment: Experiment, changes: Changes = [], as_json: Json = False) -
         facts = {"title": made.title, "method": made.method.name, "noise_multiplier": None}
         _print_json({**facts, "guarantees": guarantees})
         return
-    console.print(f"[bold]{_plain(made.title)}[/]   {made.method.name}: {made.method.about}; {made.rounds} rounds")
+    console.print(made.title, style="bold")
+    console.print(f"{made.label}: {made.method.about}; {made.rounds} rounds")
     _print_guarantees(guarantees)
 
 
@@ -152,12 +175,13 @@ def compare(
     table = pages.comparison_table(runs)
     page = pages.compare(runs, out)
     if as_json:
-        rows = json.loads(table.reset_index().to_json(orient="records"))
+        records = table.reset_index().to_dict("records")
+        rows = [{name: _json_value(value) for name, value in record.items()} for record in records]
         _print_json({"runs": rows, "report": str(page)})
         return
     shown = _table("", *map(str, table.index))  # a run is a column: two or three fit any terminal
     for name in table.columns:
-        shown.add_row(_plain(str(name)), *map(_cell, table[name]))
+        shown.add_row(str(name), *map(_cell, table[name]))
     console.print(shown)
     console.print(f"report  {page}", soft_wrap=True)
 
@@ -186,7 +210,8 @@ def _print_run(finished: Run) -> None:
     """The outcome in a few lines: metrics beside the references, what is promised, where the page is."""
     result = finished.result
     if result["status"] == "stopped":
-        console.print(f"[yellow]stopped[/] after round {result['rounds']}; go on with --resume {finished.path}")
+        text = f"stopped after round {result['rounds']}; go on with --resume {finished.path}"
+        console.print(text, style="yellow", soft_wrap=True)
     columns = {result["method"]["label"]: result["metrics"]}
     columns.update({name: entry["metrics"] for name, entry in result["baselines"].items()})
     table = _table("held-out", *columns)
@@ -203,7 +228,7 @@ def _print_guarantees(guarantees: list[dict[str, Any]]) -> None:
     if all(guarantee["epsilon"] == "inf" for guarantee in guarantees):
         views = ", ".join(guarantee["view"] for guarantee in guarantees)
         reason = guarantees[0]["assumptions"][0] if guarantees else ""
-        console.print(f"[bold red]No privacy guarantee[/] epsilon = infinity for {views} ({_plain(reason)})")
+        console.print(f"No privacy guarantee: epsilon = infinity for {views} ({reason})", style="red")
         return
     table = _table("protects", "from", "epsilon", "delta", "relation", "sampling")
     for guarantee in guarantees:
@@ -212,7 +237,7 @@ def _print_guarantees(guarantees: list[dict[str, Any]]) -> None:
 
 
 def _print_data(picture: dict[str, Any]) -> None:
-    console.print("[yellow]Exact numbers about private data: they stay with the data holder.[/]")
+    console.print("Exact numbers about private data: they stay with the data holder.", style="yellow")
     console.print(
         f"{picture['records']:,} training records, {picture['test_records']:,} held out, "
         f"{picture['subjects']:,} subjects, {len(picture['silos'])} silos"
@@ -241,7 +266,7 @@ def _print_histogram(title: str, histogram: dict[str, list[int]]) -> None:
     ends = [(i, min(i + step, len(values))) for i in range(0, len(values), step)]
     groups = [(values[i], values[j - 1], sum(counts[i:j])) for i, j in ends]
     most = max((count for *_, count in groups), default=1)
-    console.print(f"\n[bold]{title}[/]")
+    console.print(f"\n{title}", style="bold")
     for low, high, count in groups:
         name = f"{low:,}" if low == high else f"{low:,}–{high:,}"
         console.print(f"{name:>15}  {'█' * max(1, round(40 * count / most))} {count:,}", highlight=False)
@@ -254,19 +279,25 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _json_value(value: Any) -> Any:
+    """Infinity as the word "inf", an unknown number as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf"
+    return value
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.4g}"
-    return _plain(str(value))
+    return str(value)
 
 
 def _print_json(content: Any) -> None:
     print(json.dumps(content, indent=1))
 
 
-def _plain(text: str) -> str:
-    """Text in which square brackets are no markup."""
-    return text.replace("[", r"\[")
+def _complain(line: str) -> None:
+    errors.print(f"error  {' '.join(line.split())}", style="red", highlight=False)
 
 
 def _keep_compilations() -> None:
@@ -274,7 +305,6 @@ def _keep_compilations() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tacit" / "compiled"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-
 
 
 if __name__ == "__main__":

@@ -11,18 +11,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
-from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, SourceFacts, source_facts
-from tacit.data.options import Section
+from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Plain
-from tacit.methods import METHODS, Method, ServerStep
+from tacit.learning import ServerOptimizer, ServerStep
+from tacit.methods import METHODS, Method
 from tacit.models import build, check_fit, check_options, task_for
-from tacit.privacy import Guarantee, Unit, View
+from tacit.privacy import UNITS, Guarantee, Unit, View
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
@@ -49,23 +50,23 @@ class ModelOptions(Section):
 class TrainOptions(Section):
     """``[train]``: the rounds and the server's step."""
 
-    rounds: PositiveInt = 100
-    server_learning_rate: float = Field(default=1.0, gt=0)
-    server_optimizer: Literal["sgd", "momentum", "adam", "yogi", "adagrad"] = "sgd"
-    evaluate_every: PositiveInt | None = None
-    checkpoint_every: PositiveInt = 10
+    rounds: Count = 100
+    server_learning_rate: Positive = 1.0
+    server_optimizer: ServerOptimizer = "sgd"
+    evaluate_every: Count | None = None
+    checkpoint_every: Count = 10
 
 
 class PrivacyOptions(Section):
     """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
 
-    delta: float = Field(default=1e-5, gt=0, lt=1)
+    delta: Share = 1e-5
     unit: Unit | None = None
-    against: tuple[str, ...] | None = None
+    against: tuple[str, ...] | None = Field(default=None, min_length=1)
     target: Literal["proved", "as-published"] = "proved"
-    max_records_per_subject_and_silo: PositiveInt | None = None
-    max_silos_per_subject: PositiveInt | None = None
-    budget: float | None = Field(default=None, gt=0)
+    max_records_per_subject_and_silo: Count | None = None
+    max_silos_per_subject: Count | None = None
+    budget: Positive | None = None
     budget_file: str | None = None
 
 
@@ -92,7 +93,7 @@ class Experiment(Section):
     """A whole experiment file."""
 
     title: str = "Untitled experiment"
-    seed: int | None = None
+    seed: Whole | None = None
     data: DataOptions = DataOptions()
     model: ModelOptions = ModelOptions()
     method: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"})
@@ -137,6 +138,11 @@ class Plan:
         return tuple(View.parse(text) for text in (asked if asked is not None else self.exchange.reveals))
 
     @property
+    def places(self) -> tuple[tuple[Unit, View], ...]:
+        """Every unit and view that a release is accounted for: all units, so that budgets of any of them hold."""
+        return tuple((unit, view) for unit in UNITS for view in self.views)
+
+    @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
         options = self.experiment.data
@@ -157,9 +163,11 @@ class Plan:
         return self.folder / Path(name).expanduser()
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under a reference method: the local numbers that both know, every silo in every round."""
-        known = {field.name for field in fields(METHODS[name])} - {"silo_sample_rate"}
-        numbers = {key: value for key, value in self.experiment.method.items() if key in known}
+        """The same experiment under a reference method: the same local work, every silo in every round."""
+        numbers = self.method.reference_numbers(self.server_step)
+        numbers = {key: value for key, value in numbers.items() if value is not None}
+        if "batches_per_round" in numbers:
+            numbers.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
         changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
         return _join(changed, self.folder)
@@ -169,12 +177,18 @@ class Plan:
         return tomli_w.dumps(_without_none(self.experiment.model_dump(by_alias=True, exclude_unset=True)))
 
 
-def plan(source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None) -> Plan:
-    """The plan of an experiment file or of a dictionary of the same shape.
+def plan(
+    source: Plan | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
+) -> Plan:
+    """The plan of an experiment file or of a dictionary of the same shape (a plan is its own).
 
     ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
     relative paths start: the file's own folder, or the current one.
     """
+    if isinstance(source, Plan):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        raise UserError("experiment", f"a {type(source).__name__} is no experiment", "pass a path or a dictionary")
     home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
     experiment = read_experiment(source, changes)
     if ":" in experiment.model.name and str(home) not in sys.path:
@@ -210,7 +224,7 @@ def _method(section: Mapping[str, Any]) -> Method:
     name = numbers.pop("name", None)
     if name is None:
         raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise UserError("method.name", f"'{name}' is no method", nearest(str(name), METHODS))
     kind = METHODS[name]
     known = {field.name for field in fields(kind)}
@@ -220,7 +234,7 @@ def _method(section: Mapping[str, Any]) -> Method:
     if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
         raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
     try:
-        return TypeAdapter(kind).validate_python(numbers, strict=False)
+        return TypeAdapter(kind).validate_python(numbers)
     except ValidationError as error:
         raise _explained(error, "method") from None
 
@@ -268,7 +282,8 @@ def _check_promises(plan: Plan) -> None:
         raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
     if privacy.budget is None:
         return
-    if not all(guarantee.finite for guarantee in plan.guarantees()):
+    guarantees = plan.guarantees()
+    if not guarantees or not all(guarantee.finite for guarantee in guarantees):
         raise Forbidden(
             "privacy.budget",
             f"{privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",
@@ -278,9 +293,10 @@ def _check_promises(plan: Plan) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UserError("experiment", f"'{path}' does not exist", "name an experiment file (TOML)")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError("experiment", f"'{path}' {what}", "name an experiment file (TOML)")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError("experiment", f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
 
@@ -307,7 +323,8 @@ def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str,
 
 def _explained(error: ValidationError, prefix: str) -> UserError:
     """The first mistake that pydantic found, as one line with the field, the value and the fix."""
-    first = error.errors()[0]
+    # of a union, the branch that got furthest is the one that was meant
+    first = max(error.errors(), key=lambda found: len(found["loc"]))
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
     where = ".".join([prefix, *path] if prefix else path) or prefix or "experiment"
     if first["type"] == "extra_forbidden":
@@ -330,13 +347,19 @@ _TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrai
 
 def _known_keys(path: Sequence[str]) -> list[str]:
     """The keys that a (nested) section of the experiment accepts."""
-    kind: Any = Experiment
+    kinds: list[type[BaseModel]] = [Experiment]
     for part in path:
-        annotation = kind.model_fields[part].annotation if part in getattr(kind, "model_fields", {}) else None
-        kind = annotation if hasattr(annotation, "model_fields") else None
-        if kind is None:
-            return []
-    return [field.alias or name for name, field in kind.model_fields.items()]
+        fields_ = [kind.model_fields[part] for kind in kinds if part in kind.model_fields]
+        # a part that is no field is a key of a table whose values are sections, such as a column's name
+        kinds = [kind for field in fields_ for kind in _sections(field.annotation)] if fields_ else kinds
+    return [field.alias or name for kind in kinds for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a type speaks of, however deep in unions and tables."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for argument in get_args(annotation) for kind in _sections(argument)]
 
 
 def _without_none(value: Any) -> Any:

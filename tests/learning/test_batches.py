@@ -31,6 +31,12 @@ def test_a_number_of_steps_is_kept_whatever_the_size_of_the_silo(count, size, st
     assert set(rows_of(plan)) <= set(range(count))
 
 
+def test_a_batch_larger_than_the_silo_takes_no_more_room_than_the_silo():
+    plan = shuffled(0, 50, size=10**9, steps=None, epochs=2, stream=Randomness.from_seed(1).stream("b"))
+    assert plan.records.shape == (2, 64)
+    assert sorted(rows_of(plan)[:50]) == list(range(50))
+
+
 def test_without_a_size_every_step_takes_the_whole_silo():
     plan = shuffled(5, 7, size=None, steps=3, epochs=1, stream=Randomness.from_seed(1).stream("b"))
     assert rows_of(plan) == list(range(5, 12)) * 3
@@ -49,10 +55,10 @@ def test_stacking_pads_the_number_of_steps_to_a_power_of_two_and_changes_nothing
     stacked = stack(plans, 8)
     assert stacked.records.shape[0] == 8
     assert np.log2(stacked.records.shape[1]).is_integer()
-    assert stacked.records.shape[2] == 8
+    assert stacked.records.shape[2] == min(8, max(1 << (n - 1).bit_length() for n in sizes))
     for i, plan in enumerate(plans):
         steps = int(plan.steps)
         assert stacked.steps[i] == steps
-        assert np.array_equal(stacked.records[i, :steps, :8], plan.records)
+        assert np.array_equal(stacked.records[i, :steps, : plan.records.shape[1]], plan.records)
         assert np.array_equal(stacked.sizes[i, :steps], plan.sizes)
     assert (stacked.steps[len(plans) :] == 0).all()

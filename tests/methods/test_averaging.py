@@ -85,12 +85,18 @@ def test_the_divisor_is_the_sum_over_the_participating_silos():
     np.testing.assert_allclose(weights(sampled), weights(pooled), atol=1e-5)
 
 
-def test_a_round_in_which_nobody_takes_part_changes_nothing():
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_round_in_which_nobody_takes_part_changes_nothing(optimizer):
     federation = made_federation([30, 30])
-    sampled = simulation(federation, {"name": "fedavg", "silo_sample_rate": 0.05})
-    number = next(n for n in range(1, 200) if len(sampled._participants(n)) == 0)
-    assert sampled.round(number) == 0
-    assert np.abs(weights(sampled)).max() == 0
+    method = {"name": "fedavg", "silo_sample_rate": 0.05}
+    sampled = simulation(federation, method, {"server_optimizer": optimizer, "rounds": 1000})
+    somebody = next(n for n in range(1, 900) if len(sampled._participants(n)) > 0)
+    nobody = next(n for n in range(1, 900) if len(sampled._participants(n)) == 0)
+    sampled.round(somebody)
+    before = weights(sampled)
+    assert np.abs(before).max() > 0
+    assert sampled.round(nobody) == 0
+    np.testing.assert_array_equal(weights(sampled), before)
 
 
 def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
@@ -139,6 +145,21 @@ def test_scaffold_beats_fedavg_on_strongly_heterogeneous_quadratics():
     scaffold = distance_after({"name": "scaffold", **common}, 60)
     assert fedavg > 0.1  # drift: FedAvg settles away from the optimum
     assert scaffold < 0.01 * fedavg
+
+
+def test_scaffold_finds_the_optimum_when_only_some_silos_take_part():
+    """The server's control variate must stay the mean of all silos' ones, whoever took part."""
+    common = {"batches_per_round": 10, "local_learning_rate": 0.05, "silo_sample_rate": 0.4}
+    assert distance_after({"name": "scaffold", **common}, 300) < 1e-4
+
+
+def test_other_silos_take_part_in_other_rounds():
+    sampled = simulation(made_federation([5] * 8), {"name": "fedavg", "silo_sample_rate": 0.5})
+    drawn = [tuple(sampled._participants(number)) for number in range(1, 401)]
+    assert len(set(drawn)) > 100
+    present = np.bincount([k for silos in drawn for k in silos], minlength=8)
+    # each silo is in Binomial(400, .5) rounds: 5 standard deviations, error probability below 1e-5 over eight silos
+    assert (np.abs(present - 200) < 50).all()
 
 
 def test_the_proximal_term_reduces_drift():

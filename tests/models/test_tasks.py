@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lifelines import CoxPHFitter
-from pandas import DataFrame
+from scipy.optimize import minimize
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from tacit.errors import UserError
@@ -157,7 +156,7 @@ def test_cox_loss_and_gradient_equal_the_explicit_sum_with_ties_and_masked_rows(
     assert not np.any(np.asarray(gradient)[~keep])
 
 
-def test_the_optimum_of_the_cox_loss_is_lifelines_fit():
+def test_the_optimum_of_the_cox_loss_is_that_of_the_explicit_likelihood():
     rng = np.random.default_rng(6)
     x = rng.normal(size=(300, 3)).astype(np.float32)
     times = rng.exponential(np.exp(-x @ np.array([0.8, -0.5, 0.0])))
@@ -176,6 +175,5 @@ def test_the_optimum_of_the_cox_loss_is_lifelines_fit():
     w = jnp.zeros((3, 1))
     for _ in range(8):
         w = newton(w)
-    frame = DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "time": labels[:, 0], "event": events})
-    fit = CoxPHFitter(baseline_estimation_method="breslow").fit(frame, "time", "event")
-    np.testing.assert_allclose(w[:, 0], fit.params_.to_numpy(), atol=2e-4)
+    fit = minimize(lambda w: explicit_cox(x.astype(float) @ w, labels[:, 0], events), np.zeros(3), tol=1e-10)
+    np.testing.assert_allclose(w[:, 0], fit.x, atol=2e-4)

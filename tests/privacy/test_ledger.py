@@ -14,9 +14,8 @@ SAMPLED = PoissonSampled(0.1, Gaussian(2.0))
 
 
 def release(ledger: Ledger, number: int, event=SAMPLED, *, run: str = "a", joint: bool = False) -> None:
-    ledger.append(
-        run=run, party="server", round=number, mechanism="sum", step=number, events={"subject/public": event}, joint=joint
-    )
+    events = {"subject/public": event}
+    ledger.append(run=run, party="server", round=number, mechanism="sum", step=number, events=events, joint=joint)
 
 
 def filled(path: Path, rounds: int = 3) -> Path:

@@ -281,7 +281,7 @@ def _read_schema(path: str) -> Columns:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
         numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
         categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError("data.schema", f"'{file.name}' is not valid toml ({error})", "mend the file") from error
     except ValidationError as error:
         first = error.errors()[0]

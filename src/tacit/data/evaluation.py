@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit.data.allocate import spread
 from tacit.data.encode import Part, match_names
 from tacit.data.options import DataOptions
 from tacit.data.records import Federation, Records
@@ -21,10 +22,13 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
         raise UserError("evaluation.data", f"source '{options.source}' brings its own", 'use data = "held-out"')
     read_file(path, "evaluation.data")
     rng = np.random.default_rng(0)
-    raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    try:
+        raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    except UserError as error:
+        raise UserError("evaluation.data", f"'{path.name}': {error.problem}", error.fix) from None
     assert isinstance(raw.features, TableFeatures)
     rows = len(raw.labels)
-    silo = np.zeros(rows, np.int32)
+    silo = spread(rows, len(federation.silo_names), rng)  # as held-out rows of assigned silos are
     if raw.silo is not None:
         names = np.array(raw.silo_names, dtype=object)[raw.silo]
         silo, unknown = match_names(names, federation.silo_names)

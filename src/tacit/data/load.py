@@ -24,17 +24,20 @@ def load(
     *,
     frame: pd.DataFrame | None = None,
     seed: int = 0,
+    hold_out: bool = True,
     max_records_per_subject_and_silo: int | None = None,
     max_silos_per_subject: int | None = None,
 ) -> Federation:
     """The records of an experiment, grouped by silo and subject, with held-out rows apart.
 
-    ``frame`` stands in for the file of a table. ``options.seed`` wins over ``seed``. The caps bound what one subject
-    brings to training by rules that look at that subject's own rows only.
+    ``frame`` stands in for the file of a table. Without ``hold_out`` every row is for training. ``options.seed`` wins
+    over ``seed``. The caps bound what one subject brings to training, by rules that look at its own rows only.
     """
+    if "window_stride" in options.model_fields_set and options.source != "shakespeare":
+        raise UserError("data.window_stride", f"source '{options.source}' has no windows", "leave it out")
     streams = Streams(options.seed if options.seed is not None else seed)
     raw = find_source(options.source).read(options, frame, streams("source"))
-    held_out, is_test = _hold_out(raw, options, streams("held-out"))
+    held_out, is_test = _hold_out(raw, options, streams("held-out"), hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
@@ -71,10 +74,12 @@ class Streams:
         return np.random.default_rng([self._seed, self.PURPOSES.index(purpose)])
 
 
-def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator) -> tuple[str, np.ndarray]:
+def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator, wanted: bool) -> tuple[str, np.ndarray]:
     """How the held-out rows were chosen, and their mask ``[rows]``."""
+    if not wanted:
+        return "file", np.zeros(len(raw.labels), bool)
     if raw.test is not None:
-        if "test_fraction" in options.model_fields_set:
+        if "test_fraction" in options.model_fields_set and not raw.test_is_drawn:
             problem = f"source '{options.source}' comes with its own held-out records"
             raise UserError("data.test_fraction", problem, "leave it out")
         return "given", raw.test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def as_name(value: Any) -> Any:
@@ -15,6 +15,14 @@ def as_name(value: Any) -> Any:
 
 
 Name = Annotated[str, BeforeValidator(as_name)]
+
+
+# Numbers as they are meant: no text that looks like one, no true for 1, nothing infinite.
+Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -29,16 +37,16 @@ class NumericColumn(Section):
     ``missing`` stands in for a missing value, on the scale of the table.
     """
 
-    mean: float = Field(default=0.0, allow_inf_nan=False)
-    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    missing: float | None = Field(default=None, allow_inf_nan=False)
+    mean: Number = 0.0
+    scale: Positive = 1.0
+    missing: Number | None = None
 
 
 class _Assignable(Section):
     """Something that a column of the table says, or that is assigned for a study; never both."""
 
     column: str | None = None
-    count: PositiveInt | None = None
+    count: Count | None = None
     assign: str | None = None
 
     @model_validator(mode="after")
@@ -54,14 +62,14 @@ class Subjects(_Assignable):
     """Whose row it is: a ``column`` of the table, or assigned for a study."""
 
     assign: Literal["uniform", "zipf", "power"] | None = None
-    alpha: float = Field(default=0.5, gt=0)
+    alpha: Positive = 0.5
 
 
 class Silos(_Assignable):
     """Where a row lives: a ``column`` of the table, or assigned for a study."""
 
     assign: Literal["uniform", "zipf", "power"] | None = None
-    alpha: float = Field(default=2.0, gt=0)
+    alpha: Positive = 2.0
 
 
 class SurvivalLabel(Section):
@@ -78,23 +86,25 @@ class DataOptions(Section):
     path: str | None = None
     label: str | SurvivalLabel | None = None
     task: Literal["binary", "multiclass", "real", "survival"] | None = None
-    classes: PositiveInt | tuple[Name, ...] | None = None
+    classes: Count | tuple[Name, ...] | None = None
     subjects: Subjects = Subjects()
     silos: Silos = Silos()
-    labels_per_subject: PositiveInt | None = None
-    test_fraction: float = Field(default=0.2, gt=0, lt=1)
+    labels_per_subject: Count | None = None
+    test_fraction: Share = 0.2
     standardize: Literal["declared", "per-silo", "none"] = "declared"
     numeric: tuple[str, ...] | dict[str, NumericColumn] | None = None
     categorical: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
     # `schema` in the file; the trailing underscore keeps clear of a pydantic method
     schema_: str | None = Field(default=None, alias="schema")
     missing: Literal["refuse", "center"] = "refuse"
-    records_per_silo: PositiveInt | tuple[PositiveInt, ...] | None = None
-    window_stride: PositiveInt = 1
-    seed: int | None = None
+    records_per_silo: Count | tuple[Count, ...] | None = None
+    window_stride: Count = 1
+    seed: Whole | None = None
 
     @model_validator(mode="after")
     def _one_declaration_of_columns(self) -> Self:
         if self.schema_ and (self.numeric is not None or self.categorical):
             raise ValueError("schema excludes numeric and categorical; declare the columns in one place")
+        if isinstance(self.numeric, tuple) and len(set(self.numeric)) < len(self.numeric):
+            raise ValueError("a column is named twice in numeric; name every column once")
         return self

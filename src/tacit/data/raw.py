@@ -36,6 +36,7 @@ class Raw:
     subject       ``[rows]`` person numbers, or None where every row would be its own person
     silo          ``[rows]`` numbers into ``silo_names``, or None
     test          ``[rows]`` mask of the source's own held-out rows, or None
+    test_is_drawn whether the source drew that mask itself, by ``data.test_fraction``
     """
 
     kind: Labels
@@ -45,6 +46,7 @@ class Raw:
     silo: np.ndarray | None = None
     silo_names: tuple[str, ...] = ()
     test: np.ndarray | None = None
+    test_is_drawn: bool = False
 
 
 @dataclass(frozen=True)

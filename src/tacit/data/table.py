@@ -55,12 +55,16 @@ def read_file(path: str | Path, field: str = "data.path") -> Table:
 def from_frame(frame: pd.DataFrame, field: str = "frame") -> Table:
     """A pandas frame as a table, without copying it."""
     names = [str(name) for name in frame.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
+    _refuse_twins(names, field)
     by_name = dict(zip(names, frame.columns, strict=True))
     table = Table(tuple(names), len(frame), lambda name: series_values(frame[by_name[name]]))
     return _not_empty(table, field, "the frame")
+
+
+def _refuse_twins(names: Sequence[str], field: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
 
 
 def series_values(series: pd.Series) -> np.ndarray:
@@ -80,6 +84,7 @@ def _read_csv(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     file = pq.ParquetFile(path)
     names = tuple(name for name in file.schema_arrow.names if not name.startswith("__index_level_"))
+    _refuse_twins(names, "data.path")
 
     def read(name: str) -> np.ndarray:
         try:
@@ -140,5 +145,6 @@ _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
 # What a gap looks like in a csv file; "None" is left out, as it is a category in many tables
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
-# ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling
-_CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError)
+# ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling;
+# TypeError an .npy under the name .npz, which has no members
+_CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError)

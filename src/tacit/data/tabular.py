@@ -32,6 +32,7 @@ class Declaration:
     silo: str | None = None
     silo_names: tuple[str, ...] = ()
     split: str | None = None
+    split_is_drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         silo,
         silo_names,
         test,
+        declared.split_is_drawn,
     )
 
 

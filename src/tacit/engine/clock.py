@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import jax.monitoring
 
 _intervals: list[tuple[float, float]] = []
+_lock = threading.Lock()
 
 
 def _listen(event: str, duration_secs: float, **_: Any) -> None:
-    """Collect tracing, lowering and compiling as a union of intervals (inner ones end before outer ones)."""
+    """Collect tracing, lowering and compiling as intervals; they may nest and, from two threads, overlap."""
     if "/compile/" not in event and "/compilation_cache/" not in event:
         return
     end = time.perf_counter()
-    start = end - duration_secs
-    while _intervals and _intervals[-1][0] >= start:
-        _intervals.pop()
-    _intervals.append((start, end))
+    with _lock:
+        _intervals.append((end - duration_secs, end))
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def compile_seconds(since: float) -> float:
-    """Seconds of this process spent on compilation after the moment ``since`` (of ``time.perf_counter``)."""
-    return sum(end - max(start, since) for start, end in _intervals if end > since)
+    """Seconds of this process after the moment ``since`` (of ``time.perf_counter``) in which something was compiled."""
+    with _lock:
+        recent = sorted((max(start, since), end) for start, end in _intervals if end > since)
+    total, reached = 0.0, since
+    for start, end in recent:
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 class Clock:
     """Seconds by phase: ``with clock("train"): …``; compilation inside a phase is counted as ``compile`` instead."""
 
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._spent: dict[str, float] = defaultdict(float)
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        """``before``: the seconds of an interrupted run that goes on."""
+        self._spent: dict[str, float] = defaultdict(float, before or {})
+        self._start = time.perf_counter() - self._spent.pop("total", 0.0)
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:

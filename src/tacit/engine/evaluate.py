@@ -14,6 +14,10 @@ from tacit.models import Task
 
 Numbers = dict[str, float | None]
 
+# No metric is computed for fewer held-out records: of one or two, it would show their labels.
+FEWEST_RECORDS = 5
+RANKING = {"auc", "average_precision", "c_index"}
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -54,8 +58,21 @@ def by_decile(task: Task, outputs: np.ndarray, records: Records) -> list[dict[st
     ]
 
 
+def over_silos(scores: Scores, records: Records) -> Scores:
+    """Where every silo has a model of its own, ranking metrics over all records compare scores of different models:
+    replaced by the silos' own, weighted by their records."""
+    counts = np.bincount(records.silo, minlength=len(scores.silos))
+    overall = dict(scores.overall)
+    for metric in RANKING & overall.keys():
+        found = [(n, silo[metric]) for n, silo in zip(counts, scores.silos.values(), strict=True)]
+        known = [(n, value) for n, value in found if value is not None]
+        total = sum(n for n, _ in known)
+        overall[metric] = sum(n * value for n, value in known) / total if total else None
+    return Scores(overall, scores.silos)
+
+
 def _metrics(task: Task, outputs: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Numbers:
-    if not rows.any():
+    if rows.sum() < FEWEST_RECORDS:
         return dict.fromkeys(task.metrics)
     return {name: _finite(metric(outputs[rows], labels[rows])) for name, metric in task.metrics.items()}
 

@@ -5,7 +5,8 @@
     metrics.jsonl        a line per evaluated round
     model.safetensors    the last released model
     checkpoint.safetensors  the server's and the silos' state, to resume from
-    encoder.json         how raw tables become features (for ``predict``)
+    clock.json           the seconds spent so far, for a run that is resumed
+    encoder.json         how raw tables become features (for ``predict``); private with ``standardize = "per-silo"``
     result.json          everything that ``tacit run --json`` prints, and what the report needs
     baselines/NAME/metrics.jsonl
     local.json           exact pictures of the private data: stays with the data holder
@@ -34,19 +35,30 @@ from tacit.privacy import Randomness
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
-RESULT, LOCAL, BASELINES = "result.json", "local.json", "baselines"
+RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
 
 
 def write_json(path: Path, content: Any) -> None:
     write_bytes(path, json.dumps(content, indent=1).encode())
 
 
+def read_json(path: Path, field: str) -> Any:
+    """The content of a JSON file; a UserError on ``field`` where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        raise UserError(field, f"'{path.name}' is damaged", "restore it, or run the experiment anew") from None
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics file; an unfinished last line (a crash) is left out."""
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    except ValueError:
+        raise UserError("run", f"'{path.name}' is damaged", "restore it, or run the experiment anew") from None
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class Run:
             raise UserError("run", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
         if not (folder / RESULT).is_file():
             raise UserError("run", f"'{folder}' has no result yet", "finish it with `tacit run … --resume`")
-        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        result = read_json(folder / RESULT, "run")
         return cls(folder, read_experiment(folder / PLAN), result)
 
     @property
@@ -106,17 +118,27 @@ class Run:
             source = self.path / ENCODER
             if not source.is_file():
                 raise UserError("frame", "this run was not trained on a table", "pass an array of features")
-            return Encoder.from_dict(json.loads(source.read_text(encoding="utf-8"))).encode(frame)
-        features = np.asarray(frame, dtype)
-        if features.shape[1:] != shape:
-            problem = f"rows have shape {list(features.shape[1:])}, the model takes {list(shape)}"
+            try:
+                encoder = Encoder.from_dict(read_json(source, "run"))
+            except (KeyError, TypeError, ValueError):
+                raise UserError("run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
+            return encoder.encode(frame)
+        if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
+            kind = type(frame).__name__
+            raise UserError("frame", f"a {kind} is no table", "pass a pandas DataFrame or an array of numbers")
+        if frame.shape[1:] != shape:
+            problem = f"rows have shape {list(frame.shape[1:])}, the model takes {list(shape)}"
             raise UserError("frame", problem, "reshape the array")
-        return features
+        if not np.isfinite(frame).all():
+            raise UserError("frame", "the array holds numbers that are not finite", "replace them")
+        return frame.astype(dtype)
 
     def _model(self, template: Params, silo: str | None) -> Params:
         """The model of the run, or of one silo where every silo has its own."""
         names = self.result["personal"]
         if not names:
+            if silo is not None:
+                raise UserError("silo", f"{silo!r} has no model of its own here", "leave it out: the run has one model")
             return load_tree(self.path / MODEL, template, "run")[0]
         if silo not in names:
             raise UserError("silo", f"{silo!r} is no silo of this run", f"name one of {', '.join(names)}")
@@ -125,13 +147,19 @@ class Run:
         return jax.tree.map(lambda leaf: leaf[names.index(silo)], model)
 
 
+def _class_names(labels: Labels) -> np.ndarray:
+    """The classes as a table would hold them: numbers where all of them are whole numbers, text otherwise."""
+    numeric = all(name.lstrip("-").isdigit() for name in labels.classes)
+    return np.array([int(name) for name in labels.classes] if numeric else labels.classes)
+
+
 def _predictions(found: np.ndarray, labels: Labels, index: pd.Index | None) -> pd.DataFrame:
     """Outputs ``[rows, k]`` as a table that people can read."""
     if labels.kind == "survival":
         return pd.DataFrame({"risk": found[:, 0]}, index=index)
     if labels.kind == "real":
         return pd.DataFrame({"prediction": found[:, 0]}, index=index)
-    names = np.array(labels.classes)
+    names = _class_names(labels)
     if labels.kind == "binary":
         probability = 1 / (1 + np.exp(-found[:, 0].astype(np.float64)))
         table = {"prediction": names[(probability > 0.5).astype(int)], "probability": probability}

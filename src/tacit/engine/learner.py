@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 
 from tacit.config import ModelOptions
 from tacit.data import Labels
-from tacit.engine.trees import load_tree
+from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
 from tacit.learning import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
@@ -45,23 +44,26 @@ def learner(
     """The model of ``[model]`` for these labels and features: at random, or where the public file ``start`` stands."""
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))
-    model = _model(options.name, input_shape, task.outputs, _hashable(options.numbers))
+    model = _model(options.name, input_shape, task.outputs, options.numbers)
     params = model.init(jax.random.key(randomness.integer("model")))
     for layer in options.freeze:
         if layer not in params:
             raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))
     if start is not None:
         params, _ = load_tree(start, params, "model.init_from")
+        if not is_finite(params):
+            raise UserError("model.init_from", f"'{start.name}' holds numbers that are not finite", "use another file")
     if set(options.freeze) == set(params):
         raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
     return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))
 
 
-@lru_cache(maxsize=64)
-def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: tuple[tuple[str, Any], ...]) -> Model:
+def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: dict[str, Any]) -> Model:
     """One model object per description, so that everything compiled for it is found again."""
-    return build(name, input_shape, outputs, **dict(numbers))
+    key = (name, input_shape, outputs, repr(sorted(numbers.items())))
+    if key not in _models:
+        _models[key] = build(name, input_shape, outputs, **numbers)
+    return _models[key]
 
 
-def _hashable(numbers: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in sorted(numbers.items()))
+_models: dict[tuple[str, tuple[int, ...], int, str], Model] = {}

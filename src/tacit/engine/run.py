@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import platform
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from tacit.engine.evaluate import Numbers, Scores, by_decile
 from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
+    CLOCK,
     ENCODER,
     LEDGER,
     LOCAL,
@@ -34,9 +37,11 @@ from tacit.engine.folder import (
     PLAN,
     RESULT,
     Run,
+    read_json,
     read_metrics,
     write_json,
 )
+from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
@@ -83,36 +88,46 @@ def run(
     place = _place(plan, out, resume)
     federation = load_federation(plan, frame)
     randomness = Randomness.from_seed(plan.experiment.seed)
-    clock = Clock()
-    training = _Training(plan, federation, _simulation(plan, federation, randomness), clock, progress or Silence())
+    simulation = _simulation(plan, federation, randomness)
+    clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
+    training = _Training(plan, federation, simulation, clock, progress or Silence(), _fingerprint(federation))
     if resume is None:
-        place.mkdir(parents=True)
+        simulation.prepare(1)
+        _make_folder(place)
         write_bytes(place / PLAN, plan.to_toml().encode())
         if federation.encoder is not None:
             write_json(place / ENCODER, federation.encoder.to_dict())
     else:
         training.restore(place)
     status = training.train(place)
-    references = _references(training, place, randomness) if baselines and status == "finished" else {}
+    earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
+    result = training.result(place, status) | {"baselines": earlier}
     write_json(place / LOCAL, training.local_picture())
-    write_json(place / RESULT, training.result(place, status, references))
+    write_json(place / RESULT, result)
+    if baselines and status == "finished":
+        for name, scores in _references(training, place, randomness):
+            # a reference that was interrupted leaves the run as it is, and says so
+            result["baselines"] |= {name: scores.as_dict()} if scores else {}
+            result["status"] = "finished" if scores else "stopped"
+            write_json(place / RESULT, result)
     return Run.load(place)
 
 
 def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation:
     """The data of a plan: its source, caps applied, held-out records as ``[evaluation]`` says."""
     experiment, options = plan.experiment, plan.data
+    own_file = experiment.evaluation.data != "held-out"
     federation = load(
         options,
         frame=frame,
         seed=experiment.seed or 0,
+        hold_out=not own_file,
         max_records_per_subject_and_silo=experiment.privacy.max_records_per_subject_and_silo,
         max_silos_per_subject=experiment.privacy.max_silos_per_subject,
     )
-    if experiment.evaluation.data == "held-out":
+    if not own_file:
         return federation
-    test = load_evaluation(plan.path(experiment.evaluation.data), options, federation)
-    return replace(federation, test=test, held_out="file")
+    return replace(federation, test=load_evaluation(plan.path(experiment.evaluation.data), options, federation))
 
 
 @dataclass
@@ -124,13 +139,17 @@ class _Training:
     simulation: Simulation
     clock: Clock
     progress: Progress
+    fingerprint: str
     done: int = 0
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def restore(self, place: Path) -> None:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
-        self.simulation.state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
+        state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
+        if facts.get("data") != self.fingerprint:
+            raise UserError("data", "the records are not those that the run began with", "restore them")
+        self.simulation.state = state
         self.done = int(facts["round"])
         self.history = [line for line in read_metrics(place / METRICS) if line["round"] <= self.done]
         write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
@@ -144,19 +163,21 @@ class _Training:
         """
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
-            with _open_ledger(place) as ledger:
-                return self._rounds(place, ledger)
+            with _open_ledger(place) as ledger, Interruption() as wish:
+                return self._rounds(place, ledger, wish)
         finally:
             self.progress.end()
 
-    def _rounds(self, place: Path, ledger: Ledger) -> str:
+    def _rounds(self, place: Path, ledger: Ledger, wish: Interruption) -> str:
         every = self.plan.experiment.train.checkpoint_every
         charged = max((line["round"] for line in ledger.lines), default=0)
-        status = "finished"
+        if charged < self.done:
+            problem = f"the ledger ends at round {charged}, the checkpoint at round {self.done}"
+            raise UserError("--resume", problem, "restore the ledger from a backup")
         try:
             if self.done == 0:
                 self._evaluate(place, participants=0)
-            while self.done < self.plan.rounds:
+            while self.done < self.plan.rounds and not wish.asked:
                 participants = self._round(self.done + 1, ledger, charged)
                 if self._due(self.done):
                     self._evaluate(place, participants)
@@ -166,7 +187,8 @@ class _Training:
                 if self.done % every == 0:
                     self._keep(place)
         except KeyboardInterrupt:
-            status = "stopped"
+            pass  # the second Ctrl-C; the state is that of the last whole round
+        status = "finished" if self.done == self.plan.rounds else "stopped"
         if not self.history or self.history[-1]["round"] != self.done:
             self._evaluate(place, participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
@@ -183,9 +205,14 @@ class _Training:
         try:
             # With a seed, a round that is repeated after a crash is the same release again.
             if number > charged or self.plan.experiment.seed is None:
-                name = self.plan.method.name
-                event = {"kind": "unprotected", "method": name}
-                ledger.append(party="server", round=number, mechanism=name, step=number, event=event)
+                ledger.append(
+                    run=self._run_name(ledger),
+                    party="server",
+                    round=number,
+                    mechanism=self.plan.method.name,
+                    step=number,
+                    events={f"{unit}/{view}": self.plan.method.event(unit, view) for unit, view in self.plan.places},
+                )
             with self.clock("train"):
                 participants = self.simulation.round(number)
         except KeyboardInterrupt:
@@ -193,6 +220,10 @@ class _Training:
             raise
         self.done = number
         return participants
+
+    def _run_name(self, ledger: Ledger) -> str:
+        """A random name that tells this run's lines from those of others; a resumed run keeps it."""
+        return str(ledger.lines[-1]["run"]) if ledger.lines else secrets.token_hex(8)
 
     def _due(self, number: int) -> bool:
         chosen = self.plan.experiment.train.evaluate_every
@@ -222,8 +253,10 @@ class _Training:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
         if not is_finite(self.simulation.model()):
             return
-        save_tree(place / CHECKPOINT, self.simulation.state, {"round": str(self.done)})
+        facts = {"round": str(self.done), "data": self.fingerprint}
+        save_tree(place / CHECKPOINT, self.simulation.state, facts)
         save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+        write_json(place / CLOCK, self.clock.seconds())
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""
@@ -231,7 +264,7 @@ class _Training:
         found = self.simulation.outputs(test.features, test.silo)
         return {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
 
-    def result(self, place: Path, status: str, references: dict[str, Any]) -> dict[str, Any]:
+    def result(self, place: Path, status: str) -> dict[str, Any]:
         """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
         assert self.scores is not None
         experiment, task = self.plan.experiment, self.simulation.learner.task
@@ -257,7 +290,6 @@ class _Training:
             "noise_multiplier": None,
             "metrics": self.scores.overall,
             "silos": self.scores.silos,
-            "baselines": references,
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,
@@ -282,9 +314,11 @@ def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> S
     return Simulation(plan, federation, made, randomness)
 
 
-def _references(main: _Training, place: Path, randomness: Randomness) -> dict[str, Any]:
-    """Each silo alone, and all records in one place: same model, same local settings, same rounds."""
-    found = {}
+def _references(main: _Training, place: Path, randomness: Randomness) -> Iterator[tuple[str, Scores | None]]:
+    """Each silo alone, and all records in one place: same model, same local work, same rounds.
+
+    The scores of each; None where it was interrupted, after which no other is begun.
+    """
     for name in REFERENCES:
         if name == main.plan.method.name:
             continue
@@ -292,22 +326,28 @@ def _references(main: _Training, place: Path, randomness: Randomness) -> dict[st
         folder = place / BASELINES / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        simulation = _simulation(changed, main.federation, randomness)
-        training = _Training(changed, main.federation, simulation, Clock(), main.progress)
-        if training.train(folder) == "finished" and training.scores is not None:
-            found[name] = training.scores.as_dict()
-    return found
+        try:
+            simulation = _simulation(changed, main.federation, randomness)
+            training = _Training(changed, main.federation, simulation, Clock(), main.progress, main.fingerprint)
+            stopped = training.train(folder) == "stopped"
+        except KeyboardInterrupt:
+            stopped = True
+        yield name, None if stopped else training.scores
+        if stopped:
+            return
 
 
 def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
     """Where the run lives: the folder to resume, the one asked for, or a new one under ``runs/``."""
     if resume is not None:
+        if out is not None:
+            raise UserError("--out", "is given together with --resume", "a resumed run stays in its folder")
         return _resumable(plan, resume)
     if out is not None:
         if out.exists():
             raise UserError("--out", f"'{out}' exists", "name a new folder, or go on with --resume")
         return out
-    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower()).strip("-")[:60] or "run"
+    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower())[:60].strip("-") or "run"
     candidates = (Path("runs") / (slug if n == 1 else f"{slug}-{n}") for n in itertools.count(1))
     return next(folder for folder in candidates if not folder.exists())
 
@@ -325,6 +365,23 @@ def _resumable(plan: Plan, folder: Path) -> Path:
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
             raise UserError(key, change, "restore it, or start a new run")
     return folder
+
+
+def _make_folder(place: Path) -> None:
+    try:
+        place.mkdir(parents=True)
+    except OSError as error:
+        problem = f"'{place}' cannot be made ({error.strerror})"
+        raise UserError("--out", problem, "name another folder") from None
+
+
+def _fingerprint(federation: Federation) -> str:
+    """A hash of the training records, by which a resumed run knows that they are the same."""
+    digest = hashlib.blake2b(digest_size=16)
+    train = federation.train
+    for array in (train.features, train.labels, train.subject, train.silo):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,18 +13,18 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine.evaluate import Scores, score
+from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.learning import Arrays, Batches, power_of_two, stack
-from tacit.methods import Total
+from tacit.methods import Facts
 from tacit.models import Params
 from tacit.privacy import Randomness
 
 # Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
 GROUP = 8
-# Silos are worked on in so many lanes at a time, each with its own sum. A constant, not the number of cores: the order
-# of additions, and with it the last bits of a model, must not depend on the machine.
+# Silos are worked on in so many lanes at a time, each with its own sum. A constant, not the number of cores, so that
+# the order of additions is always the same (the compiler may still round differently on another machine).
 LANES = 2
 
 
@@ -43,15 +43,18 @@ class Simulation:
         self.method = plan.method
         self.federation = pooled(federation) if self.method.pools else federation
         self.learner = learner
+        self.frozen = learner.frozen
         self.randomness = randomness
-        self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective)
         train = self.federation.train
+        facts = Facts(self.federation.silo_count, len(train))
+        self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
         self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
-        self._nobody = self.kernels.nobody(self.server, learner.frozen, self.arrays)
+        self._nobody = self.kernels.nobody(self.server, self.frozen, self.arrays)
         self.group = min(GROUP, power_of_two(-(-self.federation.silo_count // LANES)))
         self._drawn: dict[int, list[list[Group]]] = {}
+        self._rounds = plan.rounds
 
     def _first_states(self) -> Any:
         """What the silos keep, stacked: every leaf ``[silos, …]``."""
@@ -62,11 +65,11 @@ class Simulation:
     @property
     def state(self) -> Any:
         """Everything that a checkpoint must hold."""
-        return {"server": self.server, "silos": self.states}
+        return {"server": self.server, "silos": self.states, "frozen": self.frozen}
 
     @state.setter
     def state(self, value: Any) -> None:
-        self.server, self.states = value["server"], value["silos"]
+        self.server, self.states, self.frozen = value["server"], value["silos"], value["frozen"]
 
     def round(self, number: int) -> int:
         """One round: who takes part, their local work, the sum, the server's step. Returns how many took part.
@@ -79,28 +82,34 @@ class Simulation:
         others = [_threads().submit(self._work, broadcast, lane) for lane in lanes[1:]]
         done = [self._work(broadcast, lanes[0]), *(other.result() for other in others)]
         self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done))
-        for lane, (_, kept) in zip(lanes, done, strict=True):
-            for group, states in zip(lane, kept, strict=True):
-                self._keep(group, states)
-        self._drawn = {number + 1: self._draw(number + 1)}
+        self._put_back([group for lane in lanes for group in lane], [states for _, kept in done for states in kept])
+        if number < self._rounds:
+            self.prepare(number + 1)
         return sum(int((group.counts > 0).sum()) for lane in lanes for group in lane)
 
-    def _work(self, broadcast: Any, lane: list[Group]) -> tuple[Total, list[Any]]:
+    def _work(self, broadcast: Any, lane: list[Group]) -> tuple[jax.Array, list[Any]]:
         """The sum over one lane's silos, and what they keep, group by group."""
         total, kept = self._nobody, []
         for group in lane:
             states = jax.tree.map(partial(_at, group.places), self.states)
             total, states = self.kernels.work(
-                broadcast, self.learner.frozen, states, self.arrays, group.batches, group.counts, total
+                broadcast, self.frozen, states, self.arrays, group.batches, group.counts, total
             )
             kept.append(states)
         return total, kept
 
-    def _keep(self, group: Group, states: Any) -> None:
-        """Put a group's states back into their places; what lies beyond the last silo is padding and is dropped."""
+    def _put_back(self, groups: list[Group], kept: list[Any]) -> None:
+        """The silos' new states into their places, in one write; what lies beyond the last silo is padding."""
+        if not groups or not jax.tree.leaves(self.states):
+            return
+        places = np.concatenate([group.places for group in groups])
         self.states = jax.tree.map(
-            lambda leaf, new: leaf.at[group.places].set(new, mode="drop"), self.states, states
+            lambda leaf, *new: leaf.at[places].set(jnp.concatenate(new), mode="drop"), self.states, *kept
         )
+
+    def prepare(self, number: int) -> None:
+        """Draw a round's batches ahead of time; what does not fit into memory fails here."""
+        self._drawn = {number: self._draw(number)}
 
     def _draw(self, number: int) -> list[list[Group]]:
         """Who takes part in a round and which records they look at: a list of groups for each lane."""
@@ -141,9 +150,9 @@ class Simulation:
     def model(self) -> Params:
         """The model as it stands, frozen layers included; for personal methods every leaf is ``[silos, …]``."""
         if not self.method.personal:
-            return {**self.server.params, **self.learner.frozen}
+            return {**self.server.params, **self.frozen}
         silos = self.federation.silo_count
-        frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.learner.frozen)
+        frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
         return {**self.states, **frozen}
 
     def outputs(self, features: np.ndarray, silo: np.ndarray) -> np.ndarray:
@@ -161,7 +170,9 @@ class Simulation:
         """Metrics on the held-out records."""
         test = federation.test
         found = self.outputs(test.features, test.silo)
-        return score(self.learner.task, found, test, federation.silo_names, per_silo)
+        own = self.method.personal
+        scores = score(self.learner.task, found, test, federation.silo_names, per_silo or own)
+        return over_silos(scores, test) if own else scores
 
 
 def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:

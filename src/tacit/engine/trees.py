@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,12 +24,25 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder survive a power failure, not only the files' content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:
-    """Write the arrays of ``tree`` under their paths, with ``facts`` as the file's metadata."""
+    """Write the arrays of ``tree`` under their paths, with ``facts`` as the file's metadata.
+
+    All facts are one entry: the file format keeps several entries in random order, and equal runs make equal files.
+    """
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(tree)}
-    write_bytes(path, safetensors.numpy.save(arrays, metadata=dict(facts or {})))
+    write_bytes(path, safetensors.numpy.save(arrays, metadata={"facts": json.dumps(dict(facts or {}), sort_keys=True)}))
 
 
 def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -37,7 +51,8 @@ def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str
         raise UserError(field, f"'{path}' does not exist", "name an existing .safetensors file")
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(field, f"'{path.name}' is damaged ({error})", "restore it or start anew") from None
 
@@ -52,6 +67,9 @@ def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str
         if arrays[name].shape != leaf.shape:
             shapes = f"{list(arrays[name].shape)} instead of {list(leaf.shape)}"
             raise UserError(field, f"'{name}' in '{path.name}' has shape {shapes}", "use a file of the same model")
+        if arrays[name].dtype != leaf.dtype:
+            kinds = f"{arrays[name].dtype} instead of {leaf.dtype}"
+            raise UserError(field, f"'{name}' in '{path.name}' holds {kinds}", "use a file of the same model")
         leaves.append(jax.numpy.asarray(arrays[name]))
     return jax.tree.unflatten(jax.tree.structure(template), leaves), facts
 

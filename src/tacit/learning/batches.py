@@ -38,6 +38,7 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
         every = np.full((1, power_of_two(count)), start, np.int32)
         every[0, :count] = np.arange(start, start + count)
         return Batches(every, np.array([count], np.int32), np.int32(epochs if steps is None else steps))
+    size = min(size, power_of_two(count))  # a batch larger than the silo is no reason for padding
     per_pass = -(-count // size)
     total = epochs * per_pass if steps is None else steps
     passes = -(-total // per_pass)

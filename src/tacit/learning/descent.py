@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
@@ -13,28 +14,40 @@ from tacit.models import Params
 Direction = Callable[[Params, Params], Params]
 
 
+class Work(NamedTuple):
+    """One silo's work in one round.
+
+    objective  what is minimised
+    frozen     the layers that stay as they are
+    arrays     the record arrays
+    batches    which records, step by step
+    records    ``[]`` float, how many records the silo holds; 0 for padding, which must contribute zeros
+    """
+
+    objective: Objective
+    frozen: Params
+    arrays: Arrays
+    batches: Batches
+    records: jax.Array
+
+
 def plain(params: Params, gradient: Params) -> Params:
     """The direction of ordinary gradient descent."""
     return gradient
 
 
-def descend(
-    objective: Objective,
-    params: Params,
-    frozen: Params,
-    arrays: Arrays,
-    batches: Batches,
-    rate: float,
-    direction: Direction = plain,
-) -> Params:
-    """``params`` after ``batches.steps`` steps ``params -= rate * direction(params, gradient)``.
+def descend(work: Work, params: Params, rate: float, direction: Direction = plain) -> Params:
+    """``params`` after ``work.batches.steps`` steps ``params -= rate * direction(params, gradient)``.
 
     The number of steps is data of the loop, not its shape: silos of different sizes share one compilation.
     """
+    batches = work.batches
 
     def step(t: jax.Array, params: Params) -> Params:
         batch = t % len(batches.sizes)
-        gradient = objective.batch_gradient(params, frozen, arrays, batches.records[batch], batches.sizes[batch])
+        gradient = work.objective.batch_gradient(
+            params, work.frozen, work.arrays, batches.records[batch], batches.sizes[batch]
+        )
         return jax.tree.map(lambda p, d: p - rate * d, params, direction(params, gradient))
 
     return jax.lax.fori_loop(0, batches.steps, step, params)

@@ -1,22 +1,22 @@
 """Federated averaging and its relatives, without privacy: FedAvg, FedSGD, FedProx, SCAFFOLD.
 
-Weights are record counts, and the divisor is their sum over the *participating* silos. These methods promise nothing
-about privacy and say so; they are what the private ones are compared with.
+Weights are record counts, and the divisor is their sum over the *participating* silos: a silo sends its update times
+its count, and its count. A round in which nobody takes part changes nothing. These methods promise nothing about
+privacy and say so; they are what the private ones are compared with.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import Arrays, Batches, Objective, descend, tree_zeros
+from tacit.learning import ServerStep, Work, descend, tree_zeros
 from tacit.learning.descent import Direction, plain
-from tacit.methods.method import Contribution, LocalTraining, Method, ServerState, ServerStep, Total
+from tacit.methods.method import Facts, LocalTraining, Method, NotNegative, ServerState
 from tacit.models import Params
 
 
@@ -24,9 +24,11 @@ from tacit.models import Params
 class Averaging(Method):
     """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
-        update = _like(total.mean(), server.params)
-        return ServerState(*step.apply(server.params, server.optimizer, update))
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        summed, weight = total[:-1], total[-1]
+        update = _like(summed / jnp.maximum(weight, 1.0), server.params)
+        params, optimizer = step.apply(server.params, server.optimizer, update)
+        return _if_anybody(weight, ServerState(params, optimizer), server)
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,9 @@ class FedAvg(LocalTraining, Averaging):
         """What a silo descends along, given the model it was sent."""
         return plain
 
-    def local(
-        self,
-        objective: Objective,
-        broadcast: Any,
-        frozen: Params,
-        state: Any,
-        arrays: Arrays,
-        batches: Batches,
-        count: jax.Array,
-    ) -> tuple[Contribution, Any]:
-        rate, way = self.local_learning_rate, self.direction(broadcast)
-        trained = descend(objective, broadcast, frozen, arrays, batches, rate, way)
-        return Contribution(_flat(_minus(trained, broadcast)), count), state
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        trained = descend(work, broadcast, self.local_learning_rate, self.direction(broadcast))
+        return _weighted(work.records, _minus(trained, broadcast)), state
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,7 @@ class FedProx(FedAvg):
     about = "FedAvg with a pull towards the global model (no privacy)"
     paper = "Li et al. 2020; slides 001"
 
-    proximal: Annotated[float, Ge(0)] = 0.1
+    proximal: NotNegative = 0.1
 
     def direction(self, anchor: Params) -> Direction:
         def pulled(params: Params, gradient: Params) -> Params:
@@ -81,19 +73,10 @@ class FedSGD(Averaging):
     about = "silos send one gradient each, the server takes the step (no privacy)"
     paper = "McMahan et al. 2017; slides 001"
 
-    def local(
-        self,
-        objective: Objective,
-        broadcast: Any,
-        frozen: Params,
-        state: Any,
-        arrays: Arrays,
-        batches: Batches,
-        count: jax.Array,
-    ) -> tuple[Contribution, Any]:
-        # a step of rate 1 is the negated gradient; a silo that is padding takes none
-        stepped = descend(objective, broadcast, frozen, arrays, batches, 1.0)
-        return Contribution(_flat(_minus(stepped, broadcast)), count), state
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        # a step of rate 1 is the negated gradient
+        stepped = descend(work, broadcast, 1.0)
+        return _weighted(work.records, _minus(stepped, broadcast)), state
 
 
 @dataclass(frozen=True)
@@ -101,8 +84,8 @@ class Scaffold(FedAvg):
     """FedAvg with control variates: every silo corrects its drift by ``c - c_k``.
 
     The gradient is taken at the *local* model (the slides print the global one). A silo's control variate moves to
-    ``c_k - c + (theta - theta_k) / (L rate)`` (option II of the paper). The server's moves by the silos' mean change
-    times the public sampling rate, so that it follows the mean over *all* silos.
+    ``c_k - c + (theta - theta_k) / (L rate)`` (option II of the paper). The server's is the mean of all silos' control
+    variates, weighted by records as the model is: it moves by the participants' weighted changes over *all* records.
     """
 
     name = "scaffold"
@@ -118,44 +101,44 @@ class Scaffold(FedAvg):
     def broadcast(self, server: ServerState) -> Any:
         return server.params, server.extra
 
-    def local(
-        self,
-        objective: Objective,
-        broadcast: Any,
-        frozen: Params,
-        state: Any,
-        arrays: Arrays,
-        batches: Batches,
-        count: jax.Array,
-    ) -> tuple[Contribution, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         params, control = broadcast
         correction = _minus(control, state)
 
         def corrected(params: Params, gradient: Params) -> Params:
             return jax.tree.map(jnp.add, gradient, correction)
 
-        trained = descend(objective, params, frozen, arrays, batches, self.local_learning_rate, corrected)
-        scale = 1.0 / (jnp.maximum(batches.steps, 1) * self.local_learning_rate)
+        trained = descend(work, params, self.local_learning_rate, corrected)
+        steps = work.batches.steps
+        scale = 1.0 / (jnp.maximum(steps, 1) * self.local_learning_rate)
         drift = jax.tree.map(lambda p, t, c: (p - t) * scale - c, params, trained, control)
-        change = jax.tree.map(lambda d: jnp.where(batches.steps > 0, d, 0.0), drift)
-        vector = jnp.concatenate([_flat(_minus(trained, params)), _flat(change)])
-        return Contribution(vector, count), jax.tree.map(jnp.add, state, change)
+        change = jax.tree.map(lambda d: jnp.where(steps > 0, d, 0.0), drift)
+        return _weighted(work.records, _minus(trained, params), change), jax.tree.map(jnp.add, state, change)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
-        update, change = jnp.split(total.mean(), 2)
-        params, optimizer = step.apply(server.params, server.optimizer, _like(update, server.params))
-        control = jax.tree.map(
-            lambda c, d: c + self.silo_sample_rate * d, server.extra, _like(change, server.params)
-        )
-        return ServerState(params, optimizer, control)
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        moves, weight = total[:-1], total[-1]
+        summed, changes = jnp.split(moves, 2)
+        update = _like(summed / jnp.maximum(weight, 1.0), server.params)
+        params, optimizer = step.apply(server.params, server.optimizer, update)
+        shift = _like(changes / facts.records, server.params)
+        control = jax.tree.map(jnp.add, server.extra, shift)
+        return _if_anybody(weight, ServerState(params, optimizer, control), server)
+
+
+def _weighted(count: jax.Array, *trees: Params) -> jax.Array:
+    """``[count * numbers of the trees, count]``: zeros for padding, even where training of nothing is not finite."""
+    flat = jnp.concatenate([ravel_pytree(tree)[0] for tree in trees])
+    return jnp.append(jnp.where(count > 0, count * flat, 0.0), count)
+
+
+def _if_anybody(weight: jax.Array, after: ServerState, before: ServerState) -> ServerState:
+    """``after``, unless nobody took part."""
+    chosen: ServerState = jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), after, before)
+    return chosen
 
 
 def _minus(left: Params, right: Params) -> Params:
     return jax.tree.map(jnp.subtract, left, right)
-
-
-def _flat(tree: Params) -> jax.Array:
-    return ravel_pytree(tree)[0]
 
 
 def _like(vector: jax.Array, tree: Params) -> Params:

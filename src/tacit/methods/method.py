@@ -3,12 +3,13 @@
 Private data only ever enters as call arguments. The functions below work on one silo and take arrays, so an engine may
 vectorise them over silos, and the same code runs in the simulator and on a federation:
 
-    server = method.init(params)
+    server = method.init(step, params)
     broadcast = method.broadcast(server)
-    contribution, silo_state = method.local(objective, broadcast, silo_state, …)      in every participating silo
-    server = method.aggregate(server, total)                                           sees a sum, never a silo
+    vector, silo_state = method.local(work, broadcast, silo_state)      in every participating silo
+    server = method.aggregate(step, server, total, facts)               sees a sum of vectors, never a silo
 
-The exchange owns the step from contributions to their total.
+A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
+control variate) is a part of it. The exchange owns the step from contributions to their total.
 """
 
 from __future__ import annotations
@@ -17,63 +18,32 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import optax
-from annotated_types import Ge, Gt, Le
+from pydantic import Field
 
-from tacit.learning import OPTIMIZERS, Arrays, Batches, Objective, shuffled
+from tacit.learning import Batches, ServerStep, Work, shuffled
 from tacit.models import Params
-from tacit.privacy import Guarantee, Stream, Unit, View, unprotected
+from tacit.privacy import Event, Guarantee, Stream, Unit, Unprotected, View, unprotected
 
-Positive = Annotated[float, Gt(0)]
-Count = Annotated[int, Ge(1)]
-Rate = Annotated[float, Gt(0), Le(1)]
-
-
-class Contribution(NamedTuple):
-    """What one silo adds to the sum: ``vector [numbers]`` and the weight it carries."""
-
-    vector: jax.Array
-    weight: jax.Array
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
-class Total(NamedTuple):
-    """What the server sees: the weighted sum of vectors and the sum of weights, over the participating silos."""
+@dataclass(frozen=True)
+class Facts:
+    """What the server knows about the federation as a whole: how many silos and how many training records there are."""
 
-    vector: jax.Array
-    weight: jax.Array
-
-    def mean(self) -> jax.Array:
-        """The weighted mean over the participating silos; zero where nobody took part."""
-        return jnp.where(self.weight > 0, self.vector / jnp.maximum(self.weight, 1e-30), 0.0)
+    silos: int
+    records: int
 
 
 class ServerState(NamedTuple):
-    """The server's memory: trainable parameters, the optimiser's state, and what else a method keeps."""
+    """The server's memory: trainable parameters, the optimiser's memory, and what else a method keeps."""
 
     params: Params
     optimizer: Any
     extra: Any = ()
-
-
-@dataclass(frozen=True)
-class ServerStep:
-    """How the server turns a mean update into the next model: an optimiser by name, and its rate."""
-
-    optimizer: str = "sgd"
-    rate: float = 1.0
-
-    def init(self, params: Params) -> Any:
-        return self._transform().init(params)
-
-    def apply(self, params: Params, state: Any, update: Params) -> tuple[Params, Any]:
-        """The next parameters and optimiser state; ``update`` points where the silos want to go."""
-        gradient = jax.tree.map(jnp.negative, update)
-        change, state = self._transform().update(gradient, state, params)
-        return optax.apply_updates(params, change), state
-
-    def _transform(self) -> optax.GradientTransformation:
-        return OPTIMIZERS[self.optimizer](self.rate)
 
 
 @dataclass(frozen=True)
@@ -107,17 +77,8 @@ class Method:
         """This round's local work of a silo whose records are rows ``start .. start+count-1``: one batch."""
         return shuffled(start, count, size=self.batch_size, steps=1, epochs=1, stream=stream)
 
-    def local(
-        self,
-        objective: Objective,
-        broadcast: Any,
-        frozen: Params,
-        state: Any,
-        arrays: Arrays,
-        batches: Batches,
-        count: jax.Array,
-    ) -> tuple[Contribution, Any]:
-        """One silo's local work: its contribution, and its next state. ``count`` is its number of records."""
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        """One silo's local work: its contribution ``[numbers]``, and its next state."""
         raise NotImplementedError
 
     # -- what happens at the server
@@ -129,15 +90,23 @@ class Method:
         """What every participating silo is sent."""
         return server.params
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
-        """The next server state, from the sum alone."""
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        """The next server state, from the sum of contributions alone."""
         raise NotImplementedError
 
     # -- what is promised
 
+    def event(self, unit: Unit, view: View) -> Event:
+        """What one round releases to a view, in the accountant's terms; unprotected unless a method proves better."""
+        return Unprotected(f"{self.name} adds no noise: nothing bounds what a model reveals")
+
     def guarantees(self, unit: Unit, views: tuple[View, ...], delta: float) -> tuple[Guarantee, ...]:
-        """What each view learns about one unit; infinity unless a method proves better."""
+        """What each view learns about one unit over a whole run."""
         return unprotected(unit, views, delta, f"{self.name} adds no noise: nothing bounds what a model reveals")
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        """Keys of ``[method]`` under which a reference does the same local work."""
+        return {"batch_size": self.batch_size, "batches_per_round": 1, "local_learning_rate": step.rate}
 
 
 @dataclass(frozen=True)
@@ -157,3 +126,7 @@ class LocalTraining(Method):
         return shuffled(
             start, count, size=self.batch_size, steps=self.batches_per_round, epochs=self.local_epochs, stream=stream
         )
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        keys = ("batch_size", "local_epochs", "batches_per_round", "local_learning_rate")
+        return {key: getattr(self, key) for key in keys}

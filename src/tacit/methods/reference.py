@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.learning import Arrays, Batches, Objective, descend
+from tacit.learning import ServerStep, Work, descend
 from tacit.methods.averaging import FedAvg
-from tacit.methods.method import Contribution, LocalTraining, ServerState, ServerStep, Total
+from tacit.methods.method import Facts, LocalTraining, ServerState
 from tacit.models import Params
 
 
@@ -26,20 +26,10 @@ class SiloOnly(LocalTraining):
     def silo_state(self, params: Params) -> Any:
         return params
 
-    def local(
-        self,
-        objective: Objective,
-        broadcast: Any,
-        frozen: Params,
-        state: Any,
-        arrays: Arrays,
-        batches: Batches,
-        count: jax.Array,
-    ) -> tuple[Contribution, Any]:
-        trained = descend(objective, state, frozen, arrays, batches, self.local_learning_rate)
-        return Contribution(jnp.zeros(0), count), trained
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        return jnp.zeros(0), descend(work, state, self.local_learning_rate)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: Total) -> ServerState:
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
         return server
 
 

@@ -3,6 +3,7 @@
 This room imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own.
 """
 
+from tacit.privacy.events import Event, Unprotected
 from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError
 from tacit.privacy.randomness import Randomness, Stream
@@ -12,6 +13,7 @@ __all__ = [
     "RELATIONS",
     "UNITS",
     "AsPublished",
+    "Event",
     "Guarantee",
     "Ledger",
     "LedgerError",
@@ -20,6 +22,7 @@ __all__ = [
     "Reveals",
     "Stream",
     "Unit",
+    "Unprotected",
     "View",
     "unprotected",
 ]

@@ -9,7 +9,8 @@ One line is one release of one mechanism by one party in one round. ``events`` s
 ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated over rounds, a gossip
 projection), and only the last such line of the mechanism counts.
 
-Several runs may share one ledger (a budget file): every append holds the file's lock and reads on first what others wrote.
+Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
+wrote.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        is_new = not path.exists()
         self._file = path.open("a+b")
+        if is_new:
+            _sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
         self._end = 0
         with self._locked():
@@ -90,7 +94,9 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -109,8 +115,8 @@ class Ledger:
         for text in whole.splitlines():
             line = _verified(text, head)
             if line is None:
-                number = len(self._lines) + 1
-                raise LedgerError(f"{self.path.name}: line {number} does not continue the chain: the ledger was altered")
+                where = f"{self.path.name}: line {len(self._lines) + 1}"
+                raise LedgerError(f"{where} does not continue the chain: the ledger was altered")
             self._lines.append(line)
             head = line["hash"]
         self._end += len(whole)
@@ -149,6 +155,15 @@ def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
             single[event] += 1
     parts = [*joint.values(), *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
     return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's entry survive a power failure, not only its content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sealed(body: Mapping[str, Any], previous: str) -> dict[str, Any]:

@@ -281,6 +281,8 @@ def as_published(published: AsPublished | None) -> str:
 
 # ---- is joining worth it?
 
+RANKING = {"auc", "average_precision", "c_index"}
+
 
 @dataclass(frozen=True)
 class Joining:
@@ -316,10 +318,20 @@ def is_joining_worth_it(run: RunFiles) -> list[str]:
     sentences = []
     if alone:
         verdict = joining(run.silos, alone.silos, run.headline, run.better(run.headline))
-        sentences += [_by_silo(verdict), _overall(run, alone.metrics.get(run.headline))]
+        sentences += [_by_silo(verdict), _overall(run, _judged(run.headline, alone.metrics, alone.silos))]
     if pooled:
-        sentences.append(_against_pooled(run, alone.metrics.get(run.headline) if alone else None))
+        before = _judged(run.headline, alone.metrics, alone.silos) if alone else None
+        sentences.append(_against_pooled(run, before))
     return [sentence for sentence in sentences if sentence]
+
+
+def _judged(metric: str, overall: Metrics, silos: Mapping[str, Metrics]) -> float | None:
+    """The number to compare by: over all records; for a ranking metric the mean over silos, because scores of
+    different models cannot be ranked against each other."""
+    if metric not in RANKING or not silos:
+        return overall.get(metric)
+    known = [value for silo in silos.values() if (value := silo.get(metric)) is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _by_silo(verdict: Joining) -> str:
@@ -345,20 +357,22 @@ def _by_silo(verdict: Joining) -> str:
 
 
 def _overall(run: RunFiles, alone: float | None) -> str:
-    together = run.metrics.get(run.headline)
+    together = _judged(run.headline, run.metrics, run.silos)
     direction = side(together, alone, run.better(run.headline))
     if direction is None:
         return ""
     name = metric_in_sentence(run.headline)
+    where = "On average over silos" if run.headline in RANKING else "Overall"
     if direction == 0:
-        return f"Overall, {name} is {number(together)} both together and alone."
+        return f"{where}, {name} is {number(together)} both together and alone."
     word = "better" if direction > 0 else "worse"
-    return f"Overall, {name} is {number(together)} together and {number(alone)} for silos alone: {word} together."
+    return f"{where}, {name} is {number(together)} together and {number(alone)} for silos alone: {word} together."
 
 
 def _against_pooled(run: RunFiles, alone: float | None) -> str:
-    together, better = run.metrics.get(run.headline), run.better(run.headline)
-    pooled = run.baselines["pooled"].metrics.get(run.headline)
+    together, better = _judged(run.headline, run.metrics, run.silos), run.better(run.headline)
+    everything = run.baselines["pooled"]
+    pooled = _judged(run.headline, everything.metrics, everything.silos)
     direction = side(pooled, together, better)
     if direction is None or pooled is None or together is None:
         return ""

@@ -129,6 +129,8 @@ def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
             f"source '{options.source}' predicts {declared.label!r}",
             'leave data.label out, or use source = "table"',
         )
+    if options.classes is not None:
+        raise UserError("data.classes", f"source '{options.source}' has its own classes", "leave data.classes out")
     if options.task is not None and options.task != declared.labels.kind:
         raise UserError(
             "data.task", f"source '{options.source}' is a {declared.labels.kind} task", "leave data.task out"
@@ -144,6 +146,9 @@ def refuse_table_settings(options: DataOptions, frame: pd.DataFrame | None) -> N
         "data.categorical": bool(options.categorical),
         "data.schema": options.schema_ is not None,
         "data.standardize": options.standardize != "declared",
+        "data.missing": options.missing != "refuse",
+        "data.task": options.task is not None,
+        "data.classes": options.classes is not None,
     }
     for field, is_given in given.items():
         if is_given:

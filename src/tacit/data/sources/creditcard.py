@@ -36,7 +36,13 @@ NUMERIC = {
     "Amount": NumericColumn(mean=88, scale=250),
 }
 
-DECLARATION = Declaration(Columns(NUMERIC), label="Class", labels=Labels("binary", ("0", "1")), split="held_out")
+DECLARATION = Declaration(
+    Columns(NUMERIC),
+    label="Class",
+    labels=Labels("binary", ("0", "1")),
+    split="held_out",
+    split_is_drawn=True,
+)
 
 
 def read_rows(options: DataOptions, rng: np.random.Generator) -> Table:
