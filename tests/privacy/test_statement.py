@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.statement import SEEDED, advantage, attack_limits, sentence, sheet
+from tacit.privacy.statement import SEEDED, advantage, membership_limits, sentence, sheet
 from tacit.privacy.terms import View
 
 
@@ -29,15 +29,15 @@ def test_an_attacker_can_do_no_better_than_the_two_lines(epsilon, delta):
     guarantee = promise(epsilon, delta)
     best = advantage(guarantee)
     assert 0 <= best <= 1
-    for limit in attack_limits(guarantee):
+    for limit in membership_limits(guarantee):
         assert limit.false_positives <= limit.true_positives + 1e-12 <= 1 + 1e-9
         assert limit.true_positives - limit.false_positives <= best + 1e-9
 
 
-def test_known_values_of_the_attack_limits():
+def test_known_values_of_the_membership_limits():
     assert advantage(promise(0.0, 0.0)) == 0
     assert advantage(promise(math.log(3), 0.0)) == pytest.approx(0.5)  # (3 - 1) / (3 + 1)
-    assert attack_limits(promise(math.log(10), 0.0))[0].true_positives == pytest.approx(0.01)
+    assert membership_limits(promise(math.log(10), 0.0))[0].true_positives == pytest.approx(0.01)
     assert advantage(promise(math.inf)) == 1
 
 

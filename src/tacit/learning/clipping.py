@@ -9,8 +9,8 @@ import jax.numpy as jnp
 def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:
     """``vector [numbers]`` scaled down to an l2 norm of at most ``bound``; zero where it is not finite.
 
-    A unit whose local training blew up contributes nothing, so that the sensitivity holds for every data set. The largest
-    entry is divided out before squaring: norms beyond the square root of float32's range are clipped, not lost.
+    A unit whose local training blew up contributes nothing, so that the sensitivity holds for every data set. The
+    largest entry is divided out before squaring: norms beyond the square root of float32's range are clipped, not lost.
     """
     finite = jnp.isfinite(vector).all()
     safe = jnp.where(finite, vector, 0.0)

@@ -1,28 +1,96 @@
-"""What is promised: units, views, guarantees, the ledger, and the randomness that promises rest on.
+"""What is promised: units, views, events and what they cost, guarantees, the ledger, and the randomness beneath.
 
-This room imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own.
+    from tacit.privacy import Gaussian, PoissonSampled, Repeated, account, calibrate_noise
+
+    training = Repeated(PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000)
+    account(training, delta=1e-5).epsilon                              # 1.83, proved
+    calibrate_noise(lambda s: Repeated(PoissonSampled(0.01, Gaussian(s)), 1000), epsilon=1.0, delta=1e-5)
+
+This room imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. Accounting is
+imported on first use.
 """
 
-from tacit.privacy.events import Event, Unprotected
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tacit.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    Largest,
+    Nothing,
+    PoissonSampled,
+    Pure,
+    RandomizedResponse,
+    RandomWalk,
+    Repeated,
+    SampledWithoutReplacement,
+    ShuffledReports,
+    Unprotected,
+)
 from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
-from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
 from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
+
+if TYPE_CHECKING:
+    from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
+    from tacit.privacy.calibrate import calibrate_noise, calibrate_rounds
 
 __all__ = [
     "RELATIONS",
     "UNITS",
     "AsPublished",
+    "Bound",
+    "Composed",
+    "DiscreteGaussian",
     "Event",
+    "Gaussian",
+    "GaussianMixture",
     "Guarantee",
+    "Laplace",
+    "Largest",
     "Ledger",
     "LedgerError",
+    "Nothing",
+    "PoissonSampled",
+    "Pure",
+    "RandomWalk",
+    "RandomizedResponse",
     "Randomness",
     "Relation",
+    "Repeated",
     "Reveals",
+    "SampledWithoutReplacement",
+    "ShuffledReports",
     "Stream",
     "Unit",
     "Unprotected",
     "View",
+    "account",
+    "attack_limits",
+    "calibrate_noise",
+    "calibrate_rounds",
+    "delta_of",
+    "spent",
     "unprotected",
 ]
+
+_ON_FIRST_USE = {
+    "Bound": "accounting",
+    "account": "accounting",
+    "attack_limits": "accounting",
+    "delta_of": "accounting",
+    "calibrate_noise": "calibrate",
+    "calibrate_rounds": "calibrate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """SciPy takes a second to import: commands that account for nothing do without it."""
+    if name in _ON_FIRST_USE:
+        return getattr(import_module(f"tacit.privacy.{_ON_FIRST_USE[name]}"), name)
+    raise AttributeError(f"module 'tacit.privacy' has no attribute {name!r}")

@@ -21,7 +21,7 @@ _CHANGE: dict[tuple[Unit, Relation], str] = {
     ("record", "zero-out"): "Adding or removing any one record",
     ("record", "replace"): "Replacing any one record by any other",
     ("subject", "zero-out"): "Adding or removing everything about any one person, in all silos together,",
-    ("subject", "replace"): "Replacing everything about any one person, in all silos together, by another person's data",
+    ("subject", "replace"): "Replacing everything about any one person, in all silos together, by another's data",
     ("silo", "zero-out"): "Adding or removing everything that any one silo holds",
     ("silo", "replace"): "Replacing everything that any one silo holds by other data",
 }
@@ -59,8 +59,8 @@ class AttackLimit:
 def advantage(guarantee: Guarantee) -> float:
     """The largest possible difference between true- and false-positive rate of any membership attack.
 
-    The lines e^eps f + delta and 1 - e^-eps (1 - delta - f) cross at f = (1 - delta) / (1 + e^eps), where the difference
-    is (e^eps - 1 + 2 delta) / (e^eps + 1).
+    The lines e^eps f + delta and 1 - e^-eps (1 - delta - f) cross at f = (1 - delta) / (1 + e^eps), where the
+    difference is (e^eps - 1 + 2 delta) / (e^eps + 1).
     """
     if not guarantee.finite:
         return 1.0
@@ -68,7 +68,7 @@ def advantage(guarantee: Guarantee) -> float:
     return min(1.0, (1 - shrunk + 2 * guarantee.delta * shrunk) / (1 + shrunk))
 
 
-def attack_limits(guarantee: Guarantee) -> tuple[AttackLimit, ...]:
+def membership_limits(guarantee: Guarantee) -> tuple[AttackLimit, ...]:
     """What an attacker who may be wrong about 0.1 % and 1 % of the others can at most find out."""
     return tuple(AttackLimit(rate, _true_positives(guarantee, rate)) for rate in FALSE_POSITIVE_RATES)
 
@@ -109,7 +109,7 @@ def sheet(guarantees: Sequence[Guarantee], seeded: bool) -> Sheet:
     if not guarantees:
         raise ValueError("a sheet needs at least one guarantee")
     first = guarantees[0]
-    rows = tuple(SheetRow(g.view.who, sentence(g), g, advantage(g), attack_limits(g)) for g in guarantees)
+    rows = tuple(SheetRow(g.view.who, sentence(g), g, advantage(g), membership_limits(g)) for g in guarantees)
     assumptions = tuple(dict.fromkeys(text for g in guarantees for text in g.assumptions))
     return Sheet(
         _unit_word(first.unit),
