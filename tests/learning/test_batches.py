@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.learning import shuffled, stack
+from tacit.learning import Batches, Schedule, draw, shuffled, stack
 from tacit.privacy import Randomness
 
 
@@ -62,3 +62,25 @@ def test_stacking_pads_the_number_of_steps_to_a_power_of_two_and_changes_nothing
         assert np.array_equal(stacked.records[i, :steps, : plan.records.shape[1]], plan.records)
         assert np.array_equal(stacked.sizes[i, :steps], plan.sizes)
     assert (stacked.steps[len(plans) :] == 0).all()
+
+
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    size=st.integers(1, 50),
+    steps=st.one_of(st.none(), st.integers(1, 12)),
+    epochs=st.integers(1, 3),
+)
+def test_silos_drawn_at_once_look_at_the_same_records_as_one_by_one(counts, size, steps, epochs):
+    starts = np.cumsum([0, *counts])[:-1].tolist()
+    root = Randomness.from_seed(7)
+
+    def streams():
+        return [root.stream("b", k) for k in range(len(counts))]
+
+    together = draw(Schedule(size, steps, epochs), starts, counts, streams(), 8)
+    for k, stream in enumerate(streams()):
+        alone = shuffled(starts[k], counts[k], size=size, steps=steps, epochs=epochs, stream=stream)
+        mine = Batches(together.records[k], together.sizes[k], together.steps[k])
+        assert rows_of(mine) == rows_of(alone)
+        assert np.array_equal(mine.sizes[: int(alone.steps)], alone.sizes)
+    assert (together.steps[len(counts) :] == 0).all()

@@ -11,6 +11,7 @@ from tacit.config import plan
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
+from tacit.learning import shuffled
 from tacit.methods import METHODS
 from tacit.privacy import Randomness
 
@@ -108,7 +109,9 @@ def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
     objective, frozen = ours.learner.objective, ours.learner.frozen
     total, start = jnp.zeros(4), ours.learner.params
     for k, silo in enumerate(federation.silos):
-        batches = ours.method.batches(silo.start, len(silo), ours.randomness.stream("batches", 1, k))
+        size, steps, epochs = ours.method.schedule
+        stream = ours.randomness.stream("batches", 1, k)
+        batches = shuffled(silo.start, len(silo), size=size, steps=steps, epochs=epochs, stream=stream)
         params = start
         for t in range(int(batches.steps)):
             rows = batches.records[t][: batches.sizes[t]]

@@ -16,7 +16,7 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
-from tacit.learning import Arrays, Batches, power_of_two, stack
+from tacit.learning import Arrays, Batches, draw, power_of_two
 from tacit.methods import Facts
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -137,15 +137,14 @@ class Simulation:
     def _group(self, number: int, members: list[int]) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         views = [self.federation.silos[k] for k in members]
-        plans = [
-            self.method.batches(silo.start, len(silo), self.randomness.stream("batches", number, k))
-            for k, silo in zip(members, views, strict=True)
-        ]
+        streams = [self.randomness.stream("batches", number, k) for k in members]
+        starts, sizes = [silo.start for silo in views], [len(silo) for silo in views]
+        batches = draw(self.method.schedule, starts, sizes, streams, self.group)
         places = np.full(self.group, self.federation.silo_count)
         places[: len(members)] = members
         counts = np.zeros(self.group, np.float32)
-        counts[: len(views)] = [len(silo) for silo in views]
-        return Group(places, counts, stack(plans, self.group))
+        counts[: len(views)] = sizes
+        return Group(places, counts, batches)
 
     def model(self) -> Params:
         """The model as it stands, frozen layers included; for personal methods every leaf is ``[silos, …]``."""

@@ -15,6 +15,9 @@ import numpy as np
 
 from tacit.privacy import Stream
 
+# Up to so many keys, silos are padded to the largest and sorted together; beyond, one by one.
+DRAWN_AT_ONCE = 50_000
+
 
 class Batches(NamedTuple):
     """Local work of one silo (or, stacked, of several: one more leading axis).
@@ -27,6 +30,63 @@ class Batches(NamedTuple):
     records: np.ndarray
     sizes: np.ndarray
     steps: np.ndarray | np.int32
+
+
+class Schedule(NamedTuple):
+    """How a silo goes through its records in a round.
+
+    size    records per batch; None: all of them in one batch
+    steps   exactly so many batches; None: as ``epochs`` says
+    epochs  shuffled passes over the records
+    """
+
+    size: int | None = None
+    steps: int | None = None
+    epochs: int = 1
+
+
+def draw(
+    schedule: Schedule, starts: Sequence[int], counts: Sequence[int], streams: Sequence[Stream], width: int
+) -> Batches:
+    """The work of several silos as one plan for ``width`` of them: silo i holds rows ``starts[i] …`` and draws from
+    ``streams[i]``. The same as :func:`shuffled` silo by silo and :func:`stack`; small silos are drawn all at once."""
+    largest = max(counts)
+    if schedule.size is None or min(counts) == 0 or largest * len(counts) * (schedule.epochs + 1) > DRAWN_AT_ONCE:
+        size, steps, epochs = schedule
+        plans = [
+            shuffled(start, count, size=size, steps=steps, epochs=epochs, stream=stream)
+            for start, count, stream in zip(starts, counts, streams, strict=True)
+        ]
+        return stack(plans, width)
+    return _drawn_at_once(schedule, schedule.size, np.array(starts), np.array(counts), streams, width)
+
+
+def _drawn_at_once(
+    schedule: Schedule, size: int, starts: np.ndarray, counts: np.ndarray, streams: Sequence[Stream], width: int
+) -> Batches:
+    """Silos of different sizes in one sort: missing keys are the largest, so they end behind the real ones."""
+    silos, largest = len(counts), int(counts.max())
+    per_pass = -(-counts // size)
+    totals = schedule.epochs * per_pass if schedule.steps is None else np.full(silos, schedule.steps)
+    passes = -(-totals // per_pass)
+    keys = np.full((silos, int(passes.max()), largest), np.iinfo(np.uint64).max, np.uint64)
+    for i, stream in enumerate(streams):
+        keys[i, : passes[i], : counts[i]] = stream.words(int(passes[i] * counts[i])).reshape(passes[i], counts[i])
+    order = np.argsort(keys, axis=2, kind="stable")
+    # step t of a silo is batch `place` of pass `turn`
+    t = np.arange(power_of_two(int(totals.max())))
+    turn, place = np.minimum(t // per_pass[:, None], passes[:, None] - 1), t % per_pass[:, None]
+    columns = place[:, :, None] * size + np.arange(min(size, power_of_two(largest)))
+    rows = order[np.arange(silos)[:, None, None], turn[:, :, None], np.minimum(columns, largest - 1)]
+    sizes = np.where(t < totals[:, None], np.minimum(size, counts[:, None] - place * size), 0)
+    real = np.arange(rows.shape[2]) < sizes[:, :, None]
+    records = np.zeros((width, *rows.shape[1:]), np.int32)
+    records[:silos] = np.where(real, rows + starts[:, None, None], 0)
+    padded_sizes = np.zeros((width, len(t)), np.int32)
+    padded_sizes[:silos] = sizes
+    steps = np.zeros(width, np.int32)
+    steps[:silos] = totals
+    return Batches(records, padded_sizes, steps)
 
 
 def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epochs: int, stream: Stream) -> Batches:

@@ -20,9 +20,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 from pydantic import Field
 
-from tacit.learning import Batches, ServerStep, Work, shuffled
+from tacit.learning import Schedule, ServerStep, Work
 from tacit.models import Params
-from tacit.privacy import Event, Guarantee, Stream, Unit, Unprotected, View, unprotected
+from tacit.privacy import Event, Guarantee, Unit, Unprotected, View, unprotected
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -73,9 +73,10 @@ class Method:
         """What a silo keeps between rounds, at the start (nothing, unless a method says otherwise)."""
         return ()
 
-    def batches(self, start: int, count: int, stream: Stream) -> Batches:
-        """This round's local work of a silo whose records are rows ``start .. start+count-1``: one batch."""
-        return shuffled(start, count, size=self.batch_size, steps=1, epochs=1, stream=stream)
+    @property
+    def schedule(self) -> Schedule:
+        """How a silo goes through its records in a round: one batch."""
+        return Schedule(self.batch_size, steps=1)
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         """One silo's local work: its contribution ``[numbers]``, and its next state."""
@@ -122,10 +123,9 @@ class LocalTraining(Method):
     batches_per_round: Count | None = None
     local_learning_rate: Positive = 0.1
 
-    def batches(self, start: int, count: int, stream: Stream) -> Batches:
-        return shuffled(
-            start, count, size=self.batch_size, steps=self.batches_per_round, epochs=self.local_epochs, stream=stream
-        )
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.batch_size, self.batches_per_round, self.local_epochs)
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         keys = ("batch_size", "local_epochs", "batches_per_round", "local_learning_rate")
