@@ -45,7 +45,9 @@ def learner(
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))
     model = _model(options.name, input_shape, task.outputs, options.numbers)
-    params = model.init(jax.random.key(randomness.integer("model")))
+    # compiled as one piece, which is quicker than layer by layer; a model of the user's own need not be traceable
+    init = model.init if ":" in options.name else jax.jit(model.init)
+    params = init(jax.random.key(randomness.integer("model")))
     for layer in options.freeze:
         if layer not in params:
             raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))

@@ -55,6 +55,7 @@ class Simulation:
         self.group = min(GROUP, power_of_two(-(-self.federation.silo_count // LANES)))
         self._drawn: dict[int, list[list[Group]]] = {}
         self._rounds = plan.rounds
+        self._compiled = False
 
     def _first_states(self) -> Any:
         """What the silos keep, stacked: every leaf ``[silos, …]``."""
@@ -79,8 +80,12 @@ class Simulation:
         """
         lanes = self._drawn.pop(number, None) or self._draw(number)
         broadcast = self.method.broadcast(self.server)
-        others = [_threads().submit(self._work, broadcast, lane) for lane in lanes[1:]]
-        done = [self._work(broadcast, lanes[0]), *(other.result() for other in others)]
+        if self._compiled:
+            others = [_threads().submit(self._work, broadcast, lane) for lane in lanes[1:]]
+            done = [self._work(broadcast, lanes[0]), *(other.result() for other in others)]
+        else:  # one lane after the other, or both would compile the same thing
+            done = [self._work(broadcast, lane) for lane in lanes]
+            self._compiled = True
         self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done))
         self._put_back([group for lane in lanes for group in lane], [states for _, kept in done for states in kept])
         if number < self._rounds:
