@@ -15,7 +15,7 @@ MINUS = "\N{MINUS SIGN}"
 METRICS = {
     "accuracy": ("Accuracy", "share of right answers"),
     "auc": ("AUC", "chance that a positive case is ranked above a negative one; 0.5 is a coin toss"),
-    "average_precision": ("Average precision", "precision over all thresholds; a random ranking gives the share of cases"),
+    "average_precision": ("Average precision", "precision over all thresholds; by chance, the share of cases"),
     "f1": ("F1", "balance of precision and recall"),
     "log_loss": ("Log-loss", "penalty for confident wrong answers"),
     "c_index": ("C-index", "chance that the earlier of two events is ranked first; 0.5 is a coin toss"),
