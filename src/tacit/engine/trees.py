@@ -14,6 +14,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from tacit.errors import UserError
+from tacit.privacy.ledger import sync_folder
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -25,15 +26,6 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(draft, path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names in a folder survive a power failure, not only the files' content."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:

@@ -99,11 +99,15 @@ class Method:
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to a view, in the accountant's terms; unprotected unless a method proves better."""
-        return Unprotected(f"{self.name} adds no noise: nothing bounds what a model reveals")
+        return Unprotected(self._no_noise)
 
     def guarantees(self, unit: Unit, views: tuple[View, ...], delta: float) -> tuple[Guarantee, ...]:
         """What each view learns about one unit over a whole run."""
-        return unprotected(unit, views, delta, f"{self.name} adds no noise: nothing bounds what a model reveals")
+        return unprotected(unit, views, delta, self._no_noise)
+
+    @property
+    def _no_noise(self) -> str:
+        return f"{self.name} adds no noise: nothing bounds what a model reveals"
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         """Keys of ``[method]`` under which a reference does the same local work."""

@@ -42,7 +42,7 @@ class Ledger:
         is_new = not path.exists()
         self._file = path.open("a+b")
         if is_new:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
         self._end = 0
         with self._locked():
@@ -157,7 +157,7 @@ def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
     return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a new file's entry survive a power failure, not only its content."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
