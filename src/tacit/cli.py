@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.errors import TacitError, UserError
+from tacit.errors import Forbidden, TacitError, UserError
 
 if TYPE_CHECKING:
     from tacit.config import Plan
@@ -105,7 +105,7 @@ def plan(experiment: Experiment, changes: Changes = [], as_json: Json = False) -
     made = make(experiment, changes)
     guarantees = [guarantee.as_dict() for guarantee in made.guarantees()]
     if as_json:
-        facts = {"title": made.title, "method": made.method.name, "noise_multiplier": None}
+        facts = {"title": made.title, "method": made.method.name, "noise_multiplier": made.noise_multiplier}
         _print_json({**facts, "guarantees": guarantees})
         return
     console.print(made.title, style="bold")
@@ -122,9 +122,9 @@ def methods(as_json: Json = False) -> None:
         {
             "name": method.name,
             "about": method.about,
-            "unit": list(method.units) if method.noise != "none" else [],
+            "unit": list(method.units) if method.noise_place != "none" else [],
             "clip": method.clips,
-            "noise": method.noise,
+            "noise": method.noise_place,
             "exchanges": list(method.exchanges),
             "paper": method.paper,
         }
@@ -201,6 +201,13 @@ def _run(
         _print_run(finished)
     if finished.result["status"] == "stopped":
         raise typer.Exit(130)
+    if finished.result["status"] == "budget":
+        done = finished.result["rounds"]
+        raise Forbidden(
+            "privacy.budget",
+            f"round {done + 1} of {finished.result['rounds_planned']} would exceed it",
+            f"the model of round {done} is kept in {finished.path}; plan fewer rounds or more noise",
+        )
     if finished.result["status"] == "diverged":
         problem = f"the model was no longer finite by round {finished.result['rounds']}"
         raise UserError("train", problem, "lower method.local_learning_rate or train.server_learning_rate")

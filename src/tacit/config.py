@@ -6,6 +6,7 @@ line that names the field, the value and the fix. ``SUPPORT`` below is the table
 
 from __future__ import annotations
 
+import math
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -19,14 +20,18 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
-from tacit.exchange import EXCHANGES, Plain
+from tacit.exchange import EXCHANGES, Exchange
 from tacit.learning import ServerOptimizer, ServerStep
-from tacit.methods import METHODS, Method
+from tacit.methods import METHODS, Facts, Method, Private
 from tacit.models import build, check_fit, check_options, task_for
-from tacit.privacy import UNITS, Guarantee, Unit, View
+from tacit.privacy import Guarantee, Relation, Unit, View
+from tacit.promise import Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
+
+# Why nothing can be promised about data that each silo standardises by itself.
+PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
 
 # Names of the contract whose turn has not come: known, so that the error can say so.
 PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
@@ -62,6 +67,7 @@ class PrivacyOptions(Section):
 
     delta: Share = 1e-5
     unit: Unit | None = None
+    relation: Relation | None = None
     against: tuple[str, ...] | None = Field(default=None, min_length=1)
     target: Literal["proved", "as-published"] = "proved"
     max_records_per_subject_and_silo: Count | None = None
@@ -109,9 +115,17 @@ class Plan:
     """A validated experiment. Holds public facts only; ``guarantees()`` works without data."""
 
     experiment: Experiment
-    method: Method
-    exchange: Plain
+    promise: Promise
     folder: Path
+
+    @property
+    def method(self) -> Method:
+        """The method with its noise, given or solved for."""
+        return self.promise.method
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.promise.exchange
 
     @property
     def title(self) -> str:
@@ -128,26 +142,14 @@ class Plan:
         return self.experiment.train.rounds
 
     @property
-    def unit(self) -> Unit:
-        return self.experiment.privacy.unit or self.method.units[0]
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The views that a guarantee is given for: those asked for, or all that the exchange speaks of."""
-        asked = self.experiment.privacy.against
-        return tuple(View.parse(text) for text in (asked if asked is not None else self.exchange.reveals))
-
-    @property
-    def places(self) -> tuple[tuple[Unit, View], ...]:
-        """Every unit and view that a release is accounted for: all units, so that budgets of any of them hold."""
-        return tuple((unit, view) for unit in UNITS for view in self.views)
+    def noise_multiplier(self) -> float | None:
+        """Given, or solved for; None for a method without noise."""
+        return self.method.sigma if isinstance(self.method, Private) else None
 
     @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
-        options = self.experiment.data
-        paths = {key: getattr(options, key) for key in ("path", "schema_")}
-        return options.model_copy(update={key: str(self.path(path)) for key, path in paths.items() if path is not None})
+        return _located(self.experiment.data, self.folder)
 
     @property
     def server_step(self) -> ServerStep:
@@ -156,11 +158,11 @@ class Plan:
 
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
-        return self.method.guarantees(self.unit, self.views, self.experiment.privacy.delta)
+        return self.promise.guarantees()
 
     def path(self, name: str) -> Path:
         """A path of the experiment file: relative ones start at the file's own folder."""
-        return self.folder / Path(name).expanduser()
+        return _path(self.folder, name)
 
     def with_method(self, name: str) -> Plan:
         """The same experiment under a reference method: the same local work, every silo in every round."""
@@ -175,6 +177,15 @@ class Plan:
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again."""
         return tomli_w.dumps(_without_none(self.experiment.model_dump(by_alias=True, exclude_unset=True)))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def _located(options: DataOptions, folder: Path) -> DataOptions:
+    paths = {key: getattr(options, key) for key in ("path", "schema_")}
+    return options.model_copy(update={key: str(_path(folder, path)) for key, path in paths.items() if path is not None})
 
 
 def plan(
@@ -211,16 +222,74 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
     method = _method(experiment.method)
     exchange = _exchange(experiment, method)
-    _check_views(experiment)
-    result = Plan(experiment, method, exchange, folder)
-    _check_model(experiment, source_facts(result.data))
+    known = source_facts(_located(experiment.data, folder))
+    _check_model(experiment, known)
+    promised = _promise(experiment, method, exchange, known)
+    if isinstance(method, Private):
+        promised = _with_noise(promised, method, experiment.privacy)
+    result = Plan(experiment, promised, folder)
     _check_promises(result)
     return result
+
+
+def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: SourceFacts) -> Promise:
+    """The promise, with the noise still to be solved for where a target is given."""
+    privacy = experiment.privacy
+    facts = Facts(
+        silos=known.silo_count or 0,
+        rounds=experiment.train.rounds,
+        subjects=known.subject_count,
+        records_per_silo=_records_per_silo(experiment.data.records_per_silo, known.silo_count),
+        max_records=privacy.max_records_per_subject_and_silo,
+        max_silos=privacy.max_silos_per_subject,
+    )
+    check_facts(method, privacy.unit or method.units[0], facts)
+    per_silo = experiment.data.standardize == "per-silo"
+    leaks = (PER_SILO,) if per_silo else ()
+    return promise(
+        method,
+        exchange,
+        facts,
+        unit=privacy.unit,
+        relation=privacy.relation,
+        against=_views(privacy.against),
+        delta=privacy.delta,
+        seeded=experiment.seed is not None,
+        leaks=leaks,
+    )
+
+
+def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None) -> tuple[int, ...] | None:
+    """One number for every silo."""
+    if declared is None or silos is None:
+        return None
+    if isinstance(declared, int):
+        return (declared,) * silos
+    if len(declared) != silos:
+        problem = f"lists {len(declared)} numbers for {silos} silos"
+        raise UserError("data.records_per_silo", problem, "give one number, or one per silo")
+    return declared
+
+
+def _with_noise(promised: Promise, method: Private, privacy: PrivacyOptions) -> Promise:
+    """The noise as given, or as a target needs it."""
+    if method.noise_multiplier is not None and method.target_epsilon is not None:
+        raise UserError("method.target_epsilon", "is given together with noise_multiplier", "keep one of the two")
+    if method.noise_multiplier is not None:
+        return promised
+    if method.target_epsilon is None:
+        problem = f"{method.name} has no noise: neither noise_multiplier nor target_epsilon is given"
+        raise UserError("method.noise_multiplier", problem, "add one of them")
+    return promised.with_noise_for(method.target_epsilon, privacy.target)
 
 
 def _method(section: Mapping[str, Any]) -> Method:
     """The method of ``[method]``, its numbers checked against its fields."""
     numbers = dict(section)
+    if "max_grad_norm" in numbers:  # the name that Opacus gave it
+        if "clip" in numbers:
+            raise UserError("method.max_grad_norm", "is another name of clip, which is given too", "keep one of them")
+        numbers["clip"] = numbers.pop("max_grad_norm")
     name = numbers.pop("name", None)
     if name is None:
         raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
@@ -239,7 +308,7 @@ def _method(section: Mapping[str, Any]) -> Method:
         raise _explained(error, "method") from None
 
 
-def _exchange(experiment: Experiment, method: Method) -> Plain:
+def _exchange(experiment: Experiment, method: Method) -> Exchange:
     """The exchange, if method and engine go with it."""
     name, engine = experiment.exchange.name, experiment.engine.name
     if engine not in SUPPORT:
@@ -265,12 +334,13 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
         build(model.name, facts.feature_shape, outputs, **model.numbers)
 
 
-def _check_views(experiment: Experiment) -> None:
-    for text in experiment.privacy.against or ():
-        try:
-            View.parse(text)
-        except ValueError as error:
-            raise UserError("privacy.against", str(error), "list views as in design: public, server, silo") from None
+def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
+    if texts is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(View.parse(text) for text in texts))
+    except ValueError as error:
+        raise UserError("privacy.against", str(error), "list views as in design: public, server, silo") from None
 
 
 def _check_promises(plan: Plan) -> None:
@@ -282,12 +352,13 @@ def _check_promises(plan: Plan) -> None:
         raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
     if privacy.budget is None:
         return
-    guarantees = plan.guarantees()
-    if not guarantees or not all(guarantee.finite for guarantee in guarantees):
+    if math.isinf(plan.promise.planned_epsilon()):
+        infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
+        reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
         raise Forbidden(
             "privacy.budget",
-            f"{privacy.budget} cannot be kept by {plan.method.name}, whose epsilon is infinite",
-            "remove the budget or choose a private method",
+            f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}",
+            "remove the budget, choose a private method, or name other views in privacy.against",
         )
 
 

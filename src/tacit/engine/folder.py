@@ -1,16 +1,16 @@
 """A run as a folder: what was planned, what was released, what came out.
 
-    plan.toml            the experiment as it was run
-    ledger.jsonl         every release, written before it happened
-    metrics.jsonl        a line per evaluated round
-    model.safetensors    the last released model
-    checkpoint.safetensors  the server's and the silos' state, to resume from
-    clock.json           the seconds spent so far, for a run that is resumed
-    encoder.json         how raw tables become features (for ``predict``); private with ``standardize = "per-silo"``
-    result.json          everything that ``tacit run --json`` prints, and what the report needs
-    baselines/NAME/metrics.jsonl
-    local.json           exact pictures of the private data: stays with the data holder
-    report.html, local.html
+plan.toml            the experiment as it was run
+ledger.jsonl         every release, written before it happened
+metrics.jsonl        a line per evaluated round
+model.safetensors    the last released model
+checkpoint.safetensors  the server's and the silos' state, to resume from
+clock.json           the seconds spent so far, for a run that is resumed
+encoder.json         how raw tables become features (for ``predict``); private with ``standardize = "per-silo"``
+result.json          everything that ``tacit run --json`` prints, and what the report needs
+baselines/NAME/metrics.jsonl
+local.json           exact pictures of the private data: stays with the data holder
+report.html, local.html
 """
 
 from __future__ import annotations

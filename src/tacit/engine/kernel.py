@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.exchange import Plain
+from tacit.exchange import Exchange
 from tacit.learning import Arrays, Batches, Objective, ServerStep, Work, power_of_two
 from tacit.methods import Facts, Method, ServerState
 from tacit.models import Params
@@ -26,17 +26,17 @@ class Kernels(NamedTuple):
     """Compiled functions of one experiment.
 
     work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
-    aggregate  (server, totals of the lanes) -> server
+    aggregate  (server, totals of the lanes, keys of the round) -> server
     nobody     (server, frozen, arrays) -> the total before anybody contributed
     """
 
     work: Callable[..., tuple[jax.Array, Any]]
-    aggregate: Callable[[ServerState, tuple[jax.Array, ...]], ServerState]
+    aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
     nobody: Callable[[ServerState, Params, Arrays], jax.Array]
 
 
 @lru_cache(maxsize=64)
-def kernels(method: Method, step: ServerStep, exchange: Plain, objective: Objective, facts: Facts) -> Kernels:
+def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Objective, facts: Facts) -> Kernels:
     """The compiled functions; equal arguments share them, so that runs of one process compile once."""
 
     def work(
@@ -56,8 +56,11 @@ def kernels(method: Method, step: ServerStep, exchange: Plain, objective: Object
         # A scan, not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept.
         return jax.lax.scan(one_silo, total, (states, batches, counts))
 
-    def aggregate(server: ServerState, totals: tuple[jax.Array, ...]) -> ServerState:
-        return method.aggregate(step, server, reduce(exchange.add, totals), facts)
+    noise = method.noise(facts)
+
+    def aggregate(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> ServerState:
+        total = reduce(exchange.add, totals)
+        return method.aggregate(step, server, total if noise is None else exchange.noised(total, noise, keys), facts)
 
     def nobody(server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
         nothing = Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((), np.int32))

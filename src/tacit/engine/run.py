@@ -8,10 +8,8 @@ import json
 import os
 import platform
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +21,7 @@ import pandas as pd
 
 from tacit.config import Plan, read_experiment
 from tacit.data import Federation, describe, load, load_evaluation
+from tacit.engine.charges import Charges, check_budget
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
 from tacit.engine.folder import (
@@ -45,9 +44,9 @@ from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
-from tacit.errors import UserError
+from tacit.errors import Forbidden, UserError
 from tacit.models import higher_is_better
-from tacit.privacy import Ledger, LedgerError, Randomness
+from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")
 EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
@@ -86,6 +85,8 @@ def run(
 ) -> Run:
     """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists."""
     place = _place(plan, out, resume)
+    if resume is None:
+        check_budget(plan)
     federation = load_federation(plan, frame)
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
@@ -143,6 +144,7 @@ class _Training:
     done: int = 0
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
+    guarantees: tuple[Guarantee, ...] = ()
 
     def restore(self, place: Path) -> None:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
@@ -159,28 +161,36 @@ class _Training:
 
         finished   all rounds are done
         stopped    the person at the keyboard interrupted
+        budget     the next round would exceed the privacy budget
         diverged   the model is no longer finite; the last finite checkpoint is kept
         """
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
-            with _open_ledger(place) as ledger, Interruption() as wish:
-                return self._rounds(place, ledger, wish)
+            with Charges(self.plan, place / LEDGER) as charges, Interruption() as wish:
+                status = self._rounds(place, charges, wish)
+                self.guarantees = charges.guarantees()
+                return status
         finally:
             self.progress.end()
 
-    def _rounds(self, place: Path, ledger: Ledger, wish: Interruption) -> str:
-        every = self.plan.experiment.train.checkpoint_every
-        charged = max((line["round"] for line in ledger.lines), default=0)
-        if charged < self.done:
-            problem = f"the ledger ends at round {charged}, the checkpoint at round {self.done}"
+    def _rounds(self, place: Path, charges: Charges, wish: Interruption) -> str:
+        every = self._checkpoint_every
+        if charges.last_round < self.done:
+            problem = f"the ledger ends at round {charges.last_round}, the checkpoint at round {self.done}"
             raise UserError("--resume", problem, "restore the ledger from a backup")
+        exhausted = False
         try:
             if self.done == 0:
-                self._evaluate(place, participants=0)
+                self._evaluate(place, charges, participants=0)
+                self._keep(place)
             while self.done < self.plan.rounds and not wish.asked:
-                participants = self._round(self.done + 1, ledger, charged)
+                try:
+                    participants = self._round(self.done + 1, charges)
+                except Forbidden:
+                    exhausted = True
+                    break
                 if self._due(self.done):
-                    self._evaluate(place, participants)
+                    self._evaluate(place, charges, participants)
                     if not is_finite(self.simulation.model()):
                         return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
@@ -188,31 +198,28 @@ class _Training:
                     self._keep(place)
         except KeyboardInterrupt:
             pass  # the second Ctrl-C; the state is that of the last whole round
-        status = "finished" if self.done == self.plan.rounds else "stopped"
+        status = "finished" if self.done == self.plan.rounds else "budget" if exhausted else "stopped"
         if not self.history or self.history[-1]["round"] != self.done:
-            self._evaluate(place, participants=0)
+            self._evaluate(place, charges, participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
             self.scores = self._score()
         self._keep(place)
         return status
 
-    def _round(self, number: int, ledger: Ledger, charged: int) -> int:
+    @property
+    def _checkpoint_every(self) -> int:
+        """As planned; every round where a repeated round would be another release (noise that no seed gives back)."""
+        private = self.plan.method.private and self.plan.experiment.seed is None
+        return 1 if private else self.plan.experiment.train.checkpoint_every
+
+    def _round(self, number: int, charges: Charges) -> int:
         """One round, written down before it begins; an interruption in the middle leaves the state before it.
 
         The device may still be at work when this returns: whoever looks at the state waits for it.
         """
         before = self.simulation.state
         try:
-            # With a seed, a round that is repeated after a crash is the same release again.
-            if number > charged or self.plan.experiment.seed is None:
-                ledger.append(
-                    run=self._run_name(ledger),
-                    party="server",
-                    round=number,
-                    mechanism=self.plan.method.name,
-                    step=number,
-                    events={f"{unit}/{view}": self.plan.method.event(unit, view) for unit, view in self.plan.places},
-                )
+            charges.charge(number)
             with self.clock("train"):
                 participants = self.simulation.round(number)
         except KeyboardInterrupt:
@@ -220,10 +227,6 @@ class _Training:
             raise
         self.done = number
         return participants
-
-    def _run_name(self, ledger: Ledger) -> str:
-        """A random name that tells this run's lines from those of others; a resumed run keeps it."""
-        return str(ledger.lines[-1]["run"]) if ledger.lines else secrets.token_hex(8)
 
     def _due(self, number: int) -> bool:
         chosen = self.plan.experiment.train.evaluate_every
@@ -237,12 +240,13 @@ class _Training:
         with self.clock("evaluate"):
             return self.simulation.evaluate(self.federation, last or self.federation.silo_count <= SILOS_ON_CURVES)
 
-    def _evaluate(self, place: Path, participants: int) -> None:
+    def _evaluate(self, place: Path, charges: Charges, participants: int) -> None:
         self.scores = self._score()
         line = {
             "round": self.done,
             "seconds": round(self.clock.elapsed, 3),
             "silos_in_round": participants,
+            "epsilon": charges.epsilons(),
             **self.scores.as_dict(),
         }
         with (place / METRICS).open("a", encoding="utf-8") as file:
@@ -286,8 +290,9 @@ class _Training:
                 "headline": task.headline,
                 "higher_is_better": {name: higher_is_better(name) for name in task.metrics},
             },
-            "guarantees": [guarantee.as_dict() for guarantee in self.plan.guarantees()],
-            "noise_multiplier": None,
+            "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
+            "noise_multiplier": self.plan.noise_multiplier,
+            "clip": getattr(self.plan.method, "clip", None),
             "metrics": self.scores.overall,
             "silos": self.scores.silos,
             "seconds": self.clock.seconds(),
@@ -390,18 +395,6 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
     return flat
-
-
-@contextmanager
-def _open_ledger(place: Path) -> Iterator[Ledger]:
-    try:
-        ledger = Ledger(place / LEDGER)
-    except LedgerError as error:
-        raise UserError("--resume", str(error), "restore the ledger from a backup") from None
-    try:
-        yield ledger
-    finally:
-        ledger.close()
 
 
 def _environment() -> dict[str, Any]:

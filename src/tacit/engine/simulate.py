@@ -17,7 +17,7 @@ from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.learning import Arrays, Batches, draw, power_of_two
-from tacit.methods import Facts
+from tacit.learning.noise import key_words
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -46,8 +46,9 @@ class Simulation:
         self.frozen = learner.frozen
         self.randomness = randomness
         train = self.federation.train
-        facts = Facts(self.federation.silo_count, len(train))
+        facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
+        self._noisy = self.method.noise(facts) is not None
         self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
@@ -86,11 +87,18 @@ class Simulation:
         else:  # one lane after the other, or both would compile the same thing
             done = [self._work(broadcast, lane) for lane in lanes]
             self._compiled = True
-        self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done))
+        self.server = self.kernels.aggregate(self.server, tuple(total for total, _ in done), self._keys(number))
         self._put_back([group for lane in lanes for group in lane], [states for _, kept in done for states in kept])
         if number < self._rounds:
             self.prepare(number + 1)
         return sum(int((group.counts > 0).sum()) for lane in lanes for group in lane)
+
+    def _keys(self, number: int) -> Any:
+        """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""
+        if not self._noisy:
+            return ()
+        places = range(self.federation.silo_count + 1)
+        return np.stack([key_words(self.randomness.stream("noise", number, place)) for place in places])
 
     def _work(self, broadcast: Any, lane: list[Group]) -> tuple[jax.Array, list[Any]]:
         """The sum over one lane's silos, and what they keep, group by group."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 
-from tacit.privacy import Reveals
+from tacit.learning.noise import gaussian, nonce_words
+from tacit.privacy import Noise, Reveals, View
+
+# The use of a round's key for the noise on a sum; local work uses other numbers.
+SUM_NOISE = 0
+# What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
+STANDS_FOR = {"silos": "silo", "server+silos": "server"}
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,19 @@ class Plain:
     about: ClassVar[str] = "silos send their updates to the server as they are"
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "server": "each", "silo": "sum"}
 
+    def reveals_to(self, view: View) -> Reveals | None:
+        return self.reveals.get(STANDS_FOR.get(view.kind, view.kind))
+
     def add(self, total: jax.Array, vector: jax.Array) -> jax.Array:
-        """``total`` with one silo's contribution, or another partial sum, added. Runs inside the compiled round."""
         return total + vector
+
+    def noised(self, total: jax.Array, noise: Noise, keys: jax.Array) -> jax.Array:
+        """A trusted server's noise, or the sum of the silos' equal shares of the variance."""
+        if noise.place == "once":
+            return total + noise.std * gaussian(keys[-1], nonce_words(SUM_NOISE), total.shape)
+        silos = len(keys) - 1
+
+        def add_share(k: jax.Array, sum_: jax.Array) -> jax.Array:
+            return sum_ + noise.std / math.sqrt(silos) * gaussian(keys[k], nonce_words(SUM_NOISE), total.shape)
+
+        return jax.lax.fori_loop(0, silos, add_share, total)

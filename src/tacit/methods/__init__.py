@@ -1,11 +1,12 @@
 """How it is learned: one module per family, one line per method in the registry below."""
 
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
-from tacit.methods.method import Facts, Method, ServerState
+from tacit.methods.central import DPFedAvg, DPFedSGD
+from tacit.methods.method import Facts, Method, Private, ServerState
 from tacit.methods.reference import Pooled, SiloOnly
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (FedAvg, FedSGD, FedProx, Scaffold, SiloOnly, Pooled)
+    method.name: method for method in (FedAvg, FedSGD, FedProx, Scaffold, SiloOnly, Pooled, DPFedAvg, DPFedSGD)
 }
 
-__all__ = ["METHODS", "Facts", "Method", "ServerState"]
+__all__ = ["METHODS", "Facts", "Method", "Private", "ServerState"]

@@ -26,7 +26,7 @@ class Averaging(Method):
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
         summed, weight = total[:-1], total[-1]
-        update = _like(summed / jnp.maximum(weight, 1.0), server.params)
+        update = like(summed / jnp.maximum(weight, 1.0), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
         return _if_anybody(weight, ServerState(params, optimizer), server)
 
@@ -45,7 +45,7 @@ class FedAvg(LocalTraining, Averaging):
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         trained = descend(work, broadcast, self.local_learning_rate, self.direction(broadcast))
-        return _weighted(work.records, _minus(trained, broadcast)), state
+        return _weighted(work.records, minus(trained, broadcast)), state
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class FedSGD(Averaging):
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         # a step of rate 1 is the negated gradient
         stepped = descend(work, broadcast, 1.0)
-        return _weighted(work.records, _minus(stepped, broadcast)), state
+        return _weighted(work.records, minus(stepped, broadcast)), state
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Scaffold(FedAvg):
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         params, control = broadcast
-        correction = _minus(control, state)
+        correction = minus(control, state)
 
         def corrected(params: Params, gradient: Params) -> Params:
             return jax.tree.map(jnp.add, gradient, correction)
@@ -113,14 +113,14 @@ class Scaffold(FedAvg):
         scale = 1.0 / (jnp.maximum(steps, 1) * self.local_learning_rate)
         drift = jax.tree.map(lambda p, t, c: (p - t) * scale - c, params, trained, control)
         change = jax.tree.map(lambda d: jnp.where(steps > 0, d, 0.0), drift)
-        return _weighted(work.records, _minus(trained, params), change), jax.tree.map(jnp.add, state, change)
+        return _weighted(work.records, minus(trained, params), change), jax.tree.map(jnp.add, state, change)
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
         moves, weight = total[:-1], total[-1]
         summed, changes = jnp.split(moves, 2)
-        update = _like(summed / jnp.maximum(weight, 1.0), server.params)
+        update = like(summed / jnp.maximum(weight, 1.0), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
-        shift = _like(changes / facts.records, server.params)
+        shift = like(changes / facts.records, server.params)
         control = jax.tree.map(jnp.add, server.extra, shift)
         return _if_anybody(weight, ServerState(params, optimizer, control), server)
 
@@ -137,10 +137,10 @@ def _if_anybody(weight: jax.Array, after: ServerState, before: ServerState) -> S
     return chosen
 
 
-def _minus(left: Params, right: Params) -> Params:
+def minus(left: Params, right: Params) -> Params:
     return jax.tree.map(jnp.subtract, left, right)
 
 
-def _like(vector: jax.Array, tree: Params) -> Params:
+def like(vector: jax.Array, tree: Params) -> Params:
     """``vector`` cut into the shapes of ``tree``."""
     return ravel_pytree(tree)[1](vector)

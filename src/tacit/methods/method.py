@@ -9,7 +9,8 @@ vectorise them over silos, and the same code runs in the simulator and on a fede
     server = method.aggregate(step, server, total, facts)               sees a sum of vectors, never a silo
 
 A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
-control variate) is a part of it. The exchange owns the step from contributions to their total.
+control variate) is a part of it. The exchange owns the step from contributions to their total, and adds the noise that
+``method.noise`` asks for. ``method.event`` says what one round releases to somebody, in the accountant's terms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pydantic import Field
 
 from tacit.learning import Schedule, ServerStep, Work
 from tacit.models import Params
-from tacit.privacy import Event, Guarantee, Unit, Unprotected, View, unprotected
+from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Unit, Unprotected
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -32,10 +33,37 @@ Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the server knows about the federation as a whole: how many silos and how many training records there are."""
+    """What is public about a run, apart from the method's own numbers: declared, never counted from private records.
+
+    silos             how many silos there are
+    rounds            how many rounds are planned
+    subjects          how many people there are, or slots for people
+    records_per_silo  for every silo the declared number of records: divisor of batches
+    max_records       at most so many records of one subject in one silo
+    max_silos         at most so many silos hold records of one subject
+    records           training records in all; counted, and so only for methods that promise nothing
+    """
 
     silos: int
-    records: int
+    rounds: int = 1
+    subjects: int | None = None
+    records_per_silo: tuple[int, ...] | None = None
+    max_records: int | None = None
+    max_silos: int | None = None
+    records: int = 0
+
+    @property
+    def silos_of_a_subject(self) -> int:
+        return self.silos if self.max_silos is None else min(self.max_silos, self.silos)
+
+
+# A fact of ``Facts`` that a method needs -> the key of the experiment file that declares it.
+FACT_KEYS = {
+    "silos": "data.silos.count",
+    "subjects": "data.subjects.count",
+    "records_per_silo": "data.records_per_silo",
+    "max_records": "privacy.max_records_per_subject_and_silo",
+}
 
 
 class ServerState(NamedTuple):
@@ -59,8 +87,9 @@ class Method:
     paper: ClassVar[str]
     units: ClassVar[tuple[Unit, ...]] = ("subject", "record", "silo")
     clips: ClassVar[str] = "nothing"
-    noise: ClassVar[str] = "none"
+    noise_place: ClassVar[str] = "none"
     exchanges: ClassVar[tuple[str, ...]] = ("plain",)
+    trusts: ClassVar[tuple[str, ...]] = ()  # views that see what is not yet protected, by the method's own account
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
 
@@ -97,17 +126,38 @@ class Method:
 
     # -- what is promised
 
-    def event(self, unit: Unit, view: View) -> Event:
-        """What one round releases to a view, in the accountant's terms; unprotected unless a method proves better."""
-        return Unprotected(self._no_noise)
-
-    def guarantees(self, unit: Unit, views: tuple[View, ...], delta: float) -> tuple[Guarantee, ...]:
-        """What each view learns about one unit over a whole run."""
-        return unprotected(unit, views, delta, self._no_noise)
-
     @property
-    def _no_noise(self) -> str:
-        return f"{self.name} adds no noise: nothing bounds what a model reveals"
+    def private(self) -> bool:
+        """Whether the method adds noise that could protect somebody."""
+        return False
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        """Names of the public facts without which no guarantee for ``unit`` can be given."""
+        return ()
+
+    def relation(self, unit: Unit) -> Relation:
+        """The change that a guarantee for ``unit`` is about, unless the experiment asks for another."""
+        return "zero-out"
+
+    def noise(self, facts: Facts) -> Noise | None:
+        """The noise that the exchange has to add to the sum of contributions."""
+        return None
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        """What one round releases to a view, in the accountant's terms; unprotected unless a method proves better."""
+        return Unprotected(f"{self.name} adds no noise: nothing bounds what a model reveals")
+
+    def sampling(self, exposure: Exposure) -> str:
+        """Whose secret coin the guarantee counts on, in words."""
+        return "none"
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        """What must be true for the guarantee to hold, beyond what all guarantees need."""
+        return ()
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        """What the paper's own accounting gives for the whole run."""
+        return None
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         """Keys of ``[method]`` under which a reference does the same local work."""
@@ -134,3 +184,28 @@ class LocalTraining(Method):
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         keys = ("batch_size", "local_epochs", "batches_per_round", "local_learning_rate")
         return {key: getattr(self, key) for key in keys}
+
+
+@dataclass(frozen=True)
+class Private(Method):
+    """Methods that clip and add noise.
+
+    clip              l2 bound on what is clipped (``clips`` says what that is)
+    noise_multiplier  standard deviation of the noise on the sum, over ``clip``
+    target_epsilon    instead of noise_multiplier: the plan solves for it
+    """
+
+    clip: Positive = 1.0
+    noise_multiplier: NotNegative | None = None
+    target_epsilon: Positive | None = None
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    @property
+    def sigma(self) -> float:
+        """The noise multiplier, given or solved for."""
+        if self.noise_multiplier is None:
+            raise ValueError("the noise of this method is not known yet: a plan solves for it")
+        return self.noise_multiplier

@@ -31,6 +31,7 @@ from tacit.privacy.events import (
     ShuffledReports,
     Unprotected,
 )
+from tacit.privacy.exposure import Exposure, Noise
 from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
@@ -38,7 +39,7 @@ from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
-    from tacit.privacy.calibrate import calibrate_noise, calibrate_rounds
+    from tacit.privacy.calibrate import calibrate_cost, calibrate_noise, calibrate_rounds
 
 __all__ = [
     "RELATIONS",
@@ -48,6 +49,7 @@ __all__ = [
     "Composed",
     "DiscreteGaussian",
     "Event",
+    "Exposure",
     "Gaussian",
     "GaussianMixture",
     "Guarantee",
@@ -55,6 +57,7 @@ __all__ = [
     "Largest",
     "Ledger",
     "LedgerError",
+    "Noise",
     "Nothing",
     "PoissonSampled",
     "Pure",
@@ -72,6 +75,7 @@ __all__ = [
     "View",
     "account",
     "attack_limits",
+    "calibrate_cost",
     "calibrate_noise",
     "calibrate_rounds",
     "delta_of",
@@ -84,6 +88,7 @@ _ON_FIRST_USE = {
     "account": "accounting",
     "attack_limits": "accounting",
     "delta_of": "accounting",
+    "calibrate_cost": "calibrate",
     "calibrate_noise": "calibrate",
     "calibrate_rounds": "calibrate",
 }

@@ -55,6 +55,16 @@ def calibrate_noise(
     return _close_in(cost, epsilon, (low, low_cost), (high, high_cost), tolerance)
 
 
+def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: float = 1e-3) -> float:
+    """The smallest noise, to a relative ``tolerance``, whose ``cost`` (any number that falls with noise, such as a
+    paper's own epsilon) is at most ``target``. ValueError where no noise suffices."""
+    high = _bracket(cost, target)
+    if high is None:
+        raise ValueError(f"no noise brings the cost to {target}")
+    low = high / 4
+    return _close_in(cost, target, (low, cost(low)), (high, cost(high)), tolerance) if cost(low) > target else low
+
+
 def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: float, most: int = 10**9) -> int:
     """The largest number of rounds, at most ``most``, whose ``account(make_event(rounds), delta)`` is within
     ``epsilon``."""

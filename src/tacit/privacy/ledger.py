@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,8 +68,13 @@ class Ledger:
         step: int,
         events: Mapping[str, Event],
         joint: bool = False,
+        unless: Callable[[Sequence[Mapping[str, Any]]], Exception | None] = lambda lines: None,
     ) -> None:
-        """Write down one release of ``run`` by ``party``; ``events`` by ``unit/view``."""
+        """Write down one release of ``run`` by ``party``; ``events`` by ``unit/view``.
+
+        ``unless`` is asked first, with all lines and while nobody else can write: an exception that it returns is
+        raised, and nothing is written. So runs that share a budget cannot both take its last part.
+        """
         body = {
             "run": run,
             "party": party,
@@ -81,6 +86,9 @@ class Ledger:
         }
         with self._locked():
             self._read_on()
+            refusal = unless(self._lines)
+            if refusal is not None:
+                raise refusal
             line = _sealed(body, self._head)
             self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
             self._file.flush()

@@ -8,10 +8,10 @@ records per subject and silo, and the relation is zero-out unless said otherwise
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, xlog1py, xlogy
 
 from tacit.privacy.events import Composed, Event, Gaussian, GaussianMixture, Largest, PoissonSampled, Repeated
 
@@ -33,11 +33,17 @@ def averaged_per_subject(rate: float, records: int, noise_multiplier: float, bat
 def summed_records(rate: float, records: int, noise_multiplier: float, batches: int, cap: int | None = None) -> Event:
     """LocalGroupDP and LocalSubDP with constant noise: j sampled records move the sum by up to j C, by min(j, cap) C
     where the excess is dropped at random."""
-    amounts = np.arange(records + 1)
-    return Repeated(
-        _mixture(noise_multiplier, amounts if cap is None else np.minimum(amounts, cap), binomial(records, rate)),
-        batches,
-    )
+    return Repeated(binomial_mixture(records, rate, noise_multiplier, cap), batches)
+
+
+def binomial_mixture(
+    parts: int, rate: float, noise_multiplier: float, cap: int | None = None, step: float = 1.0
+) -> GaussianMixture:
+    """A unit in ``parts`` parts, each sampled with ``rate`` by a coin of its own and moving the sum by ``step``; what
+    is beyond ``cap`` parts is dropped."""
+    amounts = np.arange(parts + 1)
+    moved = step * (amounts if cap is None else np.minimum(amounts, cap))
+    return _mixture(noise_multiplier, moved, binomial(parts, rate))
 
 
 def clipped_batch_of_silo(noise_multiplier: float, batches: int, replace: bool = True) -> Event:
@@ -164,7 +170,9 @@ def adaptive_clip(count_noise: float, rounds: int) -> Event:
 def binomial(trials: int, rate: float) -> Array:
     """Pr[Binom(trials, rate) = 0..trials], summing to 1."""
     j = np.arange(trials + 1)
-    return _normalised(_log_choose(trials, j) + xlogy(j, rate) + xlog1py(trials - j, -rate))
+    if rate <= 0 or rate >= 1:
+        return np.asarray(j == (trials if rate >= 1 else 0), dtype=np.float64)
+    return _normalised(_log_choose(trials, j) + j * math.log(rate) + (trials - j) * math.log1p(-rate))
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> Array:
@@ -177,7 +185,9 @@ def hypergeometric(population: int, marked: int, drawn: int) -> Array:
 
 
 def _log_choose(n: int, k: npt.NDArray[np.int64]) -> Array:
-    return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), dtype=np.float64)
+    # of few numbers, and without SciPy, which takes a second to import
+    logs = np.array([math.lgamma(i + 1) for i in range(n + 1)])
+    return np.asarray(logs[n] - logs[k] - logs[n - k], dtype=np.float64)
 
 
 def _normalised(logs: Array) -> Array:
@@ -185,5 +195,5 @@ def _normalised(logs: Array) -> Array:
     return np.asarray(weights / math.fsum(weights), dtype=np.float64)
 
 
-def _mixture(noise_multiplier: float, amounts: npt.NDArray[np.int64], probabilities: Array) -> GaussianMixture:
+def _mixture(noise_multiplier: float, amounts: npt.NDArray[Any], probabilities: Array) -> GaussianMixture:
     return GaussianMixture(noise_multiplier, tuple(map(float, amounts)), tuple(map(float, probabilities)))

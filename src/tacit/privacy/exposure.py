@@ -1,0 +1,45 @@
+"""Whose data somebody looks at, and what that somebody gets to see; and who adds the noise against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tacit.privacy.terms import Relation, Reveals, Unit, View
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One row of a promise before it is costed.
+
+    unit, relation   who is protected, against what change
+    view             who looks
+    reveals          what the exchange shows to that view: ``nothing``, the ``sum`` over silos, ``each`` silo's part
+    """
+
+    unit: Unit
+    relation: Relation
+    view: View
+    reveals: Reveals
+
+    @property
+    def colluding(self) -> int:
+        """How many silos belong to the view: they know their own records, their own noise and the sampling coins."""
+        return self.view.count if self.view.kind in ("silo", "silos", "server+silos") else 0
+
+    @property
+    def replaces(self) -> bool:
+        return self.relation == "replace"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gaussian noise of standard deviation ``std`` on every number of a sum over silos, and who adds it.
+
+    shares      every silo adds an equal part of the variance before anything leaves it
+    once        a trusted server adds all of it to the sum
+    each-batch  silos add it inside their local work, where the exchange has nothing to do
+    """
+
+    std: float
+    place: Literal["each-batch", "shares", "once"]
