@@ -242,6 +242,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         records_per_silo=_records_per_silo(experiment.data.records_per_silo, known.silo_count),
         max_records=privacy.max_records_per_subject_and_silo,
         max_silos=privacy.max_silos_per_subject,
+        delta=privacy.delta,
     )
     check_facts(method, privacy.unit or method.units[0], facts)
     per_silo = experiment.data.standardize == "per-silo"
@@ -249,7 +250,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     return promise(
         method,
         exchange,
-        facts,
+        facts.pooled() if method.pools else facts,
         unit=privacy.unit,
         relation=privacy.relation,
         against=_views(privacy.against),
@@ -280,7 +281,8 @@ def _with_noise(promised: Promise, method: Private, privacy: PrivacyOptions) -> 
     if method.target_epsilon is None:
         problem = f"{method.name} has no noise: neither noise_multiplier nor target_epsilon is given"
         raise UserError("method.noise_multiplier", problem, "add one of them")
-    return promised.with_noise_for(method.target_epsilon, privacy.target)
+    published = getattr(method, "noise", "constant") == "as-published"
+    return promised.with_noise_for(method.target_epsilon, "as-published" if published else privacy.target)
 
 
 def _method(section: Mapping[str, Any]) -> Method:

@@ -18,6 +18,7 @@ from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Facts, Method, Private
 from tacit.privacy import (
     UNITS,
+    AsPublished,
     Event,
     Exposure,
     Guarantee,
@@ -99,7 +100,7 @@ class Promise:
             self.delta,
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
-            self.method.as_published(exposure, self.delta, self.facts) if self.method.private else None,
+            _honest(self.method.as_published(exposure, self.delta, self.facts), finite),
         )
 
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
@@ -210,6 +211,13 @@ def cost(event: Event, delta: float) -> Bound:
     from tacit.privacy import account
 
     return account(event, delta)
+
+
+def _honest(published: AsPublished | None, finite: bool) -> AsPublished | None:
+    """A published number that says nothing about this view is not valid for it."""
+    if published is None or finite or published.valid == "no":
+        return published
+    return replace(published, valid="no", reason="it is not about what this view sees")
 
 
 def _reason(event: Event) -> str:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.learning import Batches, Schedule, draw, shuffled, stack
+from tacit.learning import Batches, Rows, Schedule, shuffled, stack
 from tacit.privacy import Randomness
 
 
@@ -77,7 +77,10 @@ def test_silos_drawn_at_once_look_at_the_same_records_as_one_by_one(counts, size
     def streams():
         return [root.stream("b", k) for k in range(len(counts))]
 
-    together = draw(Schedule(size, steps, epochs), starts, counts, streams(), 8)
+    silos = [
+        Rows(k, start, count, np.zeros(1, int)) for k, (start, count) in enumerate(zip(starts, counts, strict=True))
+    ]
+    together = Schedule(size, steps, epochs).draw(silos, streams(), 8)
     for k, stream in enumerate(streams()):
         alone = shuffled(starts[k], counts[k], size=size, steps=steps, epochs=epochs, stream=stream)
         mine = Batches(together.records[k], together.sizes[k], together.steps[k])

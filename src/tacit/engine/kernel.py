@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.exchange import Exchange
-from tacit.learning import Arrays, Batches, Objective, ServerStep, Work, power_of_two
+from tacit.learning import Arrays, Objective, ServerStep, Work, power_of_two
 from tacit.methods import Facts, Method, ServerState
 from tacit.models import Params
 
@@ -27,12 +27,12 @@ class Kernels(NamedTuple):
 
     work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
     aggregate  (server, totals of the lanes, keys of the round) -> server
-    nobody     (server, frozen, arrays) -> the total before anybody contributed
+    nobody     (server, frozen, arrays, batches of nobody) -> the total before anybody contributed
     """
 
     work: Callable[..., tuple[jax.Array, Any]]
     aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
-    nobody: Callable[[ServerState, Params, Arrays], jax.Array]
+    nobody: Callable[[ServerState, Params, Arrays, Any], jax.Array]
 
 
 @lru_cache(maxsize=64)
@@ -44,11 +44,11 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
         frozen: Params,
         states: Any,
         arrays: Arrays,
-        batches: Batches,
+        batches: Any,
         counts: jax.Array,
         total: jax.Array,
     ) -> tuple[jax.Array, Any]:
-        def one_silo(total: jax.Array, silo: tuple[Any, Batches, jax.Array]) -> tuple[jax.Array, Any]:
+        def one_silo(total: jax.Array, silo: tuple[Any, Any, jax.Array]) -> tuple[jax.Array, Any]:
             state, own, count = silo
             vector, state = method.local(Work(objective, frozen, arrays, own, count), broadcast, state)
             return exchange.add(total, vector), state
@@ -56,16 +56,14 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
         # A scan, not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept.
         return jax.lax.scan(one_silo, total, (states, batches, counts))
 
-    noise = method.noise(facts)
+    noise = method.sum_noise(facts)
 
     def aggregate(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> ServerState:
         total = reduce(exchange.add, totals)
         return method.aggregate(step, server, total if noise is None else exchange.noised(total, noise, keys), facts)
 
-    def nobody(server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
-        nothing = Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros((), np.int32))
-
-        def local(frozen: Params, arrays: Arrays, batches: Batches, broadcast: Any, state: Any) -> jax.Array:
+    def nobody(server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> jax.Array:
+        def local(frozen: Params, arrays: Arrays, batches: Any, broadcast: Any, state: Any) -> jax.Array:
             return method.local(Work(objective, frozen, arrays, batches, jnp.float32(0)), broadcast, state)[0]
 
         state = method.silo_state(server.params)

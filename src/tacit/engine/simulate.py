@@ -16,7 +16,7 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
-from tacit.learning import Arrays, Batches, draw, power_of_two
+from tacit.learning import Arrays, Rows, power_of_two
 from tacit.learning.noise import key_words
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
     places: np.ndarray
     counts: np.ndarray
-    batches: Batches
+    batches: Any
 
 
 class Simulation:
@@ -47,12 +47,16 @@ class Simulation:
         self.randomness = randomness
         train = self.federation.train
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
+        self.schedule = self.method.schedule(facts)
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
-        self._noisy = self.method.noise(facts) is not None
+        self._noisy = self.method.sum_noise(facts) is not None
         self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
-        self._nobody = self.kernels.nobody(self.server, self.frozen, self.arrays)
+        self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(self.federation.silos)]
+        nothing = self.schedule.draw([Rows(0, 0, 0, np.zeros(1, int))], [randomness.stream("nobody")], 1)
+        nothing = jax.tree.map(lambda leaf: leaf[0], nothing)
+        self._nobody = self.kernels.nobody(self.server, self.frozen, self.arrays, nothing)
         self.group = min(GROUP, power_of_two(-(-self.federation.silo_count // LANES)))
         self._drawn: dict[int, list[list[Group]]] = {}
         self._rounds = plan.rounds
@@ -142,21 +146,20 @@ class Simulation:
 
     def _participants(self, number: int) -> np.ndarray:
         """Poisson sampling with the method's public rate; the coins are nobody's but the run's."""
-        count, rate = self.federation.silo_count, self.method.silo_sample_rate
+        count, rate = self.federation.silo_count, self.method.participation
         if rate >= 1:
             return np.arange(count)
         return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
 
     def _group(self, number: int, members: list[int]) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
-        views = [self.federation.silos[k] for k in members]
+        rows = [self._rows[k] for k in members]
         streams = [self.randomness.stream("batches", number, k) for k in members]
-        starts, sizes = [silo.start for silo in views], [len(silo) for silo in views]
-        batches = draw(self.method.schedule, starts, sizes, streams, self.group)
+        batches = self.schedule.draw(rows, streams, self.group)
         places = np.full(self.group, self.federation.silo_count)
         places[: len(members)] = members
         counts = np.zeros(self.group, np.float32)
-        counts[: len(views)] = sizes
+        counts[: len(rows)] = [silo.records for silo in rows]
         return Group(places, counts, batches)
 
     def model(self) -> Params:

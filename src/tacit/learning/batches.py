@@ -32,8 +32,18 @@ class Batches(NamedTuple):
     steps: np.ndarray | np.int32
 
 
+class Rows(NamedTuple):
+    """Where a silo's records lie: its number among the silos, its first row and how many it has, and the row at which
+    each of its subjects begins (``offsets``, one more than there are subjects)."""
+
+    silo: int
+    start: int
+    records: int
+    offsets: np.ndarray
+
+
 class Schedule(NamedTuple):
-    """How a silo goes through its records in a round.
+    """How a silo goes through its records in a round, without privacy.
 
     size    records per batch; None: all of them in one batch
     steps   exactly so many batches; None: as ``epochs`` says
@@ -44,21 +54,19 @@ class Schedule(NamedTuple):
     steps: int | None = None
     epochs: int = 1
 
-
-def draw(
-    schedule: Schedule, starts: Sequence[int], counts: Sequence[int], streams: Sequence[Stream], width: int
-) -> Batches:
-    """The work of several silos as one plan for ``width`` of them: silo i holds rows ``starts[i] …`` and draws from
-    ``streams[i]``. The same as :func:`shuffled` silo by silo and :func:`stack`; small silos are drawn all at once."""
-    largest = max(counts)
-    if schedule.size is None or min(counts) == 0 or largest * len(counts) * (schedule.epochs + 1) > DRAWN_AT_ONCE:
-        size, steps, epochs = schedule
-        plans = [
-            shuffled(start, count, size=size, steps=steps, epochs=epochs, stream=stream)
-            for start, count, stream in zip(starts, counts, streams, strict=True)
-        ]
-        return stack(plans, width)
-    return _drawn_at_once(schedule, schedule.size, np.array(starts), np.array(counts), streams, width)
+    def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Batches:
+        """The work of several silos as one plan for ``width`` of them. The same as :func:`shuffled` silo by silo and
+        :func:`stack`; small silos are drawn all at once."""
+        size, steps, epochs = self
+        counts = [rows.records for rows in silos]
+        if size is None or min(counts) == 0 or max(counts) * len(counts) * (epochs + 1) > DRAWN_AT_ONCE:
+            plans = [
+                shuffled(rows.start, rows.records, size=size, steps=steps, epochs=epochs, stream=stream)
+                for rows, stream in zip(silos, streams, strict=True)
+            ]
+            return stack(plans, width)
+        starts = np.array([rows.start for rows in silos])
+        return _drawn_at_once(self, size, starts, np.array(counts), streams, width)
 
 
 def _drawn_at_once(

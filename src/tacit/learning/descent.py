@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -20,14 +20,14 @@ class Work(NamedTuple):
     objective  what is minimised
     frozen     the layers that stay as they are
     arrays     the record arrays
-    batches    which records, step by step
+    batches    which records, step by step: what the method's schedule drew
     records    ``[]`` float, how many records the silo holds; 0 for padding, which must contribute zeros
     """
 
     objective: Objective
     frozen: Params
     arrays: Arrays
-    batches: Batches
+    batches: Any
     records: jax.Array
 
 
@@ -41,7 +41,7 @@ def descend(work: Work, params: Params, rate: float, direction: Direction = plai
 
     The number of steps is data of the loop, not its shape: silos of different sizes share one compilation.
     """
-    batches = work.batches
+    batches: Batches = work.batches
 
     def step(t: jax.Array, params: Params) -> Params:
         batch = t % len(batches.sizes)

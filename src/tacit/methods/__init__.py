@@ -1,12 +1,19 @@
 """How it is learned: one module per family, one line per method in the registry below."""
 
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
-from tacit.methods.central import DPFedAvg, DPFedSGD
+from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
+from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
 from tacit.methods.method import Facts, Method, Private, ServerState
 from tacit.methods.reference import Pooled, SiloOnly
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (FedAvg, FedSGD, FedProx, Scaffold, SiloOnly, Pooled, DPFedAvg, DPFedSGD)
+    method.name: method
+    for method in (
+        *(FedAvg, FedSGD, FedProx, Scaffold),
+        *(SiloOnly, Pooled),
+        *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
+        *(LocalRecord, LocalGroup, HiGrad, UserLDP),
+    )
 }
 
 __all__ = ["METHODS", "Facts", "Method", "Private", "ServerState"]

@@ -16,12 +16,12 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.learning import ServerStep, Work, descend, tree_zeros
 from tacit.learning.descent import Direction, plain
-from tacit.methods.method import Facts, LocalTraining, Method, NotNegative, ServerState
+from tacit.methods.method import Facts, LocalTraining, NotNegative, SampledSilos, ServerState
 from tacit.models import Params
 
 
 @dataclass(frozen=True)
-class Averaging(Method):
+class Averaging(SampledSilos):
     """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:

@@ -10,20 +10,21 @@ vectorise them over silos, and the same code runs in the simulator and on a fede
 
 A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
 control variate) is a part of it. The exchange owns the step from contributions to their total, and adds the noise that
-``method.noise`` asks for. ``method.event`` says what one round releases to somebody, in the accountant's terms.
+``method.sum_noise`` asks for. ``method.event`` says what one round releases to somebody, in the accountant's terms.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import jax
 from pydantic import Field
 
-from tacit.learning import Schedule, ServerStep, Work
+from tacit.learning import Rows, Schedule, ServerStep, Work
 from tacit.models import Params
-from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Unit, Unprotected
+from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -41,6 +42,7 @@ class Facts:
     records_per_silo  for every silo the declared number of records: divisor of batches
     max_records       at most so many records of one subject in one silo
     max_silos         at most so many silos hold records of one subject
+    delta             the delta of the run's guarantees
     records           training records in all; counted, and so only for methods that promise nothing
     """
 
@@ -50,11 +52,18 @@ class Facts:
     records_per_silo: tuple[int, ...] | None = None
     max_records: int | None = None
     max_silos: int | None = None
+    delta: float = 1e-5
     records: int = 0
 
     @property
     def silos_of_a_subject(self) -> int:
         return self.silos if self.max_silos is None else min(self.max_silos, self.silos)
+
+    def pooled(self) -> Facts:
+        """The same with all records in one place."""
+        records = None if self.records_per_silo is None else (sum(self.records_per_silo),)
+        most = None if self.max_records is None else self.max_records * self.silos_of_a_subject
+        return replace(self, silos=1, records_per_silo=records, max_records=most, max_silos=1)
 
 
 # A fact of ``Facts`` that a method needs -> the key of the experiment file that declares it.
@@ -64,6 +73,12 @@ FACT_KEYS = {
     "records_per_silo": "data.records_per_silo",
     "max_records": "privacy.max_records_per_subject_and_silo",
 }
+
+
+class Drawing(Protocol):
+    """How silos draw what they look at in a round: the work of several silos as one plan for ``width`` of them."""
+
+    def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Any: ...
 
 
 class ServerState(NamedTuple):
@@ -76,11 +91,7 @@ class ServerState(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """Base of every method that a server orchestrates; the fields are the keys of ``[method]``.
-
-    batch_size        records per local batch; left out: all of a silo's records in one batch
-    silo_sample_rate  public Poisson rate at which a silo enters a round
-    """
+    """Base of every method that a server orchestrates; the fields of a method are the keys of ``[method]``."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -93,8 +104,10 @@ class Method:
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
 
-    batch_size: Count | None = None
-    silo_sample_rate: Rate = 1.0
+    @property
+    def participation(self) -> float:
+        """The public rate at which a silo takes part in a round, by a coin of its own."""
+        return 1.0
 
     # -- what happens in a silo
 
@@ -102,10 +115,9 @@ class Method:
         """What a silo keeps between rounds, at the start (nothing, unless a method says otherwise)."""
         return ()
 
-    @property
-    def schedule(self) -> Schedule:
-        """How a silo goes through its records in a round: one batch."""
-        return Schedule(self.batch_size, steps=1)
+    def schedule(self, facts: Facts) -> Drawing:
+        """How a silo draws what it looks at in a round."""
+        raise NotImplementedError
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
         """One silo's local work: its contribution ``[numbers]``, and its next state."""
@@ -139,8 +151,8 @@ class Method:
         """The change that a guarantee for ``unit`` is about, unless the experiment asks for another."""
         return "zero-out"
 
-    def noise(self, facts: Facts) -> Noise | None:
-        """The noise that the exchange has to add to the sum of contributions."""
+    def sum_noise(self, facts: Facts) -> Noise | None:
+        """The noise that the exchange has to add to the sum of contributions; None where it adds none."""
         return None
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
@@ -160,12 +172,35 @@ class Method:
         return None
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
-        """Keys of ``[method]`` under which a reference does the same local work."""
+        """Keys of ``[method]`` under which a reference does comparable local work."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SampledSilos(Method):
+    """Methods of which a part of the silos takes part in a round.
+
+    batch_size        records per local batch; left out: all of a silo's records in one batch
+    silo_sample_rate  public Poisson rate at which a silo enters a round
+    """
+
+    batch_size: Count | None = None
+    silo_sample_rate: Rate = 1.0
+
+    @property
+    def participation(self) -> float:
+        return self.silo_sample_rate
+
+    def schedule(self, facts: Facts) -> Drawing:
+        """One batch."""
+        return Schedule(self.batch_size, steps=1)
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": self.batch_size, "batches_per_round": 1, "local_learning_rate": step.rate}
 
 
 @dataclass(frozen=True)
-class LocalTraining(Method):
+class LocalTraining(SampledSilos):
     """Methods whose silos take several steps between two exchanges.
 
     local_epochs         shuffled passes over a silo's records
@@ -177,8 +212,7 @@ class LocalTraining(Method):
     batches_per_round: Count | None = None
     local_learning_rate: Positive = 0.1
 
-    @property
-    def schedule(self) -> Schedule:
+    def schedule(self, facts: Facts) -> Drawing:
         return Schedule(self.batch_size, self.batches_per_round, self.local_epochs)
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:

@@ -63,6 +63,30 @@ def as_published_local_group_noise(
     return high
 
 
+def as_published_local_group(
+    group: int, noise_multiplier: float, delta: float, rate: float, batches: int, orders: Array = OPACUS_ORDERS
+) -> float:
+    """The epsilon for which ``noise_multiplier`` is LocalGroupDP's sigma_Z, Z = ``group``: the smallest E with Renyi
+    accounting at delta / (Z e^{(Z-1) E / Z}) within E / Z. Infinite where there is none."""
+    if noise_multiplier == 0:
+        return math.inf
+    rho = batches * _poisson(rate, noise_multiplier, orders)
+
+    def excess(epsilon: float) -> float:
+        log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
+        return _converted(orders, rho, log_delta) - epsilon / group
+
+    grid = np.geomspace(1e-4, 1e6, 400)
+    first = next((i for i, epsilon in enumerate(grid) if excess(float(epsilon)) <= 0), None)
+    if first is None:
+        return math.inf
+    low, high = float(grid[first - 1]) if first else 0.0, float(grid[first])
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
+    return high
+
+
 def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
     """ULDP-GROUP-k (002-T2, Figure 2): 3^{log2 k} rho(a) at order a / k over the authors' orders.
 

@@ -1,0 +1,381 @@
+"""Silos that do not trust the server: every batch is clipped and noised before anything leaves (papers 000 and 004).
+
+Every silo takes steps on Poisson batches of its own records. ``local-record`` clips each record's gradient (federated
+DP-SGD), ``higrad`` averages a subject's clipped gradients within a batch, ``local-group`` adds them up (at most
+``group_cap`` of them), ``user-ldp`` clips the gradient of the whole batch. Noise is the same in every batch; the server
+averages the silos' updates with public, equal weights.
+
+Formal guarantee (privacy.md 1.1, 1.2), for one silo and T batches, noise multiplier s, at most n records of a subject
+in a silo, each in a batch with rate q:
+
+    local-record, one record          PG(q, s, T)
+    higrad, one subject               PG(1 - (1-q)^n, s, T)
+    local-group, one subject          mixture of Gaussians over min(j, Z), j ~ Binom(n, q), T times
+    user-ldp, one subject             PG(1 - (1-q)^n, s/2, T)
+    user-ldp, one silo (replace)      G(s/2, T)
+
+A server that sees each silo's update sees all batches of all silos that hold the subject: they add up. Who sees only
+the sum, and one batch per round, sees a mixture against the noise of all silos.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import jax
+from jax.flatten_util import ravel_pytree
+
+from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
+from tacit.learning.noisy_descent import BatchRule, clipped_batch, clipped_records
+from tacit.methods.averaging import like, minus
+from tacit.methods.method import Count, Facts, Positive, Private, Rate, ServerState
+from tacit.privacy import (
+    AsPublished,
+    Composed,
+    Event,
+    Exposure,
+    Gaussian,
+    Largest,
+    PoissonSampled,
+    Relation,
+    Repeated,
+    Unit,
+    Unprotected,
+)
+from tacit.privacy import subject_events as subjects
+
+
+@dataclass(frozen=True)
+class NoisyBatches(Private):
+    """What all of them share.
+
+    sample_rate          public rate at which a record enters a batch; a number, or one per silo
+    local_epochs         each of round(1 / sample_rate) batches
+    batches_per_round    instead of local_epochs: exactly so many batches
+    local_learning_rate  rate of the silos' own steps
+    """
+
+    noise_place = "each batch, in the silo"
+    exchanges = ("plain",)
+    averaged: ClassVar[bool] = False
+
+    sample_rate: Rate | tuple[Rate, ...] = 0.05
+    local_epochs: Count = 1
+    batches_per_round: Count | None = None
+    local_learning_rate: Positive = 0.1
+
+    # -- what happens
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        caps = ("max_records",) if unit == "subject" else ()
+        return ("silos", "records_per_silo", *caps)
+
+    def rates(self, facts: Facts) -> tuple[float, ...]:
+        """Each silo's rate."""
+        given = self.sample_rate
+        return given if isinstance(given, tuple) else (given,) * facts.silos
+
+    def batches(self, facts: Facts) -> tuple[int, ...]:
+        """Each silo's number of batches per round."""
+        if self.batches_per_round is not None:
+            return (self.batches_per_round,) * facts.silos
+        return tuple(self.local_epochs * max(1, round(1 / rate)) for rate in self.rates(facts))
+
+    def schedule(self, facts: Facts) -> PoissonBatches:
+        rates = self.rates(facts)
+        divisors = tuple(rate * count for rate, count in zip(rates, facts.records_per_silo or (), strict=True))
+        return PoissonBatches(
+            rates, self.batches(facts), divisors, self.noise_levels(facts), averaged=self.averaged, cap=self.cap
+        )
+
+    @property
+    def cap(self) -> int | None:
+        """At most so many records of a subject in a batch."""
+        return None
+
+    def noise_levels(self, facts: Facts) -> tuple[float, ...]:
+        return (self.sigma,)
+
+    @property
+    def rule(self) -> BatchRule:
+        """What a batch gives."""
+        return clipped_records
+
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        trained, _ = noisy_descend(work, broadcast, self.local_learning_rate, self.clip, self.rule)
+        return ravel_pytree(minus(trained, broadcast))[0], state
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        params, optimizer = step.apply(server.params, server.optimizer, like(total / facts.silos, server.params))
+        return ServerState(params, optimizer)
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        return {"batch_size": 64, "local_epochs": self.local_epochs, "local_learning_rate": self.local_learning_rate}
+
+    # -- what is promised
+
+    def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
+        """What one silo's batches of one round show about one unit that lives in it."""
+        raise NotImplementedError
+
+    def in_sum(self, rate: float, facts: Facts) -> Event | None:
+        """What the sum over all silos shows about a subject where a round has one batch; None: nothing better."""
+        return None
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.sigma == 0:
+            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+        unit = exposure.unit
+        if exposure.replaces and not (unit == "silo" and self.relation("silo") == "replace"):
+            return self._replaced(exposure, facts)
+        rates, batches = self.rates(facts), self.batches(facts)
+        equal = len(set(rates)) == len(set(batches)) == len(set(facts.records_per_silo or ())) == 1
+        if unit == "subject" and exposure.reveals == "sum" and exposure.colluding == 0 and equal and batches[0] == 1:
+            sum_ = self.in_sum(rates[0], facts)
+            if sum_ is not None:
+                return sum_
+        silos = tuple(
+            dict.fromkeys(self.of_a_silo(unit, rate, count, facts) for rate, count in zip(rates, batches, strict=True))
+        )
+        worst = silos[0] if len(silos) == 1 else Largest(silos)
+        if unit != "subject":
+            return worst
+        touched = facts.silos_of_a_subject
+        if touched == facts.silos and len(silos) > 1:
+            return Composed(
+                tuple(self.of_a_silo(unit, rate, count, facts) for rate, count in zip(rates, batches, strict=True))
+            )
+        return Repeated(worst, touched)
+
+    def _replaced(self, exposure: Exposure, facts: Facts) -> Event:
+        """Another unit's data instead of none: without amplification, twice the largest sensitivity."""
+        unit = exposure.unit
+        if unit == "silo":
+            return Unprotected(f"{self.name} does not bound what one silo contributes")
+        records = 1 if unit == "record" or self.averaged else min(self.cap or math.inf, facts.max_records or math.inf)
+        silos = 1 if unit == "record" else facts.silos_of_a_subject
+        if math.isinf(records):
+            return Unprotected("the number of records of a subject is not bounded")
+        return Repeated(Gaussian(self.sigma / (2 * records)), max(self.batches(facts)) * silos)
+
+    def sampling(self, exposure: Exposure) -> str:
+        if exposure.replaces or exposure.unit == "silo":
+            return "none"
+        rates = self.sample_rate if isinstance(self.sample_rate, tuple) else (self.sample_rate,)
+        return "poisson records " + " ".join(f"{rate:g}" for rate in sorted(set(rates)))
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        if exposure.unit != "subject":
+            return ()
+        return (
+            f"at most {facts.max_records} records of a subject in a silo (enforced)",
+            f"at most {facts.silos_of_a_subject} silos with records of one subject",
+        )
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        from tacit.privacy.as_published import as_published_higrad
+
+        if exposure.unit == "silo" and self.name != "user-ldp":
+            return None
+        steps = max(self.batches(facts)) * facts.rounds
+        rate = max(self.rates(facts))
+        epsilon = as_published_higrad(rate, self.sigma, steps, delta) if self.sigma else math.inf
+        return AsPublished(epsilon, *self.verdict(exposure))
+
+    def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
+        """Whether the published number holds for this unit and view, and why."""
+        raise NotImplementedError
+
+
+RECORD_RATE = (
+    "the paper counts with the record's rate; a subject with several records is in a batch more often (privacy.md 1.3)"
+)
+
+
+@dataclass(frozen=True)
+class LocalRecord(NoisyBatches):
+    """Federated DP-SGD: every record's gradient is clipped."""
+
+    name = "local-record"
+    about = "DP-SGD in every silo, the server averages (LocalItemDP)"
+    paper = "papers 004, 002"
+    units: ClassVar[tuple[Unit, ...]] = ("record", "subject")
+    clips = "a record's gradient"
+
+    def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
+        if unit == "record":
+            return Repeated(PoissonSampled(rate, Gaussian(self.sigma)), batches)
+        if unit == "subject" and facts.max_records:
+            return subjects.summed_records(rate, facts.max_records, self.sigma, batches, self.cap)
+        return Unprotected(f"{self.name} does not bound what one {unit} contributes")
+
+    def in_sum(self, rate: float, facts: Facts) -> Event | None:
+        if not facts.max_records or self.cap is not None:
+            return None
+        parts = facts.silos_of_a_subject * facts.max_records
+        return subjects.binomial_mixture(parts, rate, math.sqrt(facts.silos) * self.sigma)
+
+    def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
+        if exposure.unit == "record":
+            return (
+                "yes",
+                "Renyi accounting of Poisson batches; the proved number is the same mechanism, counted tighter",
+            )
+        return "no", "it is the epsilon of one record, not of a subject with several"
+
+
+@dataclass(frozen=True)
+class LocalGroup(LocalRecord):
+    """LocalGroupDP (LocalSubDP of paper 000), with noise that does not depend on the batch.
+
+    group_cap  at most so many records of one subject in a batch
+    noise      ``constant``; or ``as-published``: the paper's noise for the largest group in each batch, which gives
+               that group's size away, so that nothing is proved
+    """
+
+    name = "local-group"
+    about = "DP-SGD whose noise covers all of a subject's records in a batch (LocalGroupDP, LocalSubDP)"
+    paper = "papers 004, 000"
+    units = ("subject", "record")
+
+    group_cap: Count | None = None
+    noise: Literal["constant", "as-published"] = "constant"
+
+    @property
+    def cap(self) -> int | None:
+        return self.group_cap
+
+    def noise_levels(self, facts: Facts) -> tuple[float, ...]:
+        """The same for every batch, or the paper's sigma_Z for Z = 0, 1, 2, …; ``noise_multiplier`` is its sigma_1."""
+        if self.noise == "constant":
+            return super().noise_levels(facts)
+        most = min(self.group_cap or facts.max_records or 1, facts.max_records or 1)
+        epsilon = self._published(1, facts.delta, facts)
+        return _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), self._steps(facts))
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.noise == "as-published":
+            return Unprotected("the published noise depends on the private batch: its scale gives group sizes away")
+        return super().event(exposure, facts)
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        if exposure.unit != "subject" or not facts.max_records:
+            return None
+        group = min(self.group_cap or facts.max_records, facts.max_records) if self.noise == "constant" else 1
+        return AsPublished(self._published(group, delta, facts), *self.verdict(exposure))
+
+    def _steps(self, facts: Facts) -> int:
+        return max(self.batches(facts)) * facts.rounds
+
+    def _published(self, group: int, delta: float, facts: Facts) -> float:
+        from tacit.privacy.as_published import as_published_local_group
+
+        return as_published_local_group(group, self.sigma, delta, max(self.rates(facts)), self._steps(facts))
+
+    def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
+        return "no", (
+            "the paper converts a record's epsilon to groups of the size seen in a batch, with the record's rate; "
+            "a subject's group is in the data set, not in the batch (privacy.md 1.3)"
+        )
+
+
+@lru_cache(maxsize=16)
+def _published_levels(most: int, epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, ...]:
+    from tacit.privacy.as_published import as_published_local_group_noise
+
+    levels = [as_published_local_group_noise(z, epsilon, delta, rate, steps) for z in range(1, most + 1)]
+    return (levels[0], *levels)
+
+
+@dataclass(frozen=True)
+class HiGrad(NoisyBatches):
+    """HiGradAvgDP: a subject's clipped gradients in a batch are averaged, so that it moves the sum by one clip."""
+
+    name = "higrad"
+    about = "DP-SGD in every silo, each subject's clipped gradients averaged per batch (HiGradAvgDP)"
+    paper = "paper 004"
+    units = ("subject", "record")
+    clips = "a record's gradient, then averaged over the subject's records in the batch"
+    averaged = True
+
+    def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
+        if unit == "subject" and facts.max_records:
+            return subjects.averaged_per_subject(rate, facts.max_records, self.sigma, batches)
+        if unit == "record":
+            # one record more or less changes its subject's average: by C if it is the only one, else by up to 2 C / j
+            return Repeated(PoissonSampled(rate, Gaussian(self.sigma)), batches)
+        return Unprotected(f"{self.name} does not bound what one {unit} contributes")
+
+    def in_sum(self, rate: float, facts: Facts) -> Event | None:
+        inclusion = subjects.subject_rate(rate, facts.max_records or 1)
+        noise = math.sqrt(facts.silos) * self.sigma
+        return subjects.binomial_mixture(facts.silos_of_a_subject, inclusion, noise)
+
+    def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
+        if exposure.unit == "record":
+            return "yes", "with one coin per record, the record's rate is the right one"
+        return "no", RECORD_RATE
+
+
+@dataclass(frozen=True)
+class UserLDP(NoisyBatches):
+    """UserLDP: the gradient of the whole batch is clipped, so that a silo hides everything it holds."""
+
+    name = "user-ldp"
+    about = "local DP of whole silos: each batch's gradient is clipped and noised (UserLDP)"
+    paper = "paper 004"
+    units = ("silo", "subject", "record")
+    clips = "the gradient of a batch"
+
+    @property
+    def rule(self) -> BatchRule:
+        return clipped_batch
+
+    def relation(self, unit: Unit) -> Relation:
+        return "replace" if unit == "silo" else "zero-out"
+
+    def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
+        if unit == "silo":
+            return subjects.clipped_batch_of_silo(self.sigma, batches)
+        if unit == "record":
+            return Repeated(PoissonSampled(rate, Gaussian(self.sigma / 2)), batches)
+        if facts.max_records:
+            return subjects.clipped_batch_of_subject(rate, facts.max_records, self.sigma, batches)
+        return Unprotected("the number of records of a subject is not bounded")
+
+    def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
+        if exposure.unit == "silo":
+            return "no", "replacing a silo changes every batch: no sampling helps, and a clipped gradient moves by 2 C"
+        return "no", RECORD_RATE + "; and a clipped batch gradient moves by 2 C"
+
+
+@dataclass(frozen=True)
+class PooledDPSGD(LocalRecord):
+    """DP-SGD by a curator who may pool all records: what private federation is compared with.
+
+    projection  after every step, back into the ball of this l2 norm (for convex losses, as in slides 001)
+    """
+
+    name = "pooled-dp-sgd"
+    about = "DP-SGD by a trusted curator who holds all records: what federation is compared with"
+    paper = "Abadi et al. 2016; slides 001"
+    noise_place = "each batch, by the curator"
+    trusts = ("server", "server+silos")
+    pools = True
+
+    projection: Positive | None = None
+
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        trained, _ = noisy_descend(work, broadcast, self.local_learning_rate, self.clip, self.rule, self.projection)
+        return ravel_pytree(minus(trained, broadcast))[0], state
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if exposure.reveals == "each":
+            return Unprotected("the curator holds all records")
+        return super().event(exposure, facts)
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        return ("the curator is trusted with all records", *super().assumptions(exposure, facts))
