@@ -1,12 +1,14 @@
-"""The numeric kernels, on plain arrays: objectives, batches, local descent, clipping, noise, the server's step."""
+"""The numeric kernels, on plain arrays: objectives, batches, clipping, noise, local and per-person work, server steps."""
 
 from tacit.learning.batches import Batches, Rows, Schedule, power_of_two, shuffled, stack
 from tacit.learning.clipped_sum import ClippedSum, clipped_gradient_sum
 from tacit.learning.clipping import clipped
 from tacit.learning.descent import Work, descend
+from tacit.learning.lanes import Lane, Layout, arrange, drawn
 from tacit.learning.noise import gaussian, key_words, nonce_words, random_bits
 from tacit.learning.noisy_descent import Tally, noisy_descend
 from tacit.learning.objective import Arrays, Objective, split_frozen, tree_zeros
+from tacit.learning.people import Contributions, Local, PeopleSum, each_person, people_sum
 from tacit.learning.sampling import PoissonBatches, Sampled
 from tacit.learning.server import ServerOptimizer, ServerStep
 
@@ -14,7 +16,12 @@ __all__ = [
     "Arrays",
     "Batches",
     "ClippedSum",
+    "Contributions",
+    "Lane",
+    "Layout",
+    "Local",
     "Objective",
+    "PeopleSum",
     "PoissonBatches",
     "Rows",
     "Sampled",
@@ -23,13 +30,18 @@ __all__ = [
     "ServerStep",
     "Tally",
     "Work",
+    "arrange",
     "clipped",
     "clipped_gradient_sum",
     "descend",
+    "draw",
+    "drawn",
+    "each_person",
     "gaussian",
     "key_words",
     "noisy_descend",
     "nonce_words",
+    "people_sum",
     "power_of_two",
     "random_bits",
     "shuffled",

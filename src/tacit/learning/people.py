@@ -1,0 +1,355 @@
+"""Per-person work: for everybody, start at the global model, learn from that person's records alone, clip, weight, add.
+
+The inner loop of ULDP-AVG and ULDP-SGD (Kato et al. 2024, algorithm 3) and of every method whose unit is the subject:
+
+    x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  so many times
+    total = sum_u  w_u * clip(x_u - x)
+
+One compiled function per shape of ``lanes.py`` goes through chunks of people and adds to one total. A person's model
+exists only while it is worked on, so memory does not depend on the number of people.
+
+Formal guarantees, for any records, rates and weights:
+
+- a person adds at most ``w_u * clip`` to the total in l2 norm, after rounding;
+- a person whose work is not finite adds zero, and is counted;
+- what a person adds depends on that person's records alone. Padding repeats the person's own records, never others':
+  a masked record cannot move a mean, but an overflow in it can still turn a product with 0 into NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from tacit.learning.lanes import Lane, Layout, People, Shape
+from tacit.learning.objective import Arrays, Objective
+from tacit.models import Params, parameter_count
+
+Kind = Literal["training", "gradient", "record-gradients"]
+# Norms are measured in float32: two parts per million below the clip, a vector is surely not above it.
+MARGIN = 2e-6
+
+
+@dataclass(frozen=True)
+class Local:
+    """What everybody does with their records.
+
+    kind        training          ``x_u - x`` after local training
+                gradient          the gradient of the person's mean loss at the global model (it points uphill)
+                record-gradients  the mean of the person's record gradients, each clipped on its own (one that is not
+                                  finite counts as zero)
+    epochs      training: passes over a person's records
+    rate        training: the step's size
+    batch_size  training: records per step, in the order in which they are arranged; None: all of a person's
+
+    Cox has no loss per record: all records of a person are one batch, ``record-gradients`` and ``batch_size`` are
+    refused, and who has fewer than two records has an empty comparison and contributes exactly zero.
+    """
+
+    kind: Kind = "training"
+    epochs: int = 1
+    rate: float = 1.0
+    batch_size: int | None = None
+
+    def layout(self, objective: Objective, params: Params, arrays: Arrays) -> Layout:
+        """The layout with which people have to be arranged for this work."""
+        size = self.batch_size if self.kind == "training" else None
+        return Layout.of(objective, params, arrays, batch_size=size, apart=self.kind == "record-gradients")
+
+
+class PeopleSum(NamedTuple):
+    """What one lane adds up to.
+
+    total         ``[parameters]``, in the order of ``ravel_pytree``
+    people        ``[]`` int32, who took part (with records and a weight)
+    not_finite    ``[]`` int32, whose work was not finite: they contributed zero
+    below         ``[]`` int32, who was not clipped: norms within the clip (to MARGIN)
+    below_weight  ``[]`` float32, the sum of their weights
+    """
+
+    total: jax.Array
+    people: jax.Array
+    not_finite: jax.Array
+    below: jax.Array
+    below_weight: jax.Array
+
+    def plus(self, other: PeopleSum) -> PeopleSum:
+        """Two lanes as one."""
+        return PeopleSum(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Contributions(NamedTuple):
+    """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, and the people's ``places [n]`` in
+    what ``arrange`` was given."""
+
+    places: np.ndarray
+    vectors: np.ndarray
+
+
+def people_sum(
+    objective: Objective,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    lane: Lane,
+    local: Local,
+    clip: float | jax.Array,
+) -> PeopleSum:
+    """The weighted sum over one lane's people; lanes may run in threads of their own.
+
+    ``lane`` comes from ``arrange(…, local.layout(…))``. Epochs, rate and clip are data: changing them compiles nothing.
+    """
+    total = _nothing(parameter_count(params))
+    numbers = _Numbers.of(local, clip)
+    for people in lane.people:
+        total = _add_people(objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, total)
+    return total
+
+
+def each_person(
+    objective: Objective,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    lane: Lane,
+    local: Local,
+    clip: float | jax.Array,
+) -> Iterator[Contributions]:
+    """The clipped vectors themselves, a chunk at a time: for exchanges that encrypt or shuffle what a person adds.
+
+    Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
+    """
+    numbers = _Numbers.of(local, clip)
+    for people in lane.people:
+        index = np.asarray(people.index)
+        for chunk in range(int(people.used)):
+            vectors = _chunk_vectors(
+                objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, np.int32(chunk)
+            )
+            real = index[chunk] >= 0
+            yield Contributions(index[chunk][real], np.asarray(vectors)[real])
+
+
+def bounded(vector: jax.Array, clip: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """``vector [numbers]`` with norm at most ``clip`` (zero where it is not finite), whether it is finite, and whether
+    it was within the clip before.
+
+    ``clipping.clipped`` with these answers, and without its one weakness: ``clip / norm`` loses digits, or all of them,
+    where a norm is beyond 1e37. Here the largest entry is divided out for good.
+    """
+    finite = jnp.isfinite(vector).all()
+    safe = jnp.where(finite, vector, 0.0)
+    largest = jnp.maximum(jnp.abs(safe).max(initial=0.0), 1e-30)
+    unit = safe / largest
+    norm = jnp.sqrt(jnp.square(unit).sum())
+    limit = clip * (1 - MARGIN)
+    within = largest * norm <= limit
+    return jnp.where(within, safe, unit * (limit / norm)), finite, finite & within
+
+
+class _Numbers(NamedTuple):
+    """The parts of the work that are data of the compiled function."""
+
+    epochs: np.int32
+    rate: np.float32
+    clip: jax.Array
+
+    @classmethod
+    def of(cls, local: Local, clip: float | jax.Array) -> _Numbers:
+        return cls(np.int32(local.epochs), np.float32(local.rate), jnp.asarray(clip, jnp.float32))
+
+
+class _Plan(NamedTuple):
+    """The parts of the work that are compiled in."""
+
+    kind: Kind
+    batch_size: int | None
+
+
+def _plan(local: Local) -> _Plan:
+    return _Plan(local.kind, local.batch_size if local.kind == "training" else None)
+
+
+@partial(jax.jit, static_argnums=0)
+def _nothing(parameters: int) -> PeopleSum:
+    zero = jnp.int32(0)
+    return PeopleSum(jnp.zeros(parameters), zero, zero, zero, jnp.float32(0))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _add_people(
+    objective: Objective,
+    plan: _Plan,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    rows: jax.Array | None,
+    people: People,
+    numbers: _Numbers,
+    total: PeopleSum,
+) -> PeopleSum:
+    """``total`` and the people of one call."""
+    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
+
+    def add_chunk(i: jax.Array, total: PeopleSum) -> PeopleSum:
+        counts, weights = people.counts[i], people.weights[i]
+        vectors, finite, below = work.chunk(people.starts[i], counts)
+        real = counts > 0
+        within = real & below
+        chunk = PeopleSum(
+            weights[0] * vectors[0] if len(weights) == 1 else jnp.dot(weights, vectors, precision="highest"),
+            real.sum(dtype=jnp.int32),
+            (real & ~finite).sum(dtype=jnp.int32),
+            within.sum(dtype=jnp.int32),
+            jnp.where(within, weights, 0.0).sum(),
+        )
+        return total.plus(chunk)
+
+    return jax.lax.fori_loop(0, people.used, add_chunk, total)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _chunk_vectors(
+    objective: Objective,
+    plan: _Plan,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    rows: jax.Array | None,
+    people: People,
+    numbers: _Numbers,
+    chunk: jax.Array,
+) -> jax.Array:
+    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
+    return work.chunk(people.starts[chunk], people.counts[chunk])[0]
+
+
+class _Batch(NamedTuple):
+    """Rows with a mask of 0 and 1: ``features [rows, …]``, ``labels [rows, …]``, ``mask [rows]``."""
+
+    features: jax.Array
+    labels: jax.Array
+    mask: jax.Array
+
+
+# what is averaged over records: something of any form
+Piece = Callable[[Params, _Batch], Any]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Everything that the work of one call needs, inside its compiled function."""
+
+    objective: Objective
+    plan: _Plan
+    frozen: Params
+    arrays: Arrays
+    params: Params
+    rows: jax.Array | None
+    shape: Shape
+    numbers: _Numbers
+
+    def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, who is finite, who is below.
+
+        One person alone is not batched: products with single models are faster than batches of them.
+        """
+        longest = self._batches(counts.max())
+
+        def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            return bounded(self._vector(start, count, longest), self.numbers.clip)
+
+        if self.shape.width > 1:
+            return jax.vmap(person)(starts, counts)
+        vector, finite, below = person(starts[0], counts[0])
+        return vector[None], finite[None], below[None]
+
+    def _vector(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> jax.Array:
+        if self.plan.kind == "training":
+            trained = self._trained(start, count, longest)
+            return ravel_pytree(jax.tree.map(jnp.subtract, trained, self.params))[0]
+        piece = self._gradient if self.plan.kind == "gradient" else self._clipped_records
+        return ravel_pytree(self._over_records(piece, self.params, start, count))[0]
+
+    def _trained(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> Params:
+        """The person's model after local training; ``longest`` is the largest number of batches in the chunk."""
+        gradient: Callable[[jax.Array, Params], Params]
+        if self.shape.whole:
+            everything = self._batch(start, count, jnp.int32(0), count)
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return self._gradient(params, everything)
+        else:
+            batches = self._batches(count)
+            size = count if self.plan.batch_size is None else jnp.int32(self.plan.batch_size)
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                first = t % batches * size
+                taken = jnp.where(t < self.numbers.epochs * batches, jnp.minimum(size, count - first), 0)
+                return self._over_records(self._gradient, params, start, count, first, taken)
+
+        def step(t: jax.Array, params: Params) -> Params:
+            return jax.tree.map(lambda p, g: p - self.numbers.rate * g, params, gradient(t, params))
+
+        return jax.lax.fori_loop(0, self.numbers.epochs * longest, step, self.params)
+
+    def _batches(self, count: jax.Array) -> jax.Array:
+        """How many batches ``count`` records are; 1 where they are taken together, or where there are none."""
+        if self.shape.whole or self.plan.batch_size is None:
+            return jnp.ones_like(count)
+        return jnp.maximum(1, -(-count // self.plan.batch_size))
+
+    def _over_records(
+        self,
+        piece: Piece,
+        params: Params,
+        start: jax.Array,
+        count: jax.Array,
+        first: jax.Array | None = None,
+        taken: jax.Array | None = None,
+    ) -> Any:
+        """The mean of ``piece`` over the ``taken`` records from the person's ``first`` (default: all), in passes."""
+        first = jnp.zeros_like(count) if first is None else first
+        taken = count if taken is None else taken
+        batch_size, rows = self.plan.batch_size, self.shape.rows
+        if self.shape.whole or (batch_size is not None and batch_size <= rows):
+            return piece(params, self._batch(start, count, first, taken))
+
+        def add(i: jax.Array, total: Any) -> Any:
+            size = jnp.minimum(rows, taken - i * rows)
+            part = piece(params, self._batch(start, count, first + i * rows, size))
+            share = size / taken
+            return jax.tree.map(lambda t, p: t + share * p, total, part)
+
+        shapes = jax.eval_shape(piece, params, self._batch(start, count, first, taken))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.fori_loop(0, (taken + rows - 1) // rows, add, zeros)
+
+    def _batch(self, start: jax.Array, count: jax.Array, first: jax.Array, taken: jax.Array) -> _Batch:
+        """``taken`` of a person's records from ``first`` on; padding repeats the person's own."""
+        nth = jnp.arange(self.shape.rows)
+        place = start + jnp.minimum(first + nth, jnp.maximum(count - 1, 0))
+        row = place if self.rows is None else self.rows.at[place].get(mode="clip")
+        features, labels = (array.at[row].get(mode="clip") for array in self.arrays)
+        return _Batch(features, labels, (nth < taken).astype(jnp.float32))
+
+    def _gradient(self, params: Params, batch: _Batch) -> Params:
+        return jax.grad(self.objective.loss)(params, self.frozen, *batch)
+
+    def _clipped_records(self, params: Params, batch: _Batch) -> jax.Array:
+        """The mean over the batch of each record's clipped gradient: ``[parameters]``."""
+
+        def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+            gradient = self._gradient(params, _Batch(features[None], labels[None], mask[None]))
+            return bounded(ravel_pytree(gradient)[0], self.numbers.clip)[0]
+
+        vectors = jax.vmap(record)(*batch)  # of a masked record: zeros
+        mean: jax.Array = vectors.sum(0) / jnp.maximum(batch.mask.sum(), 1.0)
+        return mean
