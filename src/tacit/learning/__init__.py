@@ -1,4 +1,4 @@
-"""The numeric kernels, on plain arrays: objectives, batches, clipping, noise, local and per-person work, server steps."""
+"""The numeric kernels, on plain arrays: objectives, batches, clipping, noise, work of silos and people, server."""
 
 from tacit.learning.batches import Batches, Rows, Schedule, power_of_two, shuffled, stack
 from tacit.learning.clipped_sum import ClippedSum, clipped_gradient_sum
@@ -34,7 +34,6 @@ __all__ = [
     "clipped",
     "clipped_gradient_sum",
     "descend",
-    "draw",
     "drawn",
     "each_person",
     "gaussian",

@@ -4,6 +4,7 @@ from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
 from tacit.methods.method import Facts, Method, Private, ServerState
+from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
 from tacit.methods.reference import Pooled, SiloOnly
 
 METHODS: dict[str, type[Method]] = {
@@ -13,6 +14,7 @@ METHODS: dict[str, type[Method]] = {
         *(SiloOnly, Pooled),
         *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
         *(LocalRecord, LocalGroup, HiGrad, UserLDP),
+        *(SubjectSGD, UldpAvg, UldpSGD),
     )
 }
 

@@ -1,0 +1,128 @@
+"""Local work silo by silo: groups of silos in one compiled call each, in two lanes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.data import Federation
+from tacit.engine.kernel import Kernels
+from tacit.engine.lanes import LANES, in_lanes
+from tacit.learning import Arrays, Rows, power_of_two
+from tacit.methods import Facts, Method, ServerState
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+# Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
+GROUP = 8
+
+
+class Group(NamedTuple):
+    """Silos of one compiled call: their ``places [group]``, their ``counts [group]`` of records, their batches."""
+
+    places: np.ndarray
+    counts: np.ndarray
+    batches: Any
+
+
+class SiloWork:
+    """Who takes part in a round, what they look at, and the sums of their contributions."""
+
+    def __init__(
+        self,
+        method: Method,
+        facts: Facts,
+        federation: Federation,
+        kernels: Kernels,
+        randomness: Randomness,
+    ) -> None:
+        self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
+        self.schedule = method.schedule(facts)
+        self.group = min(GROUP, power_of_two(-(-federation.silo_count // LANES)))
+        self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
+        self._nobody: jax.Array | None = None
+        self._compiled = False
+
+    def draw(self, number: int) -> list[list[Group]]:
+        """Who takes part in a round and which records they look at: a list of groups for each lane."""
+        lanes = self._dealt(self._participants(number))
+        size = self.group
+        return [[self._group(number, lane[i : i + size]) for i in range(0, len(lane), size)] for lane in lanes]
+
+    def participants(self, drawn: list[list[Group]]) -> int:
+        return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
+
+    def do(
+        self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any
+    ) -> tuple[tuple[jax.Array, ...], Any]:
+        """The lanes' sums, and what the silos keep."""
+        if self._nobody is None:
+            self._nobody = self._nothing(server, frozen, arrays)
+        broadcast = self.method.broadcast(server)
+        # the first time one lane after the other, or both would compile the same thing
+        done = in_lanes(partial(self._work, broadcast, frozen, arrays, states), drawn, together=self._compiled)
+        self._compiled = True
+        groups = [group for lane in drawn for group in lane]
+        kept = [new for _, lane in done for new in lane]
+        return tuple(total for total, _ in done), _put_back(states, groups, kept)
+
+    def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
+        """The sum before anybody contributed."""
+        silo = Rows(0, 0, 0, np.zeros(1, int))
+        drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
+        return self.kernels.nobody(server, frozen, arrays, jax.tree.map(lambda leaf: leaf[0], drawn))
+
+    def _work(
+        self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, lane: list[Group]
+    ) -> tuple[jax.Array, list[Any]]:
+        """The sum over one lane's silos, and what they keep, group by group."""
+        total, kept = self._nobody, []
+        for group in lane:
+            own = jax.tree.map(partial(_at, group.places), states)
+            total, own = self.kernels.work(broadcast, frozen, own, arrays, group.batches, group.counts, total)
+            kept.append(own)
+        assert total is not None
+        return total, kept
+
+    def _dealt(self, silos: np.ndarray) -> list[list[int]]:
+        """Silos dealt to the lanes, largest first, each to the lane with the fewest records so far."""
+        lanes: list[list[int]] = [[] for _ in range(LANES)]
+        load = [0] * LANES
+        for k in sorted(silos.tolist(), key=lambda k: -self._rows[k].records):
+            lane = load.index(min(load))
+            lanes[lane].append(k)
+            load[lane] += self._rows[k].records
+        return lanes
+
+    def _participants(self, number: int) -> np.ndarray:
+        """Poisson sampling with the method's public rate; the coins are nobody's but the run's."""
+        count, rate = self.federation.silo_count, self.method.participation
+        if rate >= 1:
+            return np.arange(count)
+        return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
+
+    def _group(self, number: int, members: list[int]) -> Group:
+        """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
+        rows = [self._rows[k] for k in members]
+        streams = [self.randomness.stream("batches", number, k) for k in members]
+        places = np.full(self.group, self.federation.silo_count)
+        places[: len(members)] = members
+        counts = np.zeros(self.group, np.float32)
+        counts[: len(rows)] = [silo.records for silo in rows]
+        return Group(places, counts, self.schedule.draw(rows, streams, self.group))
+
+
+def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
+    return leaf.at[places].get(mode="clip")
+
+
+def _put_back(states: Any, groups: list[Group], kept: list[Any]) -> Any:
+    """The silos' new states in their places, in one write; what lies beyond the last silo is padding."""
+    if not groups or not jax.tree.leaves(states):
+        return states
+    places = np.concatenate([group.places for group in groups])
+    return jax.tree.map(lambda leaf, *new: leaf.at[places].set(jnp.concatenate(new), mode="drop"), states, *kept)

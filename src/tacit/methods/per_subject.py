@@ -1,0 +1,310 @@
+"""People, not records: everybody's contribution is computed from that person's records alone, clipped, and weighted.
+
+In every silo each person learns from the global model by themselves; the difference (or the gradient) is clipped to
+``clip`` and multiplied by a weight. A person's weights over all silos sum to at most 1, so that everything about a
+person moves the sum over all silos by at most ``clip``. Noise is added in shares: every silo adds an equal part of its
+variance.
+
+Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one round, one subject, zero-out:
+
+    who sees only the sum, and not who was sampled       PG(q, s)
+    a server that sees each silo's noisy sum             Gaussian, divergence times S max_u sum_s w^2, q = 1
+    c silos, which know the coins and their own noise    Gaussian, divergence times S / (S - c), q = 1
+    replacement instead of zero-out                      Gaussian, divergence times 4, q = 1
+    one record more or less                              as replacement: the person's contribution may turn around
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.learning import Local, PeopleSum, ServerStep
+from tacit.methods.averaging import like
+from tacit.methods.method import Count, Facts, Positive, Private, Rate, ServerState
+from tacit.models import Params
+from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
+from tacit.privacy import subject_events as subjects
+
+Weights = Literal["uniform", "records"]
+
+
+@dataclass(frozen=True)
+class AdaptiveClip:
+    """The clip follows a quantile of the norms (Andrew et al. 2021), at its own cost.
+
+    quantile     the share of people who should not be clipped
+    rate         how fast the clip follows: clip *= exp(-rate (share below - quantile))
+    count_noise  standard deviation of the noise on the number of people below, each counted as +1/2 or -1/2
+    """
+
+    quantile: Rate = 0.5
+    rate: Positive = 0.2
+    count_noise: Positive = 10.0
+
+
+@dataclass(frozen=True)
+class PerSubject(Private):
+    """What all methods share whose unit is the subject.
+
+    subject_sample_rate  public Poisson rate at which a subject enters a round, by one coin for all silos
+    adaptive_clip        let the clip follow a quantile of the norms; ``clip`` is where it starts
+    """
+
+    units = ("subject", "record")
+    clips = "a subject's contribution in a silo"
+    noise_place = "shares, one per silo"
+
+    subject_sample_rate: Rate = 1.0
+    adaptive_clip: AdaptiveClip | None = None
+
+    # -- what happens in a silo
+
+    @property
+    def learning(self) -> Local:
+        """What everybody does with their records."""
+        raise NotImplementedError
+
+    @property
+    def most_records(self) -> int | None:
+        """At most so many of a subject's records in a silo are used in a round, chosen at random."""
+        return None
+
+    def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
+        """The weight of a person's part in a silo, from its number of records there and in all silos."""
+        raise NotImplementedError
+
+    def vector(self, found: PeopleSum, weight: jax.Array, clip: jax.Array) -> jax.Array:
+        """A silo's contribution: the sum in units of the planned clip, and the centred number of unclipped people, in
+        units in which its noise is that of the sum."""
+        total = found.total * (self.clip / clip)
+        if self.adaptive_clip is None:
+            return total
+        scale = self.sigma * self.clip / self.adaptive_clip.count_noise
+        return jnp.append(total, scale * (found.below_weight - 0.5 * weight))
+
+    # -- what happens at the server
+
+    def init(self, step: ServerStep, params: Params) -> ServerState:
+        return ServerState(params, step.init(params), extra=jnp.float32(self.clip))
+
+    def broadcast(self, server: ServerState) -> Any:
+        return server.params, server.extra
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        return ("silos", "subjects")
+
+    def sum_noise(self, facts: Facts) -> Noise:
+        return Noise(self.sigma * self.clip, "shares")
+
+    def divisor(self, facts: Facts) -> float:
+        """The public number by which the sum is divided."""
+        raise NotImplementedError
+
+    def expected_weight(self, facts: Facts) -> float:
+        """What the weights of everybody in a round sum to, as far as it is public: for the share below the clip."""
+        return self.subject_sample_rate * (facts.subjects or 1)
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        clip, adaptive = server.extra, self.adaptive_clip
+        if adaptive is not None:
+            total, counted = total[:-1], total[-1]
+        direction = 1.0 if self.learning.kind == "training" else -1.0
+        update = like(direction * (clip / self.clip) * total / self.divisor(facts), server.params)
+        params, optimizer = step.apply(server.params, server.optimizer, update)
+        if adaptive is not None and self.sigma > 0:
+            share = 0.5 + counted * adaptive.count_noise / (self.sigma * self.clip) / self.expected_weight(facts)
+            clip = clip * jnp.exp(-adaptive.rate * (jnp.clip(share, 0.0, 1.0) - adaptive.quantile))
+        return ServerState(params, optimizer, clip)
+
+    # -- what is promised
+
+    @property
+    def effective_sigma(self) -> float:
+        """Noise over sensitivity of everything that a round sends: the sum, and with an adaptive clip the count, of
+        which a person moves at most 1/2. One Gaussian vector, so the squares of the ratios add up."""
+        if self.adaptive_clip is None:
+            return self.sigma
+        return (self.sigma**-2 + (2 * self.adaptive_clip.count_noise) ** -2) ** -0.5
+
+    def squared_weights(self, facts: Facts) -> float:
+        """The largest sum of a person's squared weights."""
+        raise NotImplementedError
+
+    def others_factor(self, exposure: Exposure, facts: Facts) -> float:
+        """By what the divergence grows for silos that know their own noise."""
+        return subjects.colluding_factor(facts.silos, exposure.colluding)
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.sigma == 0:
+            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+        if exposure.unit == "silo":
+            return Unprotected(f"{self.name} bounds what a person contributes, not a silo")
+        secret = exposure.reveals == "sum" and exposure.colluding == 0
+        if exposure.reveals == "each":
+            factor = subjects.server_factor(facts.silos, self.squared_weights(facts))
+        else:
+            factor = 1.0 if secret else self.others_factor(exposure, facts)
+        if math.isinf(factor):
+            return Unprotected("all silos collude: nobody is left to protect")
+        replaces = exposure.replaces or exposure.unit == "record"
+        if replaces:
+            factor *= subjects.REPLACEMENT_FACTOR
+        gaussian = Gaussian(self.effective_sigma / math.sqrt(factor)) if factor else Gaussian(math.inf)
+        return PoissonSampled(self.subject_sample_rate, gaussian) if secret and not replaces else gaussian
+
+    def sampling(self, exposure: Exposure) -> str:
+        secret = exposure.reveals == "sum" and exposure.colluding == 0
+        if self.subject_sample_rate == 1 or not secret or exposure.replaces or exposure.unit == "record":
+            return "none"
+        return f"poisson subjects {self.subject_sample_rate:g}"
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        shares = "every silo adds its share of the noise"
+        if exposure.colluding or exposure.reveals == "each":
+            return (shares,)
+        if exposure.view.kind == "server" and self.subject_sample_rate < 1:
+            return (shares, "the server does not learn the silos' common sampling coins")
+        return (shares,)
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
+
+
+@dataclass(frozen=True)
+class SubjectSGD(PerSubject):
+    """Tacit's own: sample people, bound a person's total over all silos, add noise once in shares.
+
+    records_per_subject  at most so many of a sampled person's records per silo, chosen at random
+    clip_first           clip every record's gradient and average (True), or average and clip (False)
+    local_epochs         instead of a gradient: so many passes of local training on the person's records
+    local_learning_rate  its rate
+
+    Silos share a secret seed for the coins; a person is in a round with probability exactly ``subject_sample_rate``,
+    however many records there are. Weights are 1 / m for at most m silos per person, so they sum to at most 1.
+    """
+
+    name = "subject-sgd"
+    about = "sample people with one coin for all silos, bound each person's total, noise once in shares"
+    paper = "Tacit"
+
+    records_per_subject: Count | None = None
+    clip_first: bool = False
+    local_epochs: Count | None = None
+    local_learning_rate: Positive = 0.1
+
+    @property
+    def learning(self) -> Local:
+        if self.local_epochs is not None:
+            return Local("training", self.local_epochs, self.local_learning_rate)
+        return Local("record-gradients" if self.clip_first else "gradient")
+
+    @property
+    def most_records(self) -> int | None:
+        return self.records_per_subject
+
+    def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
+        return np.full(len(counts), 1.0 / facts.silos_of_a_subject)
+
+    def divisor(self, facts: Facts) -> float:
+        return self.subject_sample_rate * (facts.subjects or 1)
+
+    def squared_weights(self, facts: Facts) -> float:
+        return 1.0 / facts.silos_of_a_subject
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        most = f"at most {facts.silos_of_a_subject} silos with records of one subject"
+        return (*super().assumptions(exposure, facts), most)
+
+
+@dataclass(frozen=True)
+class Uldp(PerSubject):
+    """What ULDP-AVG and ULDP-SGD share (paper 002).
+
+    weights          uniform: 1 / |S|; records: n_su / (1 + N_u), for which somebody must learn how many records a
+                     person has in all
+    disclose_counts  accept that: views that learn the counts then have no guarantee
+    """
+
+    paper = "paper 002"
+
+    weights: Weights = "uniform"
+    disclose_counts: bool = False
+
+    def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
+        if self.weights == "uniform":
+            return np.full(len(counts), 1.0 / facts.silos)
+        return counts / (1.0 + totals)
+
+    def divisor(self, facts: Facts) -> float:
+        return self.subject_sample_rate * (facts.subjects or 1) * facts.silos
+
+    def squared_weights(self, facts: Facts) -> float:
+        return 1.0 / facts.silos if self.weights == "uniform" else 1.0
+
+    def others_factor(self, exposure: Exposure, facts: Facts) -> float:
+        return subjects.colluding_factor(facts.silos, exposure.colluding, uniform=self.weights == "uniform")
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.weights == "records" and (exposure.reveals == "each" or exposure.colluding):
+            return Unprotected("with record weights in this exchange, this view learns how many records people have")
+        return super().event(exposure, facts)
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        from tacit.privacy.as_published import as_published_rdp
+
+        if exposure.unit != "subject":
+            return None
+        rate = self.subject_sample_rate
+        epsilon = as_published_rdp(rate, self.sigma, facts.rounds, delta) if self.sigma else math.inf
+        if exposure.replaces:
+            return AsPublished(epsilon, "no", "replacing a person moves the sum by twice the clip")
+        if exposure.reveals == "sum" and not exposure.colluding:
+            return AsPublished(epsilon, "yes", "Renyi accounting; the proved number counts the same mechanism tighter")
+        if rate < 1:
+            return AsPublished(epsilon, "no", "this view knows who was sampled, so that sampling does not help")
+        if self.weights == "uniform":
+            return AsPublished(epsilon, "yes", "with uniform weights this view learns no more than the public")
+        return AsPublished(epsilon, "no", "it is about who sees only the sum")
+
+
+@dataclass(frozen=True)
+class UldpAvg(Uldp):
+    """ULDP-AVG: everybody trains locally in every silo; differences are clipped, weighted and added up.
+
+    local_epochs         passes over a person's records
+    local_learning_rate  rate of a person's own steps
+    batch_size           records per step; left out: all of a person's
+    """
+
+    name = "uldp-avg"
+    about = "per-person local training in every silo, clipped and weighted (ULDP-AVG)"
+
+    local_epochs: Count = 1
+    local_learning_rate: Positive = 0.1
+    batch_size: Count | None = None
+
+    @property
+    def learning(self) -> Local:
+        return Local("training", self.local_epochs, self.local_learning_rate, self.batch_size)
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        keys = ("batch_size", "local_epochs", "local_learning_rate")
+        return {"batch_size": 64} | {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+
+
+@dataclass(frozen=True)
+class UldpSGD(Uldp):
+    """ULDP-SGD: everybody's gradient in every silo, clipped and weighted; the server takes the step."""
+
+    name = "uldp-sgd"
+    about = "per-person gradients in every silo, clipped and weighted (ULDP-SGD)"
+
+    @property
+    def learning(self) -> Local:
+        return Local("gradient")
