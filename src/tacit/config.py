@@ -142,6 +142,12 @@ class Plan:
         return self.experiment.train.rounds
 
     @property
+    def records_kept(self) -> int | None:
+        """At most so many records of a subject in a silo: the smaller of the declared cap and the method's own."""
+        caps = [self.experiment.privacy.max_records_per_subject_and_silo, self.method.records_kept(self.promise.facts)]
+        return min((cap for cap in caps if cap is not None), default=None)
+
+    @property
     def noise_multiplier(self) -> float | None:
         """Given, or solved for; None for a method without noise."""
         return self.method.sigma if isinstance(self.method, Private) else None
@@ -222,6 +228,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
     method = _method(experiment.method)
     exchange = _exchange(experiment, method)
+    method.check(exchange.name)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
     promised = _promise(experiment, method, exchange, known)

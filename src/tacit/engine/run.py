@@ -118,14 +118,25 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
     """The data of a plan: its source, caps applied, held-out records as ``[evaluation]`` says."""
     experiment, options = plan.experiment, plan.data
     own_file = experiment.evaluation.data != "held-out"
-    federation = load(
-        options,
-        frame=frame,
-        seed=experiment.seed or 0,
-        hold_out=not own_file,
-        max_records_per_subject_and_silo=experiment.privacy.max_records_per_subject_and_silo,
-        max_silos_per_subject=experiment.privacy.max_silos_per_subject,
-    )
+
+    def capped(records: int | None) -> Federation:
+        return load(
+            options,
+            frame=frame,
+            seed=experiment.seed or 0,
+            hold_out=not own_file,
+            max_records_per_subject_and_silo=records,
+            max_silos_per_subject=experiment.privacy.max_silos_per_subject,
+        )
+
+    if plan.records_kept == 0:
+        most = plan.promise.facts.silos_of_a_subject
+        problem = f"is less than one record for each of {most} silos"
+        raise UserError("method.group_size", problem, "raise it, or lower privacy.max_silos_per_subject")
+    federation = capped(plan.records_kept)
+    if getattr(plan.method, "group_size", None) == "median":  # a statistic of the data: the plan promises nothing
+        median = int(np.median(np.unique(federation.train.subject, return_counts=True)[1]))
+        federation = capped(max(1, median // plan.promise.facts.silos_of_a_subject))
     if not own_file:
         return federation
     return replace(federation, test=load_evaluation(plan.path(experiment.evaluation.data), options, federation))

@@ -1,5 +1,6 @@
 """How it is learned: one module per family, one line per method in the registry below."""
 
+from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
@@ -14,7 +15,7 @@ METHODS: dict[str, type[Method]] = {
         *(SiloOnly, Pooled),
         *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
         *(LocalRecord, LocalGroup, HiGrad, UserLDP),
-        *(SubjectSGD, UldpAvg, UldpSGD),
+        *(SubjectSGD, UldpAvg, UldpSGD, UldpNaive, UldpGroup),
     )
 }
 

@@ -109,6 +109,13 @@ class Method:
         """The public rate at which a silo takes part in a round, by a coin of its own."""
         return 1.0
 
+    def check(self, exchange: str) -> None:
+        """Refuse (UserError) what the method's numbers and the exchange cannot do together."""
+
+    def records_kept(self, facts: Facts) -> int | None:
+        """At most so many records of a subject in a silo, where the method itself asks for a cap."""
+        return None
+
     # -- what happens in a silo
 
     def silo_state(self, params: Params) -> Any:

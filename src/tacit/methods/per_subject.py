@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Count, Facts, Positive, Private, Rate, ServerState
@@ -235,6 +236,14 @@ class Uldp(PerSubject):
 
     weights: Weights = "uniform"
     disclose_counts: bool = False
+
+    def check(self, exchange: str) -> None:
+        if self.weights == "records" and exchange in ("plain", "masked") and not self.disclose_counts:
+            raise UserError(
+                "method.weights",
+                f"with record weights in the {exchange} exchange, somebody learns how many records a person has",
+                "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
+            )
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         if self.weights == "uniform":

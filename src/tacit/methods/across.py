@@ -1,0 +1,143 @@
+"""The two roads of paper 002 that do not look at people one by one: ULDP-NAIVE and ULDP-GROUP.
+
+``uldp-naive`` clips every silo's whole update and adds noise for all silos at once. ``uldp-group`` runs DP-SGD on
+records in every silo, on at most ``group_size`` records of a person over all silos.
+
+Formal guarantees (privacy.md 4.1, 4.2), zero-out of one subject:
+
+- naive: a silo's clipped update depends on everybody in it and may turn around, so the sum moves by 2 clip S against
+  noise of standard deviation s clip S: G(s / 2, T), for whoever sees the sum or each silo.
+- group: k records, each in a batch with rate q, in whatever silos: a mixture of Gaussians over Binom(k, q). Records in
+  different silos are dominated by the same number in one silo.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from tacit.learning import ServerStep, Work, clipped, descend
+from tacit.methods.averaging import like, minus
+from tacit.methods.local_noise import NoisyBatches
+from tacit.methods.method import Count, Facts, LocalTraining, Private, ServerState
+from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
+from tacit.privacy import subject_events as subjects
+
+
+@dataclass(frozen=True)
+class UldpNaive(LocalTraining, Private):
+    """ULDP-NAIVE: clipped updates of whole silos, with noise relative to ``clip`` times the number of silos."""
+
+    name = "uldp-naive"
+    about = "FedAvg with clipped silo updates and noise for all silos at once (ULDP-NAIVE)"
+    paper = "paper 002"
+    units = ("subject", "silo", "record")
+    clips = "a silo's whole update"
+    noise_place = "shares, one per silo"
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        return ("silos",)
+
+    def sum_noise(self, facts: Facts) -> Noise:
+        return Noise(self.sigma * self.clip * facts.silos, "shares")
+
+    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        trained = descend(work, broadcast, self.local_learning_rate)
+        update = clipped(ravel_pytree(minus(trained, broadcast))[0], self.clip)
+        return jnp.where(work.records > 0, update, 0.0), state
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        params, optimizer = step.apply(server.params, server.optimizer, like(total / facts.silos, server.params))
+        return ServerState(params, optimizer)
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.sigma == 0:
+            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+        if exposure.colluding >= facts.silos:
+            return Unprotected("all silos collude: nobody is left to protect")
+        if exposure.unit == "subject":
+            return subjects.naive_silos(self.sigma, 1)
+        # one silo: against the noise of all (sum), of itself (each), of those that do not collude
+        if exposure.reveals == "each":
+            noise = self.sigma * math.sqrt(facts.silos)
+        else:
+            noise = self.sigma * math.sqrt(facts.silos * (facts.silos - exposure.colluding))
+        moved = 1.0 if exposure.unit == "silo" and not exposure.replaces else 2.0
+        return Gaussian(noise / moved)
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        from tacit.privacy.as_published import as_published_rdp
+
+        if exposure.unit != "subject":
+            return None
+        epsilon = as_published_rdp(1.0, self.sigma, facts.rounds, delta) if self.sigma else math.inf
+        return AsPublished(
+            epsilon, "no", "a silo's clipped update may turn around: it moves by 2 C, not C (privacy.md 3)"
+        )
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        return ("every silo adds its share of the noise",)
+
+
+@dataclass(frozen=True)
+class UldpGroup(NoisyBatches):
+    """ULDP-GROUP-k: DP-SGD on records, of which a person has at most ``group_size`` over all silos.
+
+    group_size  k, public; each silo keeps at most floor(k / m) of a person's records. ``max`` and ``median`` are
+                statistics of the data, as in the paper, and leave nothing that could be proved
+    """
+
+    name = "uldp-group"
+    about = "DP-SGD in every silo on at most k records per person over all silos (ULDP-GROUP)"
+    paper = "paper 002"
+    units = ("subject", "record")
+    clips = "a record's gradient"
+
+    group_size: Count | Literal["max", "median"] = 8
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        return ("silos", "records_per_silo")
+
+    def records_kept(self, facts: Facts) -> int | None:
+        if isinstance(self.group_size, str):
+            return None
+        return self.group_size // facts.silos_of_a_subject
+
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
+        if self.sigma == 0:
+            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+        if exposure.unit == "silo":
+            return Unprotected(f"{self.name} does not bound what one silo contributes")
+        rate, steps = max(self.rates(facts)), max(self.batches(facts))
+        if exposure.unit == "record":
+            return subjects.grouped_records(rate, 1, self.sigma, steps)
+        if isinstance(self.group_size, str):
+            return Unprotected(f'group_size = "{self.group_size}" is a statistic of the private data')
+        if exposure.replaces:
+            return Repeated(Gaussian(self.sigma / (2 * self.group_size)), steps)
+        return subjects.grouped_records(rate, self.group_size, self.sigma, steps)
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        kept = self.records_kept(facts)
+        return (
+            f"each silo uses at most {kept} records of a subject, chosen by that subject's records alone (enforced)",
+            f"at most {facts.silos_of_a_subject} silos with records of one subject",
+        )
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        from tacit.privacy.as_published import as_published_uldp_group
+
+        if exposure.unit != "subject" or isinstance(self.group_size, str) or self.sigma == 0:
+            return None
+        steps = max(self.batches(facts)) * facts.rounds
+        k = self.group_size
+        power = 1 << (k - 1).bit_length()
+        epsilon = as_published_uldp_group(power, max(self.rates(facts)), self.sigma, steps, delta)
+        if power == k:
+            return AsPublished(epsilon, "yes", "sound for a public k that is a power of two; the mixture is tighter")
+        return AsPublished(epsilon, "only-if", f"stated for powers of two; {k} is rounded up to {power} here")
