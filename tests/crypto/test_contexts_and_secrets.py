@@ -43,6 +43,11 @@ def test_fields_cannot_be_shifted_into_each_other():
     assert replace(HERE, sender="a", recipient="bc").encode() != replace(HERE, sender="ab", recipient="c").encode()
 
 
+def test_another_purpose_is_another_context():
+    assert HERE.at("shares") == replace(HERE, purpose="shares")
+    assert HERE.at("shares").encode() != HERE.encode()
+
+
 def test_a_pair_is_the_same_from_both_ends():
     assert HERE.pair() == replace(HERE, sender="south", recipient="north").pair()
 

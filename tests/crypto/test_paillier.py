@@ -6,12 +6,13 @@ from math import gcd, prod
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Blinding, Context, MaskStream, PublicKey, Refused, Secret, SecretKey, WeakKeyWarning
 from tacit.crypto.paillier import _random_primes, insecure_key_for_tests
-from tacit.crypto.powers import _by_buckets, _by_tables, _Integers, inverses, products_of_powers
+from tacit.crypto.powers import _Integers, inverses, power_tables, products_of_powers
 
 KEY = insecure_key_for_tests(256)
 N = int(KEY.public.n)
@@ -82,40 +83,51 @@ def test_weighted_sums_are_matrix_products(data, outputs, people, bits):
     assert KEY.decrypt(encrypted.weighted_sums(matrix)) == expected
 
 
-@pytest.mark.parametrize("window", range(2, 15))
-@pytest.mark.parametrize("bits", [0, 1, 28, 63, 64, 65, 200])
-def test_tables_and_buckets_agree_with_plain_powers(window, bits):
-    rng = np.random.default_rng(window)
-    modulus = (2**61 - 1) * (2**31 - 1)
-    bases = [int(b) for b in rng.integers(2, 2**60, 3)]
+@pytest.mark.parametrize("outputs", [1, 5, 100])
+@pytest.mark.parametrize("bits", [0, 1, 8, 28, 63, 64, 65, 200])
+def test_products_of_powers_are_plain_powers_multiplied(outputs, bits):
+    rng = np.random.default_rng(bits)
+    n = (2**61 - 1) * (2**31 - 1)
+    bases = [mpz(int(b)) ** 3 for b in rng.integers(2, 2**60, 3)]
     edge = [2**bits, -(2**bits), 2**bits - 1, 1 - 2**bits, 0, 1 << max(0, bits - 1)]
-    exponents = [[edge[int(i)] for i in rng.integers(0, len(edge), 3)] for _ in range(5)]
-    expected = [prod(pow(b, e, modulus) for b, e in zip(bases, row, strict=True)) % modulus for row in exponents]
-    digits = _Integers(exponents, 3).digits(window)
-    assert int(np.abs(digits).max()) <= 2 ** (window - 1)
-    mpz = type(KEY.public.n)
-    big = [mpz(base) for base in bases]
-    assert _by_tables(big, digits, window, mpz(modulus)) == expected
-    assert _by_buckets(big, digits, window, mpz(modulus)) == expected
-    assert products_of_powers(big, exponents, mpz(modulus)) == expected
+    exponents = [[edge[int(i)] for i in rng.integers(0, len(edge), 3)] for _ in range(outputs)]
+    expected = [prod(pow(int(b), e, n * n) for b, e in zip(bases, row, strict=True)) % n**2 for row in exponents]
+    assert products_of_powers(bases, exponents, mpz(n)) == expected
+
+
+@pytest.mark.parametrize("window", range(2, 15))
+@given(st.lists(st.integers(-(2**70), 2**70), min_size=2, max_size=2))
+@settings(max_examples=20)
+def test_signed_digits_make_up_the_exponent_and_are_small(window, exponents):
+    digits = _Integers([exponents], 2).digits(window)
+    assert int(np.abs(digits).max(initial=0)) <= 2 ** (window - 1)
+    totals = [sum(int(d) << (window * i) for i, d in enumerate(digits[:, 0, base])) for base in range(2)]
+    assert totals == exponents
+
+
+@pytest.mark.parametrize("window", [2, 5])
+def test_tables_hold_the_powers_of_their_base(window):
+    n, base = mpz(N), KEY.encrypt([7]).values[0]
+    for place, (parts, tilts) in enumerate(power_tables(base, window, 3, n)):
+        assert len(parts) == len(tilts) == 2 ** (window - 1) + 1
+        for j, (part, tilt) in enumerate(zip(parts, tilts, strict=True)):
+            assert part < n
+            assert part * (1 + tilt * n) % n**2 == pow(base, j << (window * place), n**2)
 
 
 def test_the_lowest_int64_is_an_exponent_like_others():
-    mpz = type(KEY.public.n)
-    modulus = mpz(2**61 - 1)
     lowest = np.array([[-(2**63)]], dtype=np.int64)
-    assert products_of_powers([mpz(3)], lowest, modulus) == [pow(3, -(2**63), 2**61 - 1)]
+    assert products_of_powers([mpz(3)], lowest, mpz(35)) == [pow(3, -(2**63), 35**2)]
     with pytest.raises(ValueError, match="shape"):
-        products_of_powers([mpz(3)], np.zeros((2, 2), dtype=np.int64), modulus)
+        products_of_powers([mpz(3)], np.zeros((2, 2), dtype=np.int64), mpz(35))
     with pytest.raises(ValueError, match="row"):
-        products_of_powers([mpz(3)], [[1, 2]], modulus)
+        products_of_powers([mpz(3)], [[1, 2]], mpz(35))
     with pytest.raises(TypeError):
-        products_of_powers([mpz(3)], np.array([[0.5]]), modulus)
+        products_of_powers([mpz(3)], np.array([[0.5]]), mpz(35))
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=6))
 def test_many_inverses_at_once(values):
-    mpz = type(KEY.public.n)
     modulus = mpz(2**61 - 1)
     assert [a * b % modulus for a, b in zip(values, inverses([mpz(v) for v in values], modulus), strict=True)] == (
         [1] * len(values)

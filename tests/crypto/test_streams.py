@@ -78,6 +78,8 @@ def test_a_mask_is_what_the_stream_draws_and_the_vector_stays_as_it_was():
     assert np.array_equal(masked(vector, [stream()]), vector + stream().ring(5))
     assert np.array_equal(masked(vector, minus=[stream()], bits=8), (vector - stream().ring(5)) & np.uint64(255))
     assert np.array_equal(vector, np.arange(5))
+    negative = np.array([-1, -(2**63)], dtype=np.int64).view(np.uint64)
+    assert masked(masked(negative, [stream()]), minus=[stream()]).view(np.int64).tolist() == [-1, -(2**63)]
 
 
 def test_masked_vectors_and_differences_of_two_rounds_are_uniform_bytes():
@@ -120,6 +122,8 @@ def test_what_a_stream_cannot_give_is_refused():
     for bits in (0, 65):
         with pytest.raises(ValueError, match="bits"):
             stream().ring(1, bits)
+    with pytest.raises(ValueError, match="axis"):
+        masked(np.zeros((2, 2), dtype=np.uint64), [stream()])
     with pytest.raises(ValueError, match="modulus"):
         stream().residues(1, 1)
     with pytest.raises(ValueError, match="32 bytes"):

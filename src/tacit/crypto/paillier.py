@@ -30,7 +30,7 @@ from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, powmod_base_list
 
 from tacit.crypto.blinding import Blinding, random_units
 from tacit.crypto.errors import Refused
-from tacit.crypto.powers import Exponents, inverses, product, products_of_powers
+from tacit.crypto.powers import Exponents, product, products_of_powers, quotients
 from tacit.crypto.streams import MaskStream
 
 DEFAULT_BITS = 3072
@@ -155,7 +155,7 @@ class Ciphertexts:
         be short (int64, or lists of integers of any length). See :mod:`tacit.crypto.powers`. The result is computed
         from the inputs alone: re-randomise it before it leaves.
         """
-        return Ciphertexts(self.key, products_of_powers(self.values, weights, self.key.modulus))
+        return Ciphertexts(self.key, products_of_powers(self.values, weights, self.key.n))
 
     def sum(self) -> Ciphertexts:
         """One ciphertext: the sum of all elements (zero, without randomness, of none)."""
@@ -167,7 +167,7 @@ class Ciphertexts:
         return Ciphertexts(self.key, [a * r % modulus for a, r in zip(self.values, powers, strict=True)])
 
     def masked(self, plus: Iterable[MaskStream] = (), minus: Iterable[MaskStream] = ()) -> Ciphertexts:
-        """Multiplied by elements of Z_{n^2}^* from some streams, divided by those from others.
+        """Multiplied by elements of Z_{n^2} from some streams, divided by those from others (non-units: never seen).
 
         A ciphertext with one mask that its reader does not know is uniform in Z_{n^2}^*: neither content nor randomness
         can be read, by the owner of the key as little as by anybody. When all of a group of silos do this pairwise, one
@@ -178,10 +178,9 @@ class Ciphertexts:
         values, below = list(self.values), [mpz(1)] * len(self)
         for target, streams in ((values, plus), (below, minus)):
             for stream in streams:
-                for place, mask in enumerate(stream.units(modulus, len(self))):
+                for place, mask in enumerate(stream.residues(modulus, len(self))):
                     target[place] = target[place] * mask % modulus
-        inverted = inverses(below, modulus)
-        return Ciphertexts(self.key, [a * b % modulus for a, b in zip(values, inverted, strict=True)])
+        return Ciphertexts(self.key, quotients(values, below, modulus))
 
     def to_bytes(self) -> bytes:
         """All ciphertexts, each in ``key.ciphertext_bytes`` bytes; :meth:`PublicKey.ciphertexts` reads them."""

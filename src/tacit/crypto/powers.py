@@ -1,48 +1,76 @@
-"""Products of many powers modulo m: tables for bases that are used again and again.
+"""Products of many powers modulo n^2: tables for bases that are used again and again.
 
-    result[o] = product over b of bases[b] ^ exponents[o, b]    (mod m)
+    result[o] = product over b of bases[b] ^ exponents[o, b]    (mod n^2)
 
 is what a silo computes in the private weighting protocol: a base per person, an output per parameter. Taken one by one,
 every power costs an exponentiation. Here the bases are fixed and the exponents short, so that a few multiplications are
-left of each. Exponents are written in signed digits -2^(w-1) .. 2^(w-1) of w bits (a negative digit divides, and all
-divisions of the call share one inversion), and the digits are used in one of two ways, whichever takes fewer
-multiplications:
+left of each:
 
-- tables (Brickell, Gordon, McCurley, Wilson 1992; Straus 1964): for each base all powers base^(j 2^(w i)), then one
-  multiplication per digit. Best for many outputs; one base's table is in memory at a time.
-- buckets (Pippenger 1976): for each output, bases are multiplied into the bucket of their digit, and the buckets are
-  joined with two multiplications each. Best for many bases.
+- Exponents are written in signed digits -2^(w-1) .. 2^(w-1) of w bits. For each base and digit place there is a table
+  of powers base^(j 2^(w i)), and every digit costs one multiplication by an entry (Brickell, Gordon, McCurley, Wilson
+  1992). A negative digit divides; all divisions of a call share one inversion. One table is in memory at a time.
+- An element x of Z_{n^2}^* is a (1 + t n) with a = x mod n below n, its *part*, and t in Z_n, its *tilt*. In a product
+  tilts only add up: (1 + s n) (1 + t n) = 1 + (s + t) n. Parts are half as long as elements, so that the product of two
+  needs no reduction, and there is one multiplication modulo n^2 for two digits. Tables are made modulo n: if
+  a b = q n + r, the product of a (1 + s n) and b (1 + t n) is r (1 + (s + t + q / r) n), and 1 / r is the product of the
+  inverses of a and b, which are kept along the way.
 
 Run time depends on the exponents (zero digits cost nothing): who can time these functions learns something about them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import invert, mpz
+from gmpy2 import f_divmod, invert, mpz
 
 # digits of 14 bits fit an int16 with their carry
-_WIDEST = 15
+WIDEST = 14
 
 Exponents = npt.NDArray[np.int64] | Sequence[Sequence[int]]
 
 
-def products_of_powers(bases: Sequence[mpz], exponents: Exponents, modulus: mpz) -> list[mpz]:
-    """For each row of ``exponents`` [outputs, bases], the product of the bases raised to it.
+def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> list[mpz]:
+    """For each row of ``exponents`` [outputs, bases], the product modulo n^2 of the bases raised to it.
 
     Exponents may be negative and, as lists of integers, of any length. Bases must have inverses. What is left of a row
     of zeros, or without any base, is 1.
     """
     integers = _Integers(exponents, len(bases))
-    size = integers.bits, integers.outputs, len(bases)
-    tables = min(range(2, _WIDEST), key=lambda window: _table_cost(window, *size))
-    buckets = min(range(2, _WIDEST), key=lambda window: _bucket_cost(window, *size))
-    if _table_cost(tables, *size) <= _bucket_cost(buckets, *size):
-        return _by_tables(bases, integers.digits(tables), tables, modulus)
-    return _by_buckets(bases, integers.digits(buckets), buckets, modulus)
+    outputs = integers.outputs
+    window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
+    digits = integers.digits(window)
+    above, below = _Products(outputs, n), _Products(outputs, n)
+    for index, base in enumerate(bases):
+        rows = digits[:, :, index].tolist()
+        for row, (parts, tilts) in zip(rows, power_tables(base, window, len(rows), n), strict=True):
+            for output, digit in enumerate(row):
+                if digit > 0:
+                    above.multiply(output, parts[digit], tilts[digit])
+                elif digit < 0:
+                    below.multiply(output, parts[-digit], tilts[-digit])
+    return quotients(above.values(), below.values(), n**2)
+
+
+def power_tables(base: mpz, window: int, places: int, n: mpz) -> Iterator[tuple[list[mpz], list[mpz]]]:
+    """For each digit place i, the parts and the tilts of base^(j 2^(window i)), j = 0 .. 2^(window - 1)."""
+    step = _Split.of(base, n)
+    for _ in range(places):
+        powers = [_Split(mpz(1), mpz(1), mpz(0)), step]
+        for _ in range(2 ** (window - 1) - 1):
+            powers.append(powers[-1].times(step, n))
+        yield [power.part for power in powers], [power.tilt for power in powers]
+        step = powers[-1].times(powers[-1], n)
+
+
+def quotients(above: Sequence[mpz], below: Sequence[mpz], modulus: mpz) -> list[mpz]:
+    """above / below, element by element."""
+    if all(value == 1 for value in below):
+        return list(above)
+    return [a * b % modulus for a, b in zip(above, inverses(below, modulus), strict=True)]
 
 
 def inverses(values: Sequence[mpz], modulus: mpz) -> list[mpz]:
@@ -67,12 +95,48 @@ def product(values: Sequence[mpz], modulus: mpz) -> mpz:
     return total
 
 
-def power_table(base: mpz, size: int, modulus: mpz) -> list[mpz]:
-    """base^0, base^1, …, base^size."""
-    table = [mpz(1)]
-    for _ in range(size):
-        table.append(table[-1] * base % modulus)
-    return table
+class _Split(NamedTuple):
+    """An element part * (1 + tilt n) of Z_{n^2}^*, with the inverse of its part modulo n."""
+
+    part: mpz
+    inverse: mpz
+    tilt: mpz
+
+    @classmethod
+    def of(cls, element: mpz, n: mpz) -> _Split:
+        quotient, part = f_divmod(element, n)
+        inverse = invert(part, n)
+        return cls(part, inverse, quotient * inverse % n)
+
+    def times(self, other: _Split, n: mpz) -> _Split:
+        quotient, part = f_divmod(self.part * other.part, n)
+        inverse = self.inverse * other.inverse % n
+        return _Split(part, inverse, (self.tilt + other.tilt + quotient * inverse) % n)
+
+
+class _Products:
+    """Running products modulo n^2: a part waits for a second one, tilts are summed to the end."""
+
+    def __init__(self, count: int, n: mpz) -> None:
+        self._n, self._modulus = n, n**2
+        self._values, self._tilts = [mpz(1)] * count, [mpz(0)] * count
+        self._waiting: list[mpz | None] = [None] * count
+
+    def multiply(self, place: int, part: mpz, tilt: mpz) -> None:
+        self._tilts[place] += tilt
+        waiting = self._waiting[place]
+        if waiting is None:
+            self._waiting[place] = part
+        else:
+            self._waiting[place] = None
+            self._values[place] = self._values[place] * (waiting * part) % self._modulus
+
+    def values(self) -> list[mpz]:
+        n, modulus = self._n, self._modulus
+        return [
+            value * ((1 + tilt % n * n) * (1 if waiting is None else waiting) % modulus) % modulus
+            for value, tilt, waiting in zip(self._values, self._tilts, self._waiting, strict=True)
+        ]
 
 
 class _Integers:
@@ -124,63 +188,3 @@ class _Integers:
 def _digit_count(window: int, bits: int) -> int:
     """Enough for ``bits`` bits and the carry of the last digit: the top digit must not exceed 2^(w-1)."""
     return bits // window + 1
-
-
-def _table_cost(window: int, bits: int, outputs: int, bases: int) -> int:
-    digits = _digit_count(window, bits)
-    return digits * bases * ((1 << (window - 1)) + outputs)
-
-
-def _bucket_cost(window: int, bits: int, outputs: int, bases: int) -> int:
-    digits = _digit_count(window, bits)
-    return bases * (bits + 3 * digits) + outputs * (digits * bases + (2 << (window - 1)))
-
-
-def _by_tables(bases: Sequence[mpz], digits: npt.NDArray[np.int16], window: int, modulus: mpz) -> list[mpz]:
-    outputs = digits.shape[1]
-    above, below = [mpz(1)] * outputs, [mpz(1)] * outputs
-    for index, base in enumerate(bases):
-        for row in digits[:, :, index].tolist():
-            table = power_table(base, 1 << (window - 1), modulus)
-            for output, digit in enumerate(row):
-                if digit > 0:
-                    above[output] = above[output] * table[digit] % modulus
-                elif digit < 0:
-                    below[output] = below[output] * table[-digit] % modulus
-            base = table[-1] * table[-1] % modulus
-    return _divided(above, below, modulus)
-
-
-def _by_buckets(bases: Sequence[mpz], digits: npt.NDArray[np.int16], window: int, modulus: mpz) -> list[mpz]:
-    shifted = [list(bases)]
-    for _ in range(digits.shape[0] - 1):
-        row = shifted[-1]
-        for _ in range(window):
-            row = [base * base % modulus for base in row]
-        shifted.append(row)
-    flat = [base for row in shifted for base in row]
-    inverted = inverses(flat, modulus)
-    size = 1 << (window - 1)
-    results = []
-    for row in digits.transpose(1, 0, 2).reshape(digits.shape[1], len(flat)).tolist():
-        buckets: list[mpz | None] = [None] * (size + 1)
-        for place, digit in enumerate(row):
-            if digit:
-                factor = flat[place] if digit > 0 else inverted[place]
-                held = buckets[abs(digit)]
-                buckets[abs(digit)] = factor if held is None else held * factor % modulus
-        # product of bucket[j]^j: running products from the largest digit down
-        running = total = mpz(1)
-        for held in reversed(buckets[1:]):
-            if held is not None:
-                running = running * held % modulus
-            total = total * running % modulus
-        results.append(total)
-    return results
-
-
-def _divided(above: Sequence[mpz], below: Sequence[mpz], modulus: mpz) -> list[mpz]:
-    if all(value == 1 for value in below):
-        return list(above)
-    inverted = inverses(below, modulus)
-    return [a * b % modulus for a, b in zip(above, inverted, strict=True)]

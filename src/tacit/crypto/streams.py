@@ -84,6 +84,8 @@ def masked(
 
     Masks cancel when one end adds and the other subtracts. Nothing longer than a piece of a mask is ever in memory.
     """
+    if vector.ndim != 1:
+        raise ValueError(f"a vector has one axis, not {vector.ndim}")
     total = np.array(vector, dtype=np.uint64)
     piece = np.empty(min(_PIECE, max(1, total.size)), dtype="<u8")
     for operation, streams in ((np.add, plus), (np.subtract, minus)):
