@@ -12,8 +12,8 @@ left of each:
 - An element x of Z_{n^2}^* is a (1 + t n) with a = x mod n below n, its *part*, and t in Z_n, its *tilt*. In a product
   tilts only add up: (1 + s n) (1 + t n) = 1 + (s + t) n. Parts are half as long as elements, so that the product of two
   needs no reduction, and there is one multiplication modulo n^2 for two digits. Tables are made modulo n: if
-  a b = q n + r, the product of a (1 + s n) and b (1 + t n) is r (1 + (s + t + q / r) n), and 1 / r is the product of the
-  inverses of a and b, which are kept along the way.
+  a b = q n + r, the product of a (1 + s n) and b (1 + t n) is r (1 + (s + t + q / r) n), and 1 / r is the product of
+  the inverses of a and b, which are kept along the way.
 
 Run time depends on the exponents (zero digits cost nothing): who can time these functions learns something about them.
 """
