@@ -61,6 +61,7 @@ def test_sums_and_products_are_those_modulo_n(a, b, k):
     assert KEY.decrypt(one.add(two)) == [centred(a + b)]
     assert KEY.decrypt(one.add_plain([k])) == [centred(a + k)]
     assert KEY.decrypt(one.multiply([k])) == [centred(a * k)]
+    assert KEY.decrypt(one.multiply([-k], workers=2)) == [centred(-a * k)]
 
 
 def test_operations_leave_their_inputs_as_they_are():
@@ -193,6 +194,35 @@ def test_pairwise_masks_leave_the_sum_and_nothing_else():
     total = uploads[0].add(uploads[1]).add(uploads[2])
     assert KEY.decrypt(total) == [60, -6]
     assert KEY.decrypt(uploads[0].add(uploads[1])) != [30, -3]
+
+
+def test_the_primitives_carry_the_private_weighting_of_paper_002():
+    """Protocol 1 with its repairs: sums weighted by n_su / (1 + N_u), which no one learns, from two silos."""
+    rng = np.random.default_rng(2)
+    records = rng.integers(0, 4, (2, 5))  # [silos, people]; somebody may be absent
+    updates = rng.integers(-(2**20), 2**20, (2, 3, 5))  # [silos, parameters, people], integers on the grid
+    shared, lcm = Secret.random(), 2520  # N_max = 10
+
+    def stream(purpose: str) -> MaskStream:
+        return MaskStream(shared, HERE.at(purpose))
+
+    # set-up: the server sees blinded, masked counts and inverts them
+    blinds = stream("blinds").units(N, 5)
+    counts = records + np.array([[1], [0]])  # the phantom record
+    masks = stream("count masks").residues(N, 5)
+    seen = [[(int(c) * r + sign * m) % N for c, r, m in zip(counts[s], blinds, masks, strict=True)]
+            for s, sign in enumerate((1, -1))]  # fmt: skip
+    weights = KEY.encrypt([KEY.public.decode(pow(int(a + b) % N, -1, N)) for a, b in zip(*seen, strict=True)])
+    # a round: each silo raises once per person, sums, masks; one of them re-randomises
+    uploads = []
+    for silo in range(2):
+        raised = weights.multiply([int(n) * int(r) * lcm for n, r in zip(records[silo], blinds, strict=True)])
+        sums = raised.weighted_sums(updates[silo]).add_plain([silo, 0, 0])
+        pair = [stream("round")]
+        uploads.append(sums.rerandomised(BLINDING).masked(pair if silo else [], [] if silo else pair))
+    total = KEY.decrypt(uploads[0].add(uploads[1]))
+    exact = (updates * (records / (1 + records.sum(axis=0)))[:, np.newaxis, :]).sum(axis=(0, 2)) * lcm + [1, 0, 0]
+    assert np.allclose(total, exact, rtol=0, atol=1e-3)
 
 
 def test_ciphertexts_and_keys_come_back_from_their_bytes():

@@ -38,9 +38,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import gcd, mpz, powmod_base_list
+from gmpy2 import gcd, mpz
 
-from tacit.crypto.powers import WIDEST, power_tables, product, quotients
+from tacit.crypto.powers import WIDEST, power_tables, powers, product, quotients
 
 WINDOW = 8
 _LEAST_BASES = 64
@@ -54,7 +54,7 @@ class Blinding:
     exponentiation takes 3,700). Each bit more of window takes twice the memory and draws a little faster.
     """
 
-    def __init__(self, n: int, window: int = WINDOW) -> None:
+    def __init__(self, n: int, window: int = WINDOW, workers: int = 1) -> None:
         if not 2 <= window <= WIDEST:
             raise ValueError(f"windows have 2 to {WIDEST} bits, not {window}")
         self._n, self._modulus = mpz(n), mpz(n) ** 2
@@ -62,7 +62,7 @@ class Blinding:
         bits = int(n).bit_length() + _EXTRA_BITS
         digits = math.ceil(min(48, max(32, bits / _LEAST_BASES)) / window)  # t = digits * window
         bases = max(_LEAST_BASES, math.ceil(bits / (digits * window)))
-        pool = powmod_base_list(random_units(n, bases), n, self._modulus)
+        pool = powers(random_units(n, bases), [self._n] * bases, self._modulus, workers)
         self._tables = [table for base in pool for table in power_tables(base, window, digits, self._n)]
 
     def draw(self, count: int) -> list[mpz]:

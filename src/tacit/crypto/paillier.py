@@ -23,14 +23,13 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
-from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, powmod_base_list, primorial
+from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
-from tacit.crypto.blinding import Blinding, random_units
+from tacit.crypto.blinding import WINDOW, Blinding, random_units
 from tacit.crypto.errors import Refused
-from tacit.crypto.powers import Exponents, product, products_of_powers, quotients
+from tacit.crypto.powers import Exponents, powers, product, products_of_powers, quotients
 from tacit.crypto.streams import MaskStream
 
 DEFAULT_BITS = 3072
@@ -74,14 +73,14 @@ class PublicKey:
         """Each value encrypted with fresh randomness: from ``blinding`` where given, else a full exponentiation."""
         encoded = [1 + self.encode(value) * self.n for value in values]
         if blinding is None:
-            powers = powmod_base_list(random_units(self.n, len(encoded)), self.n, self.modulus)
+            drawn = powers(random_units(self.n, len(encoded)), [self.n] * len(encoded), self.modulus)
         else:
-            powers = blinding.draw(len(encoded))
-        return Ciphertexts(self, [m * r % self.modulus for m, r in zip(encoded, powers, strict=True)])
+            drawn = blinding.draw(len(encoded))
+        return Ciphertexts(self, [m * r % self.modulus for m, r in zip(encoded, drawn, strict=True)])
 
-    def blinding(self, window: int | None = None) -> Blinding:
+    def blinding(self, window: int = WINDOW, workers: int = 1) -> Blinding:
         """A source of fast encryption randomness for this key."""
-        return Blinding(self.n) if window is None else Blinding(self.n, window)
+        return Blinding(self.n, window, workers)
 
     def ciphertexts(self, data: bytes, peer: str | None = None) -> Ciphertexts:
         """The ciphertexts that :meth:`Ciphertexts.to_bytes` wrote; each must be a unit modulo n^2."""
@@ -139,14 +138,11 @@ class Ciphertexts:
         added = [1 + mpz(number) % n * n for number in numbers]
         return Ciphertexts(self.key, [a * b % modulus for a, b in zip(self.values, added, strict=True)])
 
-    def multiply(self, numbers: Sequence[int]) -> Ciphertexts:
+    def multiply(self, numbers: Sequence[int], workers: int = 1) -> Ciphertexts:
         """The products with known integers, of any size (modulo n), element by element: an exponentiation each."""
         self._check(self.key, len(numbers))
-        key, powers = self.key, []
-        for value, number in zip(self.values, numbers, strict=True):
-            shortest = key.decode(number)  # n - 1 costs what -1 does
-            powers.append(powmod(value, shortest, key.modulus))
-        return Ciphertexts(key, powers)
+        shortest = [mpz(self.key.decode(number)) for number in numbers]  # n - 1 costs what -1 does
+        return Ciphertexts(self.key, powers(self.values, shortest, self.key.modulus, workers))
 
     def weighted_sums(self, weights: Exponents) -> Ciphertexts:
         """For each row of ``weights`` [outputs, len(self)] the sum of all elements, each times its integer weight.
@@ -163,8 +159,8 @@ class Ciphertexts:
 
     def rerandomised(self, blinding: Blinding) -> Ciphertexts:
         """The same content under fresh randomness, also for the owner of the key."""
-        modulus, powers = self.key.modulus, blinding.draw(len(self))
-        return Ciphertexts(self.key, [a * r % modulus for a, r in zip(self.values, powers, strict=True)])
+        modulus, drawn = self.key.modulus, blinding.draw(len(self))
+        return Ciphertexts(self.key, [a * r % modulus for a, r in zip(self.values, drawn, strict=True)])
 
     def masked(self, plus: Iterable[MaskStream] = (), minus: Iterable[MaskStream] = ()) -> Ciphertexts:
         """Multiplied by elements of Z_{n^2} from some streams, divided by those from others (non-units: never seen).
@@ -242,13 +238,13 @@ class SecretKey:
         n, modulus = self.public.n, self.public.modulus
         encoded = [1 + self.public.encode(value) * n for value in values]
         one, two = self._factors()
-        powers = one.random_powers(len(encoded), workers), two.random_powers(len(encoded), workers)
+        drawn = one.random_powers(len(encoded), workers), two.random_powers(len(encoded), workers)
         inverse = invert(one.square, two.square)
         return Ciphertexts(
             self.public,
             [
                 m * (a + one.square * ((b - a) * inverse % two.square)) % modulus
-                for m, a, b in zip(encoded, *powers, strict=True)
+                for m, a, b in zip(encoded, *drawn, strict=True)
             ],
         )
 
@@ -288,29 +284,20 @@ class _Half:
 
     def decrypt(self, values: Sequence[mpz], workers: int) -> list[mpz]:
         """The contents modulo this prime."""
-        powers = _powers([value % self.square for value in values], self.prime - 1, self.square, workers)
-        return [self._log(power) * self._scale % self.prime for power in powers]
+        reduced, exponents = [value % self.square for value in values], [self.prime - 1] * len(values)
+        found = powers(reduced, exponents, self.square, workers)
+        return [self._log(power) * self._scale % self.prime for power in found]
 
     def random_powers(self, count: int, workers: int) -> list[mpz]:
         """Uniform n-th powers modulo the square."""
         roots = [mpz(1 + secrets.randbelow(int(self.prime) - 1)) for _ in range(count)]
-        return _powers(roots, self.prime, self.square, workers)
+        return powers(roots, [self.prime] * count, self.square, workers)
 
     def _log(self, power: mpz) -> mpz:
         return (power - 1) // self.prime
 
     def __repr__(self) -> str:
         return "_Half(…)"
-
-
-def _powers(bases: Sequence[mpz], exponent: mpz, modulus: mpz, workers: int) -> list[mpz]:
-    """Each base to the same exponent; gmpy2 lets other threads run meanwhile."""
-    if workers <= 1 or len(bases) < 2 * workers:
-        return list(powmod_base_list(list(bases), exponent, modulus))
-    parts = [list(bases[start::workers]) for start in range(workers)]
-    with ThreadPoolExecutor(workers) as pool:
-        done = list(pool.map(lambda part: powmod_base_list(part, exponent, modulus), parts))
-    return [done[place % workers][place // workers] for place in range(len(bases))]
 
 
 def _random_primes(bits: int) -> tuple[mpz, mpz]:

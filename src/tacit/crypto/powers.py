@@ -21,11 +21,12 @@ Run time depends on the exponents (zero digits cost nothing): who can time these
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import f_divmod, invert, mpz
+from gmpy2 import f_divmod, invert, mpz, powmod_base_list
 
 # digits of 14 bits fit an int16 with their carry
 WIDEST = 14
@@ -64,6 +65,18 @@ def power_tables(base: mpz, window: int, places: int, n: mpz) -> Iterator[tuple[
             powers.append(powers[-1].times(step, n))
         yield [power.part for power in powers], [power.tilt for power in powers]
         step = powers[-1].times(powers[-1], n)
+
+
+def powers(bases: Sequence[mpz], exponents: Sequence[mpz], modulus: mpz, workers: int = 1) -> list[mpz]:
+    """Each base to its exponent, by ``workers`` threads (gmpy2 lets other threads run during ``powmod_base_list``)."""
+
+    def power(base: mpz, exponent: mpz) -> mpz:
+        return powmod_base_list([base], exponent, modulus)[0]
+
+    if workers <= 1:
+        return list(map(power, bases, exponents))
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(power, bases, exponents))
 
 
 def quotients(above: Sequence[mpz], below: Sequence[mpz], modulus: mpz) -> list[mpz]:
