@@ -109,11 +109,25 @@ def test_signed_digits_make_up_the_exponent_and_are_small(window, exponents):
 @pytest.mark.parametrize("window", [2, 5])
 def test_tables_hold_the_powers_of_their_base(window):
     n, base = mpz(N), KEY.encrypt([7]).values[0]
-    for place, (parts, tilts) in enumerate(power_tables(base, window, 3, n)):
+    for place, (parts, tilts) in enumerate(power_tables(base, window, range(3), n)):
         assert len(parts) == len(tilts) == 2 ** (window - 1) + 1
         for j, (part, tilt) in enumerate(zip(parts, tilts, strict=True)):
             assert part < n
             assert part * (1 + tilt * n) % n**2 == pow(base, j << (window * place), n**2)
+
+
+def test_several_numbers_packed_into_one_exponent_come_out_apart():
+    slot, people = 60, 4
+    weights = np.random.default_rng(5).integers(-(2**30), 2**30, (3, 2, people))  # [packed, outputs, people]
+    packed = [[sum(int(w) << (slot * k) for k, w in enumerate(weights[:, o, u])) for u in range(people)]
+              for o in range(2)]  # fmt: skip
+    numbers = [5, -6, 7, 11]
+    for output, total in enumerate(KEY.decrypt(KEY.encrypt(numbers).weighted_sums(packed))):
+        for expected in (weights[:, output] @ numbers).tolist():
+            low = (total + 2 ** (slot - 1)) % 2**slot - 2 ** (slot - 1)
+            assert low == expected
+            total = (total - low) >> slot
+        assert total == 0
 
 
 def test_the_lowest_int64_is_an_exponent_like_others():

@@ -63,7 +63,7 @@ class Blinding:
         digits = math.ceil(min(48, max(32, bits / _LEAST_BASES)) / window)  # t = digits * window
         bases = max(_LEAST_BASES, math.ceil(bits / (digits * window)))
         pool = powers(random_units(n, bases), [self._n] * bases, self._modulus, workers)
-        self._tables = [table for base in pool for table in power_tables(base, window, digits, self._n)]
+        self._tables = [table for base in pool for table in power_tables(base, window, range(digits), self._n)]
 
     def draw(self, count: int) -> list[mpz]:
         """``count`` independent n-th powers, for one use each."""

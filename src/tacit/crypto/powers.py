@@ -45,9 +45,10 @@ def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> li
     window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
     digits = integers.digits(window)
     above, below = _Products(outputs, n), _Products(outputs, n)
+    places = np.flatnonzero(digits.any(axis=(1, 2))).tolist()  # exponents that pack several numbers leave gaps
     for index, base in enumerate(bases):
-        rows = digits[:, :, index].tolist()
-        for row, (parts, tilts) in zip(rows, power_tables(base, window, len(rows), n), strict=True):
+        rows = digits[places, :, index].tolist()
+        for row, (parts, tilts) in zip(rows, power_tables(base, window, places, n), strict=True):
             for output, digit in enumerate(row):
                 if digit > 0:
                     above.multiply(output, parts[digit], tilts[digit])
@@ -56,15 +57,17 @@ def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> li
     return quotients(above.values(), below.values(), n**2)
 
 
-def power_tables(base: mpz, window: int, places: int, n: mpz) -> Iterator[tuple[list[mpz], list[mpz]]]:
-    """For each digit place i, the parts and the tilts of base^(j 2^(window i)), j = 0 .. 2^(window - 1)."""
-    step = _Split.of(base, n)
-    for _ in range(places):
+def power_tables(base: mpz, window: int, places: Sequence[int], n: mpz) -> Iterator[tuple[list[mpz], list[mpz]]]:
+    """For each digit place i, in rising order, the parts and the tilts of base^(j 2^(window i)), j = 0 .. 2^(w-1)."""
+    step, shift = _Split.of(base, n), 0
+    for place in places:
+        for _ in range(window * place - shift):
+            step = step.times(step, n)
         powers = [_Split(mpz(1), mpz(1), mpz(0)), step]
         for _ in range(2 ** (window - 1) - 1):
             powers.append(powers[-1].times(step, n))
         yield [power.part for power in powers], [power.tilt for power in powers]
-        step = powers[-1].times(powers[-1], n)
+        step, shift = powers[-1], window * (place + 1) - 1
 
 
 def powers(bases: Sequence[mpz], exponents: Sequence[mpz], modulus: mpz, workers: int = 1) -> list[mpz]:

@@ -7,8 +7,8 @@ shares take 33 bytes for each secret. Several secrets are shared with one call, 
 value for each of them.
 
 Shares beyond the threshold are checked against the others, so that a wrong one is noticed where there are enough; with
-exactly ``threshold`` shares, a wrong one gives a wrong secret, which its user must recognise (a public key that does
-not match). Shares are as secret as what they share: send them sealed.
+exactly ``threshold`` shares, a wrong one gives a wrong secret, which must be recognised where it is used (a public key
+that does not match). Shares are as secret as what they share: send them sealed.
 """
 
 from __future__ import annotations
