@@ -1,0 +1,110 @@
+"""Who says so: Ed25519 identities, and messages that are signed for one place.
+
+Key agreement through a relaying server is only safe if the server cannot put its own keys in the middle. So every key
+message is signed (Ed25519, RFC 8032) by the identity of its sender over the context *and* the content, and whoever
+receives it verifies it against a roster of identities that was agreed beforehand, outside of the protocol (compare
+:func:`fingerprint` over the telephone, or let an administrator install the roster). What is signed is
+
+    "tacit-signed-1" || context || content
+
+with the injective encoding of :class:`~tacit.crypto.context.Context`. A message that was signed in another run, round
+or protocol, for another recipient or purpose, does not verify here; a second message for the same place is refused as a
+replay by the roster that accepted the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tacit.crypto.context import Context
+from tacit.crypto.errors import BadSignature, Refused, Replayed
+from tacit.crypto.secret import Secret
+
+_DOMAIN = b"tacit-signed-1"
+_SIGNATURE_BYTES = 64
+_KEY_BYTES = 32
+
+
+class Identity:
+    """A long-lived signing key. ``public`` is what the others put into their rosters."""
+
+    def __init__(self, secret: Secret | None = None) -> None:
+        """A new identity, or the one whose 32 secret bytes are given."""
+        if secret is None:
+            self._key = Ed25519PrivateKey.generate()
+        elif len(secret) != _KEY_BYTES:
+            raise ValueError(f"an identity has {_KEY_BYTES} secret bytes, not {len(secret)}")
+        else:
+            self._key = Ed25519PrivateKey.from_private_bytes(secret.expose())
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def secret(self) -> Secret:
+        """The 32 bytes from which this identity can be made again: for its owner's key store, nobody else."""
+        return Secret(self._key.private_bytes_raw())
+
+    def sign(self, context: Context, content: bytes) -> bytes:
+        """``content`` with a signature in front, good for this context only."""
+        return self._key.sign(_signed(context, content)) + content
+
+    def __repr__(self) -> str:
+        return f"Identity({fingerprint(self.public)})"
+
+
+def verify(public: bytes, context: Context, message: bytes) -> bytes:
+    """The content of a message that ``public`` signed for ``context``; :class:`BadSignature` if it did not."""
+    if len(message) < _SIGNATURE_BYTES:
+        raise BadSignature("a message without a signature", context.sender)
+    signature, content = message[:_SIGNATURE_BYTES], message[_SIGNATURE_BYTES:]
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, _signed(context, content))
+    except InvalidSignature:
+        raise BadSignature(
+            f"the message is not signed by {context.sender} for {context.recipient} in round {context.round}"
+            f" ({context.protocol} {context.purpose})".rstrip(),
+            context.sender,
+        ) from None
+    return content
+
+
+def fingerprint(public: bytes) -> str:
+    """A short name of a public key, to be compared by people: 80 bits of SHA-256 in groups of four digits."""
+    digits = hashlib.sha256(public).hexdigest()[:20]
+    return "-".join(digits[i : i + 4] for i in range(0, 20, 4))
+
+
+class Roster:
+    """The identities that take part, by name. Each place (context) is filled once."""
+
+    def __init__(self, identities: Mapping[str, bytes]) -> None:
+        for name, public in identities.items():
+            if len(public) != _KEY_BYTES:
+                raise Refused(f"a public identity has {_KEY_BYTES} bytes, not {len(public)}", name)
+        if len(set(identities.values())) != len(identities):
+            raise ValueError("two names with the same identity")
+        self._identities = dict(identities)
+        self._filled: set[bytes] = set()
+
+    def open(self, context: Context, message: bytes) -> bytes:
+        """The content of ``context.sender``'s message for this context, once."""
+        if context.sender not in self._identities:
+            raise BadSignature("nobody of this name is on the roster", context.sender)
+        content = verify(self._identities[context.sender], context, message)
+        place = hashlib.sha256(context.encode()).digest()
+        if place in self._filled:
+            raise Replayed(f"a second message for the same place in round {context.round}", context.sender)
+        self._filled.add(place)
+        return content
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._identities
+
+    def __repr__(self) -> str:
+        return f"Roster({', '.join(sorted(self._identities))})"
+
+
+def _signed(context: Context, content: bytes) -> bytes:
+    return _DOMAIN + context.encode() + content

@@ -1,0 +1,74 @@
+"""Messages that only the holder of one X25519 key can open, and whose sender leaves no trace in them.
+
+HPKE in base mode (RFC 9180), through ``cryptography``: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305.
+Every message has an ephemeral key of its own, so two messages cannot be linked by their bytes and all of the same
+length look alike; the context is the ``info`` of HPKE, so a message opens in its own context only. Nothing says who
+sealed it: where that matters, sign the sealed message; where it must stay hidden, let the context's sender be EVERYONE.
+
+A sealed message is 48 bytes longer than its content: 32 for the ephemeral key, 16 for the tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.context import Context
+from tacit.crypto.errors import Refused, Tampered
+from tacit.crypto.secret import Secret
+
+OVERHEAD = 48
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+
+
+class SealingKey:
+    """The key pair of somebody to whom messages are sealed. ``public`` goes to those who seal."""
+
+    def __init__(self, secret: Secret | None = None) -> None:
+        """A new pair, or the one whose 32 secret bytes are given."""
+        if secret is not None and len(secret) != KEY_BYTES:
+            raise ValueError(f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
+        if secret is None:
+            self._key = X25519PrivateKey.generate()
+        else:
+            self._key = X25519PrivateKey.from_private_bytes(secret.expose())
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def open(self, message: bytes, context: Context) -> bytes:
+        """The content of one sealed message; :class:`Tampered` if it was sealed for another key or context."""
+        return self.open_many([message], context)[0]
+
+    def open_many(self, messages: Iterable[bytes], context: Context) -> list[bytes]:
+        """The contents of many messages, in order; one that does not open refuses them all."""
+        key, information = self._key, context.encode()
+        try:
+            return [_SUITE.decrypt(message, key, information) for message in messages]
+        except (InvalidTag, ValueError):
+            raise Tampered(
+                f"a message that is not sealed for {context.recipient} in round {context.round}", context.sender
+            ) from None
+
+    def __repr__(self) -> str:
+        return "SealingKey(…)"
+
+
+def seal(content: bytes, public: bytes, context: Context) -> bytes:
+    """``content``, for the holder of ``public`` and this context only."""
+    return seal_many([content], public, context)[0]
+
+
+def seal_many(contents: Sequence[bytes], public: bytes, context: Context) -> list[bytes]:
+    """Each of many contents of equal length, sealed with an ephemeral key of its own."""
+    if len({len(content) for content in contents}) > 1:
+        raise ValueError("messages of different lengths can be told apart: pad them")
+    if len(public) != KEY_BYTES:
+        raise Refused(f"a public key has {KEY_BYTES} bytes, not {len(public)}", context.recipient)
+    key, information = X25519PublicKey.from_public_bytes(public), context.encode()
+    try:
+        return [_SUITE.encrypt(content, key, information) for content in contents]
+    except ValueError:
+        raise Refused("a public key of low order", context.recipient) from None
