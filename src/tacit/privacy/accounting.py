@@ -7,7 +7,7 @@ gaussian  exact, for compositions of Gaussians (``gaussian``)
 pld       privacy loss distributions, pessimistic, the grid halved until epsilon moves by less than 0.2 % (``pld``)
 rdp       Renyi divergences (``rdp``)
 simple    the sum of pure epsilons, where every part has one (Dwork et al. 2006)
-blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle``)
+blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle_bounds``)
 unsampled batches without replacement counted as if the unit were in each, then one of the above
 split     some parts by pld at delta / 2 and the others by rdp at delta / 2, added, where neither knows all of them
 
@@ -96,7 +96,7 @@ def _account(flat: Flat, delta: float) -> Bound:
             parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
         blanket = _with_blanket(flat)
         if blanket is not None:
-            from tacit.privacy.shuffle import blanket_epsilon
+            from tacit.privacy.shuffle_bounds import blanket_epsilon
 
             parts["blanket"] = blanket_epsilon(blanket, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
@@ -130,7 +130,7 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
     blanket = _with_blanket(flat)
     if blanket is not None:
-        from tacit.privacy.shuffle import blanket_delta
+        from tacit.privacy.shuffle_bounds import blanket_delta
 
         values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):

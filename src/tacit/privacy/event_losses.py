@@ -70,7 +70,7 @@ def losses_of(event: Event, grid: float) -> Losses:
 
 @lru_cache(maxsize=32)
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
-    from tacit.privacy.shuffle import shuffled_pld
+    from tacit.privacy.shuffle_bounds import shuffled_pld
 
     return from_dp_accounting(shuffled_pld(event, grid))
 
