@@ -28,6 +28,7 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "Repeated",
     "Reveals",
     "SampledWithoutReplacement",
+    "Selected",
     "ShuffledReports",
     "Stream",
     "Unit",

@@ -43,6 +43,7 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
 )
@@ -135,6 +136,8 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
                 raise ValueError("a walk needs at least one node")
             if _whole("steps", steps) > 0:
                 yield from _noisy(event, _number("noise_multiplier", noise), count)
+        case Selected():
+            yield from _selected(event, count)
         case Largest(events):
             yield from _largest(events, count)
         case Unprotected():
@@ -210,6 +213,22 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
             yield PoissonSampled(rate * other, deeper), count
         case _:
             yield PoissonSampled(rate, inner.as_event()), count
+
+
+def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
+    """Exactly one run is that run; runs that say nothing say nothing about which is the best."""
+    certain = event.law == "negative-binomial"
+    if certain and not (math.isfinite(event.shape) and event.shape > -1):
+        raise ValueError(f"the shape of a negative binomial must be a number above -1, not {event.shape}")
+    if _number("mean", event.mean) == math.inf or (certain and event.mean < 1):
+        raise ValueError(f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}")
+    inner = canonical(event.event)
+    if inner.empty or event.mean == 0:
+        return
+    if not inner.protected or (certain and event.mean == 1):
+        yield from _simple(inner.as_event(), count)
+    else:
+        yield Selected(inner.as_event(), event.mean, event.law, event.shape if certain else 1.0), count
 
 
 def _largest(events: tuple[Event, ...], count: int) -> Iterator[tuple[Event, int]]:

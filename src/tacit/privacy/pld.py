@@ -138,9 +138,10 @@ def delta_curve(parts: Parts, epsilons: Array, tilt: float = 0.0) -> Array:
     if profile is None:
         return np.ones(len(epsilons))
     grid = parts[0][0].grid
-    place = epsilons / grid - profile.low
-    lower = np.floor(place).astype(np.int64)
     size = len(profile.deltas)
+    # beyond the window all is the same: no number too large to be a place, infinity among them
+    place = np.clip(epsilons / grid - profile.low, -2.0, size + 1.0)
+    lower = np.floor(place).astype(np.int64)
     inside = (lower >= 0) & (lower < size - 1)
     at = np.where(inside, lower, 0)
     # linear in e^epsilon between grid points: the chord
