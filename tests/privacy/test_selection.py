@@ -105,6 +105,32 @@ def test_randomised_response_selected_is_never_below_its_exact_law(
         assert hockey_stick(one, other, asked) <= delta_of(event, asked) * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.parametrize("shape", [-0.5, 0.0, 0.5, 1.0, 2.0])
+def test_the_price_of_pure_runs_is_nearly_attained(shape: float) -> None:
+    """A rare outcome that is likelier with the own data, beaten only by one that is likelier with the neighbour's: both
+    ratios point the same way."""
+    epsilon, rare, best, stop = 0.5, 1e-6, 1e-3, 1e-8
+    rise = math.exp(epsilon)
+    p = np.array([1 - rise * rare - best, rise * rare, best])
+    q = np.array([1 - rare - rise * best, rare, rise * best])
+
+    def beaten(x: np.ndarray) -> np.ndarray:
+        """f(1 - x), up to a factor and a constant."""
+        g = stop + (1 - stop) * x
+        return np.log(g) if shape == 0 else g**-shape
+
+    above = [np.append(np.cumsum(law[::-1])[::-1], 0.0) for law in (p, q)]
+    one, other = (np.abs(np.diff(beaten(x))) for x in above)
+    event = Selected(Pure(epsilon), expected_runs(stop, shape), shape=shape)
+    claimed = account(event, 0.0).epsilon
+    assert claimed == pytest.approx((2 + shape) * epsilon)
+    exact = float(np.abs(np.log(one / other)).max())
+    assert 0.98 * claimed <= exact <= claimed
+    total = abs(float(beaten(np.array([0.0]))[0] - beaten(np.array([1.0]))[0]))
+    for share in (0.5, 0.9, 0.97):
+        assert 0 < hockey_stick(one / total, other / total, share * claimed) <= delta_of(event, share * claimed)
+
+
 @settings(max_examples=25, deadline=None)
 @given(laws, st.floats(0.5, 10.0), st.booleans(), st.floats(0.0, 3.0))
 def test_gaussian_runs_selected_are_never_below_their_exact_law(
@@ -129,6 +155,20 @@ def test_gaussian_runs_selected_are_never_below_their_exact_law(
     # and what is said at that delta is no smaller an epsilon
     if exact > 1e-7:
         assert account(event, exact * 0.99).epsilon >= epsilon * (1 - 1e-3)
+
+
+@pytest.mark.parametrize(
+    "law", [Repetitions(20.0), Repetitions(20.0, shape=0.0), Repetitions(20.0, "poisson")], ids=str
+)
+def test_a_rare_give_away_is_found_in_as_many_runs_as_there_are(law: Repetitions) -> None:
+    """With probability 1e-3 a run shows the unit's presence beyond doubt, and scores best when it does."""
+    counts = np.arange(20_000)
+    shown = float(law.probabilities(counts) @ -np.expm1(counts * math.log1p(-1e-3)))
+    event = law.event(PoissonSampled(1e-3, Gaussian(0.1)))
+    assert shown > 0.01
+    for epsilon in (1.0, 3.0):
+        assert shown * 0.999 <= delta_of(event, epsilon) <= 1.5 * 20e-3
+    assert account(event, shown * 0.9).epsilon > 3.0
 
 
 def test_pure_runs_cost_three_times_with_geometric_stopping_and_twice_with_the_logarithmic_law() -> None:
