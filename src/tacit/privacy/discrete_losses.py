@@ -25,12 +25,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.pld import Losses, Pld, from_atoms, spread
+from tacit.privacy.pld import LARGEST_TABLE, Losses, Pld, from_atoms, spread
 
 Array = npt.NDArray[np.float64]
 
-# beyond this many integers the discrete Gaussian is left to Renyi accounting
+# beyond this many integers, or standard deviations of shift, the discrete Gaussian is left to Renyi accounting
 LARGEST_DISCRETE_SIGMA = 1e5
+LARGEST_DISCRETE_SHIFT = 1e3
 _REACH = 11.5
 
 
@@ -50,6 +51,8 @@ def laplace_losses(noise_multiplier: float, grid: float) -> Losses:
     place.
     """
     top = 1.0 / noise_multiplier
+    if 2 * top > grid * LARGEST_TABLE:
+        raise MemoryError(f"losses up to {top} at grid {grid}: choose a coarser one")
     inner = np.arange(math.floor(-top / grid) + 1, math.ceil(top / grid)) * grid
     ends = np.concatenate([[-top], inner, [top]])
     cells = np.floor(-top / grid).astype(np.int64) + np.arange(len(ends) - 1)

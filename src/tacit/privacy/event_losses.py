@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tacit.privacy.composition import canonical
 from tacit.privacy.discrete_losses import (
+    LARGEST_DISCRETE_SHIFT,
     LARGEST_DISCRETE_SIGMA,
     discrete_gaussian_losses,
     laplace_losses,
@@ -97,8 +98,8 @@ def _has_pld(event: Event) -> bool:
     match event:
         case Gaussian() | GaussianMixture() | Laplace() | RandomizedResponse() | ShuffledReports():
             return True
-        case DiscreteGaussian(sigma):
-            return sigma <= LARGEST_DISCRETE_SIGMA
+        case DiscreteGaussian(sigma, sensitivity):
+            return sensitivity / LARGEST_DISCRETE_SHIFT <= sigma <= LARGEST_DISCRETE_SIGMA
         case PoissonSampled(_, inner):
             return all(_has_pld(simple) for simple, _ in canonical(inner).parts)
         case _:
