@@ -35,17 +35,23 @@ from tacit.privacy.events import (
 from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
+from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
 from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
     from tacit.privacy.calibrate import calibrate_noise, calibrate_rounds
+    from tacit.privacy.selection import Repetitions, repeat_and_select
+    from tacit.privacy.statistics import CategoryCounts, Means, Metrics, Moments, Quantile
 
 __all__ = [
     "RELATIONS",
+    "SAMPLINGS",
+    "SUPPORTED",
     "UNITS",
     "AsPublished",
     "Bound",
+    "CategoryCounts",
     "Composed",
     "DiscreteGaussian",
     "Event",
@@ -56,16 +62,22 @@ __all__ = [
     "Largest",
     "Ledger",
     "LedgerError",
+    "Means",
+    "Metrics",
+    "Moments",
     "Nothing",
     "PoissonSampled",
     "Pure",
+    "Quantile",
     "RandomWalk",
     "RandomizedResponse",
     "Randomness",
     "Relation",
     "Repeated",
+    "Repetitions",
     "Reveals",
     "SampledWithoutReplacement",
+    "Sampling",
     "Selected",
     "ShuffledReports",
     "Stream",
@@ -77,6 +89,9 @@ __all__ = [
     "calibrate_noise",
     "calibrate_rounds",
     "delta_of",
+    "refusal",
+    "repeat_and_select",
+    "require_supported",
     "spent",
     "unprotected",
 ]
@@ -88,6 +103,13 @@ _ON_FIRST_USE = {
     "delta_of": "accounting",
     "calibrate_noise": "calibrate",
     "calibrate_rounds": "calibrate",
+    "CategoryCounts": "statistics",
+    "Means": "statistics",
+    "Metrics": "statistics",
+    "Moments": "statistics",
+    "Quantile": "statistics",
+    "Repetitions": "selection",
+    "repeat_and_select": "selection",
 }
 
 

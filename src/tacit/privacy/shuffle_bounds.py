@@ -269,8 +269,9 @@ def blanket_epsilon(event: ShuffledReports, delta: float) -> float:
     if high == event.epsilon and excess(high * (1 - 1e-9)) > 0:
         return event.epsilon
     epsilon = float(optimize.brentq(excess, 0.0, min(high, event.epsilon * (1 - 1e-9)), xtol=2e-5 * high, rtol=2e-5))
-    while excess(epsilon) > 0:
-        epsilon *= 1 + 5e-5
+    while epsilon < event.epsilon and excess(epsilon) > 0:
+        # a root next to 0 is not reached by ratios
+        epsilon += 5e-5 * max(epsilon, high)
     return min(epsilon, event.epsilon)
 
 
