@@ -129,8 +129,8 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             if not 0 <= size <= population:
                 raise ValueError(f"a batch of {size} cannot be drawn from {population}")
             noise = _number("noise_multiplier", gaussian.noise_multiplier)
-            if size == population:
-                yield from _noisy(gaussian, noise, count * (size > 0))
+            if size == population > 0:
+                yield from _noisy(gaussian, noise, count)
             elif size > 0 and noise != math.inf:
                 kept = replace(event, event=Gaussian(min(noise, _MOST_NOISE)))
                 yield from _noisy(kept, noise, count, None)
@@ -163,7 +163,7 @@ def _noisy(
     """No noise: no protection; infinite noise: nothing is said; absurdly much: not more than can be computed with."""
     if noise < _LEAST_NOISE:
         yield Unprotected("no noise"), count
-    elif noise != math.inf and count > 0:
+    elif noise != math.inf:
         yield (replace(event, **{field: _MOST_NOISE}) if field and noise > _MOST_NOISE else event), count
 
 
