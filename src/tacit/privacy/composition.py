@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,11 +43,19 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
 )
 
 Array = npt.NDArray[np.float64]
+
+# multipliers beyond these are treated as the nearer, worse one: no noise at all, or as much as squares can hold
+_LEAST_NOISE, _MOST_NOISE = 1e-100, 1e100
+# mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
+_FAINTEST = 1e-10
+# local epsilons beyond this are not amplified by shuffling: e^-40 of the reports are clones
+_LARGEST_LOCAL = 40.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _noisy(event, _number("noise_multiplier", noise), count)
         case DiscreteGaussian(sigma, sensitivity):
             if _whole("sensitivity", sensitivity) > 0:
-                yield from _noisy(event, _number("sigma", sigma), count)
+                yield from _noisy(event, _number("sigma", sigma), count, "sigma")
         case GaussianMixture():
             yield from _mixture(event, count)
         case PoissonSampled():
@@ -121,20 +129,26 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             if not 0 <= size <= population:
                 raise ValueError(f"a batch of {size} cannot be drawn from {population}")
             noise = _number("noise_multiplier", gaussian.noise_multiplier)
-            if size > 0:
-                yield from _noisy(gaussian if size == population else event, noise, count)
+            if size == population > 0:
+                yield from _noisy(gaussian, noise, count)
+            elif size > 0 and noise != math.inf:
+                kept = replace(event, event=Gaussian(min(noise, _MOST_NOISE)))
+                yield from _noisy(kept, noise, count, None)
         case ShuffledReports(epsilon, reports, pair):
             pair = _number("pair", epsilon if pair is None else pair)
             if _number("epsilon", epsilon) == 0 or pair == 0:
                 return
-            lonely = _whole("reports", reports) <= 1 or math.isinf(epsilon)
+            # so few clones that no crowd hides anything
+            lonely = _whole("reports", reports) <= 1 or epsilon > _LARGEST_LOCAL
             local = max(pair, epsilon)
             yield from _scaled(RandomizedResponse(local) if lonely else event, local, count)
         case RandomWalk(nodes, steps, noise):
-            if _whole("nodes", nodes) < 1:
-                raise ValueError("a walk needs at least one node")
+            if _whole("nodes", nodes) < 2:
+                raise ValueError("a walk needs at least two nodes")
             if _whole("steps", steps) > 0:
                 yield from _noisy(event, _number("noise_multiplier", noise), count)
+        case Selected():
+            yield from _selected(event, count)
         case Largest(events):
             yield from _largest(events, count)
         case Unprotected():
@@ -143,12 +157,14 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             raise ValueError(f"{event!r} cannot be accounted for")
 
 
-def _noisy(event: Event, noise: float, count: int) -> Iterator[tuple[Event, int]]:
-    """No noise: no protection; infinite noise: nothing is said."""
-    if noise == 0:
+def _noisy(
+    event: Event, noise: float, count: int, field: str | None = "noise_multiplier"
+) -> Iterator[tuple[Event, int]]:
+    """No noise: no protection; infinite noise: nothing is said; absurdly much: not more than can be computed with."""
+    if noise < _LEAST_NOISE:
         yield Unprotected("no noise"), count
     elif noise != math.inf:
-        yield event, count
+        yield (replace(event, **{field: _MOST_NOISE}) if field and noise > _MOST_NOISE else event), count
 
 
 def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, int]]:
@@ -178,14 +194,26 @@ def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
             weights[largest] += 1 - total
     if not any(weights):
         return
-    if noise == 0 or math.inf in weights:
+    shifts = sorted(weights)
+    if noise < _LEAST_NOISE * shifts[-1] or math.inf in weights:
         yield Unprotected("no noise"), count
     elif noise != math.inf:
-        shifts = sorted(weights)
-        if len(shifts) == 1:
-            yield Gaussian(noise / shifts[0]), count
+        largest = shifts[-1] / noise
+        if len(shifts) == 1 or largest < 10 * _FAINTEST:
+            yield from _noisy(Gaussian(1 / largest), 1 / largest, count)
         else:
+            _raise_to_faintest(weights, noise)
+            shifts = sorted(weights)
             yield GaussianMixture(1.0, tuple(c / noise for c in shifts), tuple(weights[c] for c in shifts)), count
+
+
+def _raise_to_faintest(weights: dict[float, float], noise: float) -> None:
+    """Move probability from no shift to the largest one until the expected shift is worth computing: more is worse."""
+    largest = min(1.0, max(weights) / noise)
+    lacking = _FAINTEST - math.fsum(weight * min(1.0, shift / noise) for shift, weight in weights.items())
+    if lacking > 0 and weights.get(0.0, 0.0) > lacking / largest:
+        weights[0.0] -= lacking / largest
+        weights[max(weights)] += lacking / largest
 
 
 def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
@@ -210,6 +238,22 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
             yield PoissonSampled(rate * other, deeper), count
         case _:
             yield PoissonSampled(rate, inner.as_event()), count
+
+
+def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
+    """Exactly one run is that run; runs that say nothing say nothing about which is the best."""
+    certain = event.law == "negative-binomial"
+    if certain and not (math.isfinite(event.shape) and event.shape > -1):
+        raise ValueError(f"the shape of a negative binomial must be a number above -1, not {event.shape}")
+    if _number("mean", event.mean) == math.inf or (certain and event.mean < 1):
+        raise ValueError(f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}")
+    inner = canonical(event.event)
+    if inner.empty or event.mean == 0:
+        return
+    if not inner.protected or (certain and event.mean == 1):
+        yield from _simple(inner.as_event(), count)
+    else:
+        yield Selected(inner.as_event(), event.mean, event.law, event.shape if certain else 1.0), count
 
 
 def _largest(events: tuple[Event, ...], count: int) -> Iterator[tuple[Event, int]]:

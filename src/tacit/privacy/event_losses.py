@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tacit.privacy.composition import canonical
 from tacit.privacy.discrete_losses import (
+    LARGEST_DISCRETE_SHIFT,
     LARGEST_DISCRETE_SIGMA,
     discrete_gaussian_losses,
     laplace_losses,
@@ -70,7 +71,7 @@ def losses_of(event: Event, grid: float) -> Losses:
 
 @lru_cache(maxsize=32)
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
-    from tacit.privacy.shuffle import shuffled_pld
+    from tacit.privacy.shuffle_bounds import shuffled_pld
 
     return from_dp_accounting(shuffled_pld(event, grid))
 
@@ -97,8 +98,8 @@ def _has_pld(event: Event) -> bool:
     match event:
         case Gaussian() | GaussianMixture() | Laplace() | RandomizedResponse() | ShuffledReports():
             return True
-        case DiscreteGaussian(sigma):
-            return sigma <= LARGEST_DISCRETE_SIGMA
+        case DiscreteGaussian(sigma, sensitivity):
+            return sensitivity / LARGEST_DISCRETE_SHIFT <= sigma <= LARGEST_DISCRETE_SIGMA
         case PoissonSampled(_, inner):
             return all(_has_pld(simple) for simple, _ in canonical(inner).parts)
         case _:
