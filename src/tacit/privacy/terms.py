@@ -15,7 +15,7 @@ RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
 # kind -> the sentence's "from whom"; kinds with a number or a list of members carry it after a colon
 _KINDS = {
-    "public": "everybody who sees the released models",
+    "public": "anyone who sees the released models",
     "server": "the server",
     "silo": "one curious silo",
     "silos": "colluding silos",
