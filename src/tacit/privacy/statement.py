@@ -51,7 +51,7 @@ def sentence(guarantee: Guarantee) -> str:
         return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
     change = _CHANGE[guarantee.unit, guarantee.relation]
     factor = f"a factor of {_factor(guarantee.epsilon)}"
-    rest = f", except with probability {guarantee.delta:g}" if guarantee.delta > 0 else ""
+    rest = f", except with {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
 
 
@@ -114,15 +114,16 @@ class SheetRow:
         whose = unit_word(self.guarantee.unit)
         if not self.guarantee.finite:
             return f"{_capital(self.who)} may find out with certainty whether the data of one {whose} were used."
-        guesses = percent(self.right_guesses)
-        found = "; ".join(
-            f"who may be wrong about {percent(limit.false_positives, up=False)} of the others recognises at most "
-            f"{percent(limit.true_positives)}"
-            for limit in self.limits
+        first, *others = self.limits
+        found = (
+            f"at most {percent(first.true_positives)} of those whose data were used, where false alarms may strike "
+            f"{percent(first.false_positives, up=False)} of those whose data were not"
         )
+        for limit in others:
+            found += f", and at most {percent(limit.true_positives)} at {percent(limit.false_positives, up=False)}"
         return (
-            f"Even the best attack by {self.who} tells whether one {whose}'s data were used in at most {guesses} of "
-            f"cases (a coin toss: 50 %); {found}."
+            f"Even the best attack by {self.who} guesses rightly whether one {whose}'s data were used in at most "
+            f"{percent(self.right_guesses)} of cases (a coin toss: 50 %). It recognises {found}."
         )
 
 
@@ -226,6 +227,13 @@ def percent(share: float, *, up: bool = True) -> str:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
+
+
+def _chance(delta: float) -> str:
+    """Delta as people say it."""
+    if delta >= 0.01:
+        return f"probability {delta:g}"
+    return f"a probability of 1 in {math.floor(1 / delta * (1 + 1e-9)):,} (delta = {delta:g})"
 
 
 def _factor(epsilon: float) -> str:

@@ -67,7 +67,10 @@ class View:
     def who(self) -> str:
         """The view in words, for sentences."""
         words = _KINDS[self.kind]
-        return words.replace("colluding", f"{self.count} colluding") if self.kind in _COUNTED else words
+        if self.kind in _COUNTED:
+            several = f"{self.count} colluding silos" if self.count > 1 else "one curious silo"
+            return words.replace("colluding silos", several)
+        return words
 
 
 def _forms() -> list[str]:
