@@ -16,7 +16,7 @@ from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words
 from tacit.report.folder import Guarantee, RunFiles
-from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag
+from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, table, tag
 from tacit.report.page import Sections, banner, footer
 
 TITLE = "Privacy sheet"
@@ -31,7 +31,9 @@ def opening(run: RunFiles) -> str:
 
 def section_of(run: RunFiles) -> Html:
     """The sheet as a part of the report."""
-    return section(TITLE, *_body(run, opens=False), name="privacy") if run.guarantees else Html("")
+    if not run.guarantees:
+        return Html("")
+    return tag("section", tag("h2", TITLE), join(_body(run, opens=False)), id="privacy", class_="sheet")
 
 
 def sections(run: RunFiles) -> Sections:
@@ -43,9 +45,9 @@ def sections(run: RunFiles) -> Sections:
         lead=words.in_one_line(run),
         banners=[
             *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
-            *([banner("warning", "Not finished", paragraph(stop))] if stop else []),
+            *([banner("warning", "Not all rounds were run", paragraph(stop))] if stop else []),
         ],
-        parts=[tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), id="privacy"), _signature()],
+        parts=[tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), class_="sheet"), _signature()],
         footer=footer(run.environment.get("tacit")),
     )
 
@@ -89,8 +91,8 @@ def _body(run: RunFiles, *, opens: bool) -> list[Html]:
 
 
 def _seed(run: RunFiles) -> list[Html]:
-    lines = [words.seed(run), words.not_to_publish(run)]
-    return [paragraph(line, class_="infinite") for line in lines if line]
+    said = " ".join(line for line in (words.seed(run), words.not_to_publish(run)) if line)
+    return [paragraph(said, class_="infinite")] if said else []
 
 
 def _views(run: RunFiles, made: Sheet | None) -> Html:

@@ -152,7 +152,7 @@ def metric(name: str) -> str:
 def metric_in_sentence(name: str) -> str:
     """Within a sentence: AUC stays, Accuracy becomes accuracy."""
     shown = metric(name)
-    return shown.lower() if re.fullmatch(r"[A-Z][a-z]+(-[a-z]+)?", shown) else shown
+    return shown.lower() if re.fullmatch(r"[A-Z][a-z]+([- ][a-z]+)*", shown) else shown
 
 
 def metric_note(run: RunFiles, name: str) -> str:
