@@ -47,7 +47,10 @@ def sections(run: RunFiles) -> Sections:
             *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
             *([banner("warning", "Not all rounds were run", paragraph(stop))] if stop else []),
         ],
-        parts=[tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), class_="sheet"), _signature()],
+        parts=[
+            tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), class_="sheet"),
+            _signature(),
+        ],
         footer=footer(run.environment.get("tacit")),
     )
 
