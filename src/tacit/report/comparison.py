@@ -133,10 +133,11 @@ def _guarantee_cell(run: RunFiles) -> Html:
     return bullets(lines)
 
 
-def _rounds_cell(run: RunFiles) -> str:
+def _rounds_cell(run: RunFiles) -> str | Html:
     if run.status == "finished":
         return words.count(run.rounds)
-    return f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} ({run.status})"
+    done = f"{words.count(run.rounds)} of {words.count(run.rounds_planned)}"
+    return join([done, tag("span", run.status, class_="note")], "<br>")
 
 
 def _best(runs: Named, metric: str) -> set[str]:

@@ -246,8 +246,8 @@ def metrics_outside(run: RunFiles) -> str | None:
     """The reminder beside metrics that a finite guarantee does not cover."""
     if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
         return None
-    beside = ", nor are those of the references, which were trained without noise" if run.baselines else ""
-    return f"Metrics are outside the guarantee: they were computed on private records{beside}."
+    beside = " So are those of the references, which were trained without noise." if run.baselines else ""
+    return f"Metrics are outside the guarantee: they were computed on private records.{beside}"
 
 
 def seed(run: RunFiles) -> str | None:
