@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.cli import app
+from tacit.cli import _print_guarantees, app
 from tacit.errors import UserError
 
 
@@ -135,3 +135,15 @@ def test_a_private_run_keeps_its_references_and_has_a_sheet_that_forbids_publica
     sheet = Path(json.loads(in_process("report", tmp_path / "run", "--sheet", "--json"))["sheet"]).read_text()
     assert "can be regenerated from the seed" in sheet
     assert "chain verified" in sheet
+
+
+def test_what_a_paper_says_stands_beside_what_is_proved(capsys):
+    line = {
+        "unit": "subject", "relation": "zero-out", "view": "public", "sampling": "none", "epsilon": 9.9973,
+        "delta": 1e-5, "assumptions": ["sizes are public"],
+        "as_published": {"epsilon": 10.7255, "valid": "no", "reason": "it counts rows"},
+    }  # fmt: skip
+    _print_guarantees([line, line | {"view": "silos:2", "epsilon": "inf", "as_published": None}], rests_on=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "as published, public: 10.73 (not valid); it counts rows" in said
+    assert "silos:2: epsilon = infinity" in said
