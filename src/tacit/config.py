@@ -177,7 +177,10 @@ class Plan:
         if "batches_per_round" in numbers:
             numbers.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
-        changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
+        free = self.experiment.privacy.model_copy(update={"budget": None, "budget_file": None})  # nothing is released
+        changed = self.experiment.model_copy(
+            update={"method": {"name": name, **numbers}, "train": train, "privacy": free}
+        )
         return _join(changed, self.folder)
 
     def to_toml(self) -> str:

@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Facts, LocalTraining, Private, Rate, SampledSilos, ServerState
+from tacit.methods.method import Contributions, Facts, LocalTraining, Private, Rate, SampledSilos, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.subject_events import binomial_mixture
 
@@ -40,6 +40,9 @@ class CentralSilo(SampledSilos, Private):
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip, "once")
+
+    def contributions(self, facts: Facts) -> Contributions:
+        return Contributions(self.silo_sample_rate * facts.silos, facts.silos, "silos")
 
     def upload(self, work: Work, broadcast: Any) -> jax.Array:
         """The silo's update, before it is clipped."""
@@ -128,6 +131,10 @@ class CentralGroup(Private):
     def schedule(self, facts: Facts) -> PoissonBatches:
         divisors = tuple(self.sample_rate * count for count in facts.records_per_silo or ())
         return PoissonBatches((self.sample_rate,) * facts.silos, (1,) * facts.silos, divisors, noise=(0.0,))
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        records = sum(facts.records_per_silo or ())
+        return Contributions(self.sample_rate * records, records, "records") if records else None
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(math.sqrt(facts.silos) * self.sigma * self.clip, "once")

@@ -27,7 +27,7 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Count, Facts, Positive, Private, Rate, ServerState
+from tacit.methods.method import Contributions, Count, Facts, Positive, Private, Rate, ServerState
 from tacit.models import Params
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
@@ -102,6 +102,11 @@ class PerSubject(Private):
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip, "shares")
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        if facts.subjects is None:
+            return None
+        return Contributions(self.subject_sample_rate * facts.subjects, facts.subjects, "people")
 
     def divisor(self, facts: Facts) -> float:
         """The public number by which the sum is divided."""
