@@ -6,7 +6,7 @@ Built once per (method, server step, exchange, objective) and compiled once per 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -73,16 +73,37 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
 
 
 def outputs(objective: Objective, params: Params, features: np.ndarray) -> np.ndarray:
-    """The model's outputs for all rows of ``features [rows, ...]``, in pieces of few different sizes."""
-    apply = _apply(objective)
+    """The model's outputs for all rows of ``features [rows, ...]``, as they are before ``prepare``."""
+    found = _in_pieces(partial(_apply(objective), params), features)
+    return np.concatenate(found) if found else np.zeros((0, objective.task.outputs), np.float32)
+
+
+def prepared(objective: Objective, features: np.ndarray) -> np.ndarray:
+    """What training works on: ``features [rows, ...]`` as the model wants them."""
+    if objective.prepare is None or len(features) == 0:
+        return features
+    return np.concatenate(_in_pieces(_prepare(objective), features))
+
+
+def _in_pieces(function: Callable[[Any], jax.Array], features: np.ndarray) -> list[np.ndarray]:
+    """``function`` of all rows, in pieces of few different sizes."""
     pieces = []
     for start in range(0, len(features), OUTPUT_ROWS):
         piece = features[start : start + OUTPUT_ROWS]
         padding = [(0, power_of_two(len(piece)) - len(piece))] + [(0, 0)] * (features.ndim - 1)
-        pieces.append(np.asarray(apply(params, np.pad(piece, padding)))[: len(piece)])
-    return np.concatenate(pieces) if pieces else np.zeros((0, objective.task.outputs), np.float32)
+        pieces.append(np.asarray(function(np.pad(piece, padding)))[: len(piece)])
+    return pieces
 
 
 @lru_cache(maxsize=64)
 def _apply(objective: Objective) -> Callable[[Params, Any], jax.Array]:
-    return jax.jit(objective.apply)
+    prepare = objective.prepare
+    if prepare is None:
+        return jax.jit(objective.apply)
+    return jax.jit(lambda params, x: objective.apply(params, prepare(x)))
+
+
+@lru_cache(maxsize=64)
+def _prepare(objective: Objective) -> Callable[[Any], jax.Array]:
+    assert objective.prepare is not None
+    return jax.jit(objective.prepare)

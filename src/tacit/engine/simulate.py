@@ -12,7 +12,7 @@ import numpy as np
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
-from tacit.engine.kernel import kernels, outputs
+from tacit.engine.kernel import kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
@@ -46,7 +46,7 @@ class Simulation:
         self.randomness = randomness
         train = self.federation.train
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
-        self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
+        self.arrays = Arrays(jnp.asarray(prepared(learner.objective, train.features)), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
