@@ -7,7 +7,7 @@ A crash between the line and the release over-counts by that one release; nothin
 One line is one release of one mechanism by one party in one round. ``events`` says, for each unit and view
 (``"subject/public"``), what happened in the accountant's terms. Releases of one mechanism add up, unless the line is
 ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated over rounds, a gossip
-projection), and only the last such line of the mechanism counts.
+projection), and only the last such line of the mechanism and party counts.
 
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
@@ -45,8 +45,11 @@ class Ledger:
             sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
         self._end = 0
-        with self._locked():
-            self._read_on()
+        try:
+            self.refresh()
+        except LedgerError:
+            self.close()
+            raise
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -116,6 +119,7 @@ class Ledger:
 
     def _read_on(self) -> None:
         """Verify and take in everything after what is known; cut off a last line that a crash left unfinished."""
+        self._check_place()
         self._file.seek(self._end)
         raw = self._file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
@@ -131,6 +135,16 @@ class Ledger:
         if len(whole) != len(raw):
             self._file.truncate(self._end)
         self._file.seek(self._end)
+
+    def _check_place(self) -> None:
+        """What is appended to a file that was moved, replaced or cut meanwhile is lost for everybody else."""
+        here = os.fstat(self._file.fileno())
+        try:
+            in_place = os.path.samestat(here, os.stat(self.path))
+        except OSError:
+            in_place = False
+        if not in_place or here.st_size < self._end:
+            raise LedgerError(f"{self.path.name}: the file was moved, replaced or cut while it was in use")
 
 
 class _Lock:
@@ -151,14 +165,14 @@ def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
 
     A line that says nothing about that unit and view promised nothing to it: it counts as unprotected.
     """
-    joint: dict[tuple[str, str], Event] = {}
+    joint: dict[tuple[str, str, str], Event] = {}
     single: Counter[Event] = Counter()
     for line in lines:
         values = line["events"].get(place)
-        missing = Unprotected(f"round {line['round']} of {line['mechanism']} promised nothing here")
+        missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
         event = missing if values is None else event_from_dict(values)
         if line["joint"]:
-            joint[line["run"], line["mechanism"]] = event
+            joint[line["run"], line["party"], line["mechanism"]] = event
         else:
             single[event] += 1
     parts = [*joint.values(), *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
