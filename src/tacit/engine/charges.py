@@ -197,11 +197,11 @@ def place(unit: Unit, view: View, relation: Relation) -> str:
 def events(promise: Promise) -> dict[str, Event]:
     """One round's events by place: for all units and relations, and all views of the exchange, so that a budget of any
     of them holds whatever the run itself promises."""
-    known = (View.parse(text) for text in promise.exchange.reveals)
+    views = dict.fromkeys((*promise.views, *(View.parse(text) for text in promise.exchange.reveals)))
     return {
         place(unit, view, relation): replace(promise, unit=unit, relation=relation).event(unit, view)
         for unit in UNITS
-        for view in dict.fromkeys((*promise.views, *known))
+        for view in views
         for relation in RELATIONS
     }
 
