@@ -106,6 +106,7 @@ def test_epsilon_in_the_metrics_never_falls_and_is_what_the_ledger_s_beginning_c
     run = go(private, against=["public", "silo"])
     lines, metrics = lines_of(run.path / "ledger.jsonl"), read_metrics(run.path / "metrics.jsonl")
     assert metrics[0]["epsilon"] == {"public": 0, "silo": 0}
+    assert all("silos_in_round" not in line for line in metrics)  # the coins that epsilon counts on are nobody's
     for view in ("public", "silo"):
         where = place("silo", View(view), "zero-out")
         told = [line["epsilon"][view] for line in metrics]

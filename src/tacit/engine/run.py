@@ -255,10 +255,12 @@ class _Training:
 
     def _evaluate(self, place: Path, charges: Charges, participants: int) -> None:
         self.scores = self._score()
+        # who takes part is secret where a guarantee counts on it
+        shown = {} if self.plan.method.private else {"silos_in_round": participants}
         line = {
             "round": self.done,
             "seconds": round(self.clock.elapsed, 3),
-            "silos_in_round": participants,
+            **shown,
             "epsilon": charges.epsilons(self.done),
             **self.scores.as_dict(),
         }
