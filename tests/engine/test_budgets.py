@@ -203,6 +203,25 @@ def test_a_ledger_that_vanishes_or_shrinks_while_it_is_used_is_noticed(tmp_path,
     assert rounds_in(tmp_path / "ledger.jsonl") == [1]
 
 
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_crash_between_the_two_ledgers_is_made_up_for(tmp_path, private, seed):
+    """The run's own line is there, the budget file's is not, and nothing was released."""
+    more = {} if seed is None else {"seed": seed}
+    shared = {**private["privacy"], "budget": SEVEN, "budget_file": "visits.budget"}
+    plan = tacit.plan({**private, "privacy": shared, **more}, folder=tmp_path)
+    own, file = tmp_path / "ledger.jsonl", tmp_path / "visits.budget"
+    with Charges(plan, own) as charges:
+        charges.charge(1)
+        charges.charge(2)
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0] + b'{"events": {')
+    with Charges(plan, own) as charges:
+        charges.check_covers(1)
+        charges.charge(2)
+        charges.charge(3)
+    assert rounds_in(own) == ([1, 2, 2, 3] if seed is None else [1, 2, 3])
+    assert rounds_in(file) == [1, 2, 3]
+
+
 def test_two_processes_do_not_work_in_one_folder(private, go):
     run = go(private, budget=SEVEN)
     descriptor = os.open(run.path, os.O_RDONLY)

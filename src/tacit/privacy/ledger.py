@@ -4,10 +4,10 @@ A text file of JSON lines, append-only. Each line carries the SHA-256 of the lin
 neither changed nor removed from the middle unnoticed, and each is on disk (fsync) before :meth:`Ledger.append` returns.
 A crash between the line and the release over-counts by that one release; nothing under-counts.
 
-One line is one release of one mechanism by one party in one round. ``events`` says, for each unit and view
-(``"subject/public"``), what happened in the accountant's terms. Releases of one mechanism add up, unless the line is
-``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated over rounds, a gossip
-projection), and only the last such line of the mechanism and party counts.
+One line is one release of one mechanism by one party in one round. ``events`` says, for each place (a unit, a view and
+a relation: ``"subject/public/zero-out"``), what happened in the accountant's terms. Releases of one mechanism add up,
+unless the line is ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated
+over rounds, a gossip projection), and only the last such line of the mechanism and party counts.
 
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
@@ -73,7 +73,7 @@ class Ledger:
         joint: bool = False,
         unless: Callable[[Sequence[Mapping[str, Any]]], Exception | None] = lambda lines: None,
     ) -> None:
-        """Write down one release of ``run`` by ``party``; ``events`` by ``unit/view``.
+        """Write down one release of ``run`` by ``party``; ``events`` by place.
 
         ``unless`` is asked first, with all lines and while nobody else can write: an exception that it returns is
         raised, and nothing is written. So runs that share a budget cannot both take its last part.
@@ -161,9 +161,9 @@ class _Lock:
 
 
 def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
-    """Everything that the lines released at ``place`` (``unit/view``), as one event.
+    """Everything that the lines released at ``place``, as one event.
 
-    A line that says nothing about that unit and view promised nothing to it: it counts as unprotected.
+    A line that says nothing about that place promised nothing there: it counts as unprotected.
     """
     joint: dict[tuple[str, str, str], Event] = {}
     single: Counter[Event] = Counter()
