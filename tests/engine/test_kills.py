@@ -32,7 +32,7 @@ from tacit.privacy import Ledger, View, account, spent
 
 DELTA = 1e-5
 PLACE = place_of("silo", View("public"), "zero-out")
-LONGEST = 120.0  # seconds that a process may take before the test gives up
+LONGEST = 300.0  # seconds that a process may take before the test gives up
 
 # Processes are forked from one that has imported everything and started no JAX: most of a start is importing.
 FORKS = multiprocessing.get_context("forkserver")
@@ -187,7 +187,7 @@ def written(folder: Path, visits, experiment: dict, **privacy: Any) -> Path:
 
 
 @pytest.mark.parametrize("seeded", [False, True], ids=["without-a-seed", "with-a-seed"])
-@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_killed_runs_have_written_down_all_they_released_and_end_at_what_is_owed(
     tmp_path, visits, experiment, seeded, kills
 ):
@@ -243,7 +243,7 @@ def test_two_runs_at_once_never_exceed_the_budget_that_they_share_even_when_kill
     experiment.pop("seed")
     experiment["train"] = {"rounds": 100_000}
     shared, chance = tmp_path / "visits.budget", random.Random(turns)
-    budget = 3.0 if turns == 1 else 12.0
+    budget = 2.0 if turns == 1 else 9.0
     file = written(tmp_path, visits, experiment, budget=budget, budget_file=shared.name)
     runs = [Victim(file, tmp_path / name, shared, False, 100_000) for name in ("one", "two")]
     for _ in range(turns):

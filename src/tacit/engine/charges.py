@@ -31,12 +31,14 @@ from tacit.privacy import (
     Guarantee,
     Ledger,
     LedgerError,
+    Nothing,
     Relation,
     Repeated,
     Unit,
     View,
     spent,
 )
+from tacit.privacy.ledger import Tally
 from tacit.promise import Promise, cost
 
 Lines = Sequence[Mapping[str, Any]]
@@ -59,7 +61,10 @@ class Charges:
         # what this run had written down before it was (re)opened, and how many lines others had by the last charge
         self._earlier = {ledger: self._rounds_in(ledger) for ledger in (self._own, self._shared) if ledger is not None}
         self._others = 0 if self._shared is None else len(self._shared.lines) - len(self._earlier[self._shared])
-        self._before: dict[str, tuple[int, Event]] = {}
+        # ledgers only grow: what was counted once need not be read again
+        places = [self._place(view) for view in plan.promise.against]
+        self._by_others = {where: Tally(where) for where in places}
+        self._by_self = {where: Tally(where) for where in places}
         self._allowed: dict[tuple[Event, Event], int] = {}
 
     def __enter__(self) -> Charges:
@@ -139,19 +144,14 @@ class Charges:
     def _fits(self, view: View, others: Lines, rounds: int) -> bool:
         """Whether so many rounds of this run fit into the budget beside what others spent, as seen by ``view``."""
         assert self._budget is not None
-        before, event = self._spent_by(others, self._place(view)), self._events[self._place(view)]
+        tally = self._by_others[self._place(view)]
+        tally.add(others[tally.count :])
+        before, event = tally.event if others else Nothing(), self._events[self._place(view)]
         if others and len(others) != self._others:  # somebody is at work beside us: looking ahead would be in vain
             return cost(Composed((before, Repeated(event, rounds))), self._promise.delta).epsilon <= self._budget
         if (before, event) not in self._allowed:
             self._allowed[before, event] = self._rounds_allowed(before, event)
         return rounds <= self._allowed[before, event]
-
-    def _spent_by(self, others: Lines, where: str) -> Event:
-        known, event = self._before.get(where, (-1, None))
-        if event is None or known != len(others):  # ledgers only grow: as many lines are the same lines
-            event = spent(others, where)
-            self._before[where] = len(others), event
-        return event
 
     def _rounds_allowed(self, before: Event, event: Event) -> int:
         from tacit.privacy import calibrate_rounds
@@ -177,15 +177,19 @@ class Charges:
     def epsilons(self, number: int) -> dict[str, float | str]:
         """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf".
 
-        Counted are all attempts at these rounds, also those that were cut off and made again.
+        Counted are all attempts at these rounds, also those that were cut off and made again. To be asked round after
+        round, in order.
         """
         if not self._promise.method.private:
             return {}
-        lines = [line for line in self._own.lines if line["round"] <= number]
-        values = {
-            str(view): cost(spent(lines, self._place(view)), self._promise.delta).epsilon
-            for view in self._promise.against
-        }
+        lines = self._own.lines
+        while lines and lines[-1]["round"] > number:
+            lines.pop()
+        values = {}
+        for view in self._promise.against:
+            tally = self._by_self[self._place(view)]
+            tally.add(lines[tally.count :])
+            values[str(view)] = cost(tally.event, self._promise.delta).epsilon
         return {view: value if math.isfinite(value) else "inf" for view, value in values.items()}
 
 

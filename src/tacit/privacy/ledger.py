@@ -160,23 +160,41 @@ class _Lock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
-def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
-    """Everything that the lines released at ``place``, as one event.
+class Tally:
+    """Everything that lines released at ``place``, as one event, taken in as they come.
 
     A line that says nothing about that place promised nothing there: it counts as unprotected.
     """
-    joint: dict[tuple[str, str, str], Event] = {}
-    single: Counter[Event] = Counter()
-    for line in lines:
-        values = line["events"].get(place)
-        missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
-        event = missing if values is None else event_from_dict(values)
-        if line["joint"]:
-            joint[line["run"], line["party"], line["mechanism"]] = event
-        else:
-            single[event] += 1
-    parts = [*joint.values(), *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
-    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.count = 0
+        self._joint: dict[tuple[str, str, str], Event] = {}
+        self._single: Counter[Event] = Counter()
+
+    def add(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        for line in lines:
+            values = line["events"].get(self.place)
+            missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
+            event = missing if values is None else event_from_dict(values)
+            if line["joint"]:
+                self._joint[line["run"], line["party"], line["mechanism"]] = event
+            else:
+                self._single[event] += 1
+            self.count += 1
+
+    @property
+    def event(self) -> Event:
+        repeated = (event if count == 1 else Repeated(event, count) for event, count in self._single.items())
+        parts = [*self._joint.values(), *repeated]
+        return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+
+def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
+    """Everything that the lines released at ``place``, as one event."""
+    tally = Tally(place)
+    tally.add(lines)
+    return tally.event
 
 
 def sync_folder(folder: Path) -> None:
