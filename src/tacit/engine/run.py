@@ -169,7 +169,6 @@ class _Training:
         lines = read_metrics(place / METRICS)
         self.released = max([self.done, *(line["round"] for line in lines)])
         self.history = [line for line in lines if line["round"] <= self.done]
-        write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
     def train(self, place: Path) -> str:
         """All rounds that are left. Returns how it ended, and leaves a usable folder in every case.
@@ -191,6 +190,8 @@ class _Training:
     def _rounds(self, place: Path, charges: Charges, wish: Interruption) -> str:
         every = self._checkpoint_every
         charges.check_covers(self.released)
+        if self.history:  # not before the check: lines that go here may be the only trace of a release
+            write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
         exhausted = False
         try:
             if not self.history:
