@@ -15,6 +15,7 @@ import tacit
 from tacit import cli
 from tacit.engine import Run, read_metrics
 from tacit.engine.charges import Charges, place
+from tacit.engine.run import Silence
 from tacit.engine.run import run as train
 from tacit.engine.trees import load_arrays, save_tree
 from tacit.errors import Forbidden, UserError
@@ -202,6 +203,24 @@ def test_a_ledger_that_vanishes_or_shrinks_while_it_is_used_is_noticed(tmp_path,
         with pytest.raises(LedgerError, match="cut"):
             ledger.refresh()
     assert rounds_in(tmp_path / "ledger.jsonl") == [1]
+
+
+@pytest.mark.parametrize("which", ["run/ledger.jsonl", "visits.budget"])
+def test_a_round_that_cannot_be_written_down_is_not_released(tmp_path, visits, private, which):
+    class Vandal(Silence):
+        def advance(self, number: int, metrics: Any) -> None:
+            if number == 3:
+                (tmp_path / which).rename(tmp_path / "elsewhere")
+
+    private["privacy"]["budget_file"] = "visits.budget"
+    plan = tacit.plan(private, folder=tmp_path)
+    with pytest.raises(UserError, match="moved"):
+        train(plan, frame=visits, out=tmp_path / "run", progress=Vandal())
+    assert [line["round"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert load_arrays(tmp_path / "run" / "model.safetensors", "test")[1] == {"round": "3"}
+    (tmp_path / "elsewhere").rename(tmp_path / which)
+    assert train(plan, frame=visits, resume=tmp_path / "run").result["status"] == "finished"
+    assert rounds_in(tmp_path / "visits.budget") == list(range(1, 13))
 
 
 @pytest.mark.parametrize("seed", [None, 3])
