@@ -159,6 +159,8 @@ class Victim:
 
 def verified(path: Path) -> list[dict[str, Any]]:
     """The lines of a ledger, its chain checked on a copy: what a crash left is for the next run to mend."""
+    if not path.exists():  # killed before the first charge; whatever was released would now be missed
+        return []
     copy = path.with_name(f"copy of {path.name}")
     shutil.copyfile(path, copy)
     try:
