@@ -360,8 +360,6 @@ def _check_promises(plan: Plan) -> None:
     privacy = plan.experiment.privacy
     if plan.experiment.evaluation.status == "paid":
         raise UserError("evaluation.status", "'paid' is not part of this version", "use 'outside-guarantee'")
-    if privacy.budget_file is not None and privacy.budget is None:
-        raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
     if privacy.budget is None:
         return
     if math.isinf(plan.promise.planned_epsilon()):

@@ -17,7 +17,6 @@ from tacit.errors import UserError
 from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Facts, Method, Private
 from tacit.privacy import (
-    UNITS,
     AsPublished,
     Event,
     Exposure,
@@ -71,10 +70,6 @@ class Promise:
         if self.leaks:
             return Unprotected(self.leaks[0])
         return self.method.event(self.exposure(unit, view), self.facts)
-
-    def events(self) -> dict[str, Event]:
-        """One round's events by ``unit/view``, for the ledger: all units, so that budgets of any of them hold."""
-        return {f"{unit}/{view}": self.event(unit, view) for unit in UNITS for view in self.views}
 
     def guarantees(self, spent: Callable[[View], Event] | None = None) -> tuple[Guarantee, ...]:
         """What each view learns about one unit: over the planned rounds, or what was really ``spent``."""
