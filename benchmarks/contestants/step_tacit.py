@@ -64,10 +64,8 @@ def main() -> None:
         if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
             sys.exit("the parameters are not finite")
     record.parameters = parameter_count(model)
-    record.settings = {
-        "threads": "JAX's default",
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-    }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in kilobytes
+    record.settings = {"threads": "JAX's default", "batch": BATCH, "peak_gb": peak}
     record.versions = {"jax": jax.__version__}
     record.show()
 
