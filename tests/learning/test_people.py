@@ -55,7 +55,8 @@ def spans(counts) -> tuple[np.ndarray, np.ndarray]:
 def total_of(name: str, local: Local, starts, counts, weights, clip=CLIP, rows=None, arrays=None) -> PeopleSum:
     objective, params, own = problem(name)
     arrays = own if arrays is None else arrays
-    lanes = arrange(starts, counts, weights, local.layout(objective, params, arrays), rows=rows)
+    layout = local.layout(objective, params, arrays)
+    lanes = arrange(starts, counts, weights, layout, rows=rows)
     return reduce(PeopleSum.plus, (people_sum(objective, {}, arrays, params, lane, local, clip) for lane in lanes))
 
 
