@@ -171,17 +171,22 @@ class Plan:
         return _path(self.folder, name)
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under a reference method: the same local work, every silo in every round."""
-        numbers = self.method.reference_numbers(self.server_step)
-        numbers = {key: value for key, value in numbers.items() if value is not None}
-        if "batches_per_round" in numbers:
-            numbers.pop("local_epochs", None)
+        """The same experiment under another method, for comparison: comparable local work, every silo in every round,
+        and for a private method the epsilon of this plan."""
+        if issubclass(METHODS[name], Private):
+            method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
+        else:
+            numbers = self.method.reference_numbers(self.server_step)
+            method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
+            if "batches_per_round" in method:
+                method.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
-        free = self.experiment.privacy.model_copy(update={"budget": None, "budget_file": None})  # nothing is released
-        changed = self.experiment.model_copy(
-            update={"method": {"name": name, **numbers}, "train": train, "privacy": free}
+        # nothing of it is released; its own unit and exchange
+        free = self.experiment.privacy.model_copy(
+            update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
         )
-        return _join(changed, self.folder)
+        update = {"method": method, "train": train, "privacy": free, "exchange": ExchangeOptions()}
+        return _join(self.experiment.model_copy(update=update), self.folder)
 
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again."""
