@@ -33,6 +33,9 @@ SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
 
+# Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
+COX = "Cox has no per-record gradient"
+
 # Names of the contract whose turn has not come: known, so that the error can say so.
 PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
 
@@ -231,6 +234,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     method.check(exchange.name)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
+    _check_task(method, known)
     promised = _promise(experiment, method, exchange, known)
     if isinstance(method, Private):
         promised = _with_noise(promised, method, experiment.privacy)
@@ -341,6 +345,16 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
     if facts.feature_shape is not None:
         outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
         build(model.name, facts.feature_shape, outputs, **model.numbers)
+
+
+def _check_task(method: Method, facts: SourceFacts) -> None:
+    """Refuse a method that looks at single records where a record alone has no loss (``Task.losses``)."""
+    key = method.record_losses
+    if key is None or facts.labels.kind != "survival":
+        return
+    able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
+    fix = f"use one of {able}" if key == "name" else "leave it out"
+    raise UserError(f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
 
 
 def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
