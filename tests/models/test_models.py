@@ -11,7 +11,15 @@ from jax import lax
 from tacit.models import MODELS, build, layer_names, parameter_count, task_for
 from tacit.models.cnn import max_pool, patches
 
-SHAPES = {"logistic": (12,), "linear": (12,), "mlp": (12,), "cnn": (28, 28), "lstm": (9,), "cox": (12,)}
+SHAPES = {
+    "logistic": (12,),
+    "linear": (12,),
+    "mlp": (12,),
+    "cnn": (28, 28),
+    "edges": (28, 28),
+    "lstm": (9,),
+    "cox": (12,),
+}
 SMALL = {"lstm": {"hidden": 5, "embedding": 3, "dense_units": 4}, "mlp": {"hidden": [7, 6]}}
 OUTPUTS = {"linear": 1, "cox": 1}
 ROWS = 5
@@ -51,6 +59,7 @@ def test_default_sizes():
         "cox": ((39,), 1, 39),
         "mlp": ((30,), 1, 30 * 64 + 64 + 64 + 1),
         "cnn": ((28, 28), 10, 26_010),
+        "edges": ((28, 28), 10, 2_890),
         "lstm": ((80,), 80, 57_072),
     }
     assert set(sizes) == set(MODELS)

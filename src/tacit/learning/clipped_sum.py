@@ -155,7 +155,8 @@ def _clipped_sum(pieces: list[_Piece], weight: jax.Array, clip: jax.Array | floa
 
     def summed(pieces: list[_Piece], norms: jax.Array) -> list[jax.Array]:
         scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(norms, 1e-30))
-        factors = jnp.where(jnp.isfinite(norms), weight * scale, 0.0)
+        # a scale below float32's normal range has too few digits left to keep the bound
+        factors = jnp.where(jnp.isfinite(norms) & (scale > 1e-37), weight * scale, 0.0)
         return [piece.weighted_sum(factors) for piece in pieces]
 
     def with_care() -> tuple[list[jax.Array], jax.Array]:
@@ -182,7 +183,8 @@ def _norms(numbers: jax.Array, careful: bool) -> jax.Array:
         rows = jnp.pad(rows, ((0, 0), (0, -count % FAN)))
     rows = rows.reshape(len(rows), min(count, FAN), -1)  # summing over the middle axis is what a processor does fast
     if careful:
-        largest = jnp.maximum(jnp.abs(rows).max(axis=1), 1e-37)
+        # not beyond 1e36: a compiler may multiply by the inverse, and those of larger numbers are flushed to zero
+        largest = jnp.clip(jnp.abs(rows).max(axis=1), 1e-36, 1e36)
         norms = largest * jnp.sqrt(jnp.square(rows / largest[:, None]).sum(axis=1))
     else:
         norms = jnp.sqrt(jnp.square(rows).sum(axis=1))

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from tacit.errors import UserError, nearest
 from tacit.models.cnn import cnn, fits_images
+from tacit.models.edges import edges, fits_edges
 from tacit.models.linear import cox, linear, logistic
 from tacit.models.lstm import fits_texts, lstm
 from tacit.models.mlp import mlp
@@ -55,6 +56,9 @@ MODELS: Mapping[str, Kind] = MappingProxyType(
             ("binary", "multiclass"),
             "images [height, width] or [height, width, channels] of at least 16 x 16",
             fits_images,
+        ),
+        "edges": Kind(
+            edges, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges
         ),
         "lstm": Kind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts),
         "cox": Kind(cox, ("survival",)),
