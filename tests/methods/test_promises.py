@@ -80,7 +80,10 @@ PROVED = {
         lambda: five({"name": "dp-fedavg", "noise_multiplier": 5.0, "silo_sample_rate": 0.3}),
         2.532,
     ),
-    "dp-fedavg, a subject in one silo": (lambda: five({"name": "dp-fedavg", "noise_multiplier": 5.0}, unit="subject"), 24.38),
+    "dp-fedavg, a subject in one silo": (
+        lambda: five({"name": "dp-fedavg", "noise_multiplier": 5.0}, unit="subject"),
+        24.38,
+    ),
 }
 
 

@@ -210,7 +210,8 @@ SILOS = {
 @pytest.mark.parametrize("name", SILOS)
 def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_silos(name):
     rng = np.random.default_rng(3)
-    features, labels = rng.normal(size=(40, 4)), rng.normal(size=40)
+    features = np.ones((40, 4)) + 0.01 * rng.normal(size=(40, 4))
+    labels = np.full(40, -1.0)
     labels[:4] = 1e4  # a subject that outweighs everybody, in both of its silos
     subject = np.concatenate([np.zeros(4), rng.integers(1, 9, 36)])
     silo = np.concatenate([[0, 0, 1, 1], np.arange(36) % 3])
@@ -225,7 +226,33 @@ def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_si
     fewer = federation(features[rest], labels[rest], subject[rest], silo[rest], 3, made.subject_count)
     other = simulation(fewer, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
     shift = np.linalg.norm(total - before_noise(other, other.work.draw(1)))
-    assert 0.02 < shift <= 0.04 + 1e-6  # two silos, each by up to two clips, and by more than one
+    assert 0.039 < shift <= 0.04 + 1e-6  # in two silos, by two clips each
+
+
+# to be mended in learning/people.py: not more than 1e36 may be divided out (see learning/clipping.py)
+_UNBOUNDED = pytest.mark.xfail(reason="people.bounded takes numbers beyond 8e37 for zero and does not clip them")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("local-record", "user-ldp", "central-group", "dp-fedsgd"),
+        *(pytest.param(name, marks=_UNBOUNDED) for name in ("uldp-sgd", "subject-sgd")),
+    ],
+)
+def test_a_gradient_at_the_end_of_the_range_of_floats_is_clipped_like_any_other(name):
+    """2e38: its inverse is too small a float, and a compiler that multiplies by inverses takes it for zero."""
+    features = np.zeros((12, 4))
+    features[:, 0] = np.where(np.arange(12) == 5, 1e18, 1e-3)
+    made = federation(features, np.where(np.arange(12) == 5, 1e20, 1e-3), np.arange(12), [0] * 12, silos=1)
+    method = {"name": name, "noise_multiplier": 0, "clip": CLIP}
+    if name in ("local-record", "user-ldp"):
+        method |= {"sample_rate": 1.0, "batches_per_round": 1, "local_learning_rate": 1.0}
+    if name == "central-group":
+        method |= {"sample_rate": 1.0}
+    sim = simulation(made, method, data={"records_per_silo": 1})
+    total = before_noise(sim, sim.work.draw(1))
+    assert np.linalg.norm(total) <= CLIP + 0.01
 
 
 def test_records_that_cannot_be_computed_contribute_nothing():

@@ -61,7 +61,9 @@ def random_federation(rng: np.random.Generator, silos: int = 3, rows: int = 60, 
     for value in (np.inf, np.nan, 3e38, -3e38):
         features[rng.integers(rows), rng.integers(FEATURES)] = value
     labels[rng.integers(rows)] = rng.choice([np.inf, np.nan, 3e38, 1.0])
-    return federation(features, labels, rng.choice(subjects, rows, p=share), rng.integers(silos, size=rows), silos, subjects)
+    return federation(
+        features, labels, rng.choice(subjects, rows, p=share), rng.integers(silos, size=rows), silos, subjects
+    )
 
 
 def simulation(made: Federation, method: dict, seed: int = 1, rounds: int = 10, **sections: Any) -> Simulation:
