@@ -256,12 +256,14 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         delta=privacy.delta,
     )
     check_facts(method, privacy.unit or method.units[0], facts)
+    facts = facts.pooled() if method.pools else facts
+    method.check_facts(facts)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
     return promise(
         method,
         exchange,
-        facts.pooled() if method.pools else facts,
+        facts,
         unit=privacy.unit,
         relation=privacy.relation,
         against=_views(privacy.against),
@@ -436,7 +438,7 @@ def _is_type_tag(part: int | str) -> bool:
     return isinstance(part, str) and (part in _TYPE_NAMES or "[" in part or "(" in part)
 
 
-_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int"}
+_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int", "constrained-float"}
 
 
 def _known_keys(path: Sequence[str]) -> list[str]:

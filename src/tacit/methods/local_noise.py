@@ -86,15 +86,16 @@ class NoisyBatches(Adaptive):
         caps = ("max_records",) if unit == "subject" else ()
         return ("silos", "records_per_silo", *caps)
 
+    def check_facts(self, facts: Facts) -> None:
+        given = self.sample_rate
+        if isinstance(given, tuple) and len(given) != facts.silos:
+            where = "one place" if self.pools else f"{facts.silos} silos"
+            raise UserError("method.sample_rate", f"lists {len(given)} rates for {where}", "give one for each, or one")
+
     def rates(self, facts: Facts) -> tuple[float, ...]:
         """Each silo's rate."""
         given = self.sample_rate
-        if not isinstance(given, tuple):
-            return (given,) * facts.silos
-        if len(given) != facts.silos:
-            problem = f"lists {len(given)} rates for {facts.silos} silos"
-            raise UserError("method.sample_rate", problem, "give one number, or one per silo")
-        return given
+        return given if isinstance(given, tuple) else (given,) * facts.silos
 
     def batches(self, facts: Facts) -> tuple[int, ...]:
         """Each silo's number of batches per round."""

@@ -118,6 +118,9 @@ class Method:
     def check(self, exchange: str) -> None:
         """Refuse (UserError) what the method's numbers and the exchange cannot do together."""
 
+    def check_facts(self, facts: Facts) -> None:
+        """Refuse (UserError) what the method's numbers and the public facts cannot do together."""
+
     def records_kept(self, facts: Facts) -> int | None:
         """At most so many records of a subject in a silo, where the method itself asks for a cap."""
         return None
