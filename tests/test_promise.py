@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.config import Plan
-from tacit.engine.charges import events, place
+from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import (
     UNITS,
@@ -23,6 +23,7 @@ from tacit.privacy import (
     View,
     account,
 )
+from tacit.privacy.ledger import place
 from tacit.privacy.subject_events import binomial_mixture
 
 DELTA = 1e-5

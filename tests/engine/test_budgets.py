@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit import cli
+from tacit import cli, planner
 from tacit.engine import Run, read_metrics
-from tacit.engine.charges import Charges, place
+from tacit.engine.charges import Charges
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
 from tacit.engine.trees import load_arrays, save_tree
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
+from tacit.privacy.ledger import place
+from tacit.report.folder import read_run
+from tacit.report.sheet import ledger_problem
 
 DELTA = 1e-5
 ROUND = Gaussian(4.0)  # one round of the experiment below, for a whole silo
@@ -113,6 +116,14 @@ def test_epsilon_in_the_metrics_never_falls_and_is_what_the_ledger_s_beginning_c
         told = [line["epsilon"][view] for line in metrics]
         assert told == [cost(spent(lines[: line["round"]], where)) for line in metrics]
         assert told == sorted(told)
+
+
+def test_the_page_finds_in_the_ledger_what_the_guarantees_say(private, go):
+    run = go(private, relation="replace")
+    assert ledger_problem(read_run(run.path)) is None
+    run.result["guarantees"][0]["epsilon"] = 0.1
+    (run.path / "result.json").write_text(json.dumps(run.result))
+    assert "more than the 0.1" in str(ledger_problem(read_run(run.path)))
 
 
 def test_a_budget_may_be_changed_on_resuming_and_nothing_else_may(private, go, tmp_path):
@@ -262,6 +273,8 @@ def test_what_one_run_spent_another_one_cannot(tmp_path, private, go):
     private["train"]["rounds"] = 3
     assert go(private, "first", **shared).result["status"] == "finished"
     private["train"]["rounds"] = 12
+    expected = tacit.plan({**private, "privacy": {**private["privacy"], **shared}}, folder=tmp_path)
+    assert planner.rounds_within_budget(expected) == 4
     second = go(private, "second", **shared)
     assert (second.result["status"], second.result["rounds"]) == ("budget", 4)
     ledgers = [second.path / "ledger.jsonl", tmp_path / "visits.budget"]
