@@ -33,6 +33,9 @@ SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
 
+# Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
+COX = "Cox has no per-record gradient"
+
 # Names of the contract whose turn has not come: known, so that the error can say so.
 PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
 
@@ -171,17 +174,22 @@ class Plan:
         return _path(self.folder, name)
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under a reference method: the same local work, every silo in every round."""
-        numbers = self.method.reference_numbers(self.server_step)
-        numbers = {key: value for key, value in numbers.items() if value is not None}
-        if "batches_per_round" in numbers:
-            numbers.pop("local_epochs", None)
+        """The same experiment under another method, for comparison: comparable local work, every silo in every round,
+        and for a private method the epsilon of this plan."""
+        if issubclass(METHODS[name], Private):
+            method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
+        else:
+            numbers = self.method.reference_numbers(self.server_step)
+            method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
+            if "batches_per_round" in method:
+                method.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
-        free = self.experiment.privacy.model_copy(update={"budget": None, "budget_file": None})  # nothing is released
-        changed = self.experiment.model_copy(
-            update={"method": {"name": name, **numbers}, "train": train, "privacy": free}
+        # nothing of it is released; its own unit and exchange
+        free = self.experiment.privacy.model_copy(
+            update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
         )
-        return _join(changed, self.folder)
+        update = {"method": method, "train": train, "privacy": free, "exchange": ExchangeOptions()}
+        return _join(self.experiment.model_copy(update=update), self.folder)
 
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again."""
@@ -234,6 +242,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     method.check(exchange.name)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
+    _check_task(method, known)
     promised = _promise(experiment, method, exchange, known)
     if isinstance(method, Private):
         promised = _with_noise(promised, method, experiment.privacy)
@@ -255,12 +264,14 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         delta=privacy.delta,
     )
     check_facts(method, privacy.unit or method.units[0], facts)
+    facts = facts.pooled() if method.pools else facts
+    method.check_facts(facts)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
     return promise(
         method,
         exchange,
-        facts.pooled() if method.pools else facts,
+        facts,
         unit=privacy.unit,
         relation=privacy.relation,
         against=_views(privacy.against),
@@ -346,6 +357,16 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
         build(model.name, facts.feature_shape, outputs, **model.numbers)
 
 
+def _check_task(method: Method, facts: SourceFacts) -> None:
+    """Refuse a method that looks at single records where a record alone has no loss (``Task.losses``)."""
+    key = method.record_losses
+    if key is None or facts.labels.kind != "survival":
+        return
+    able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
+    fix = f"use one of {able}" if key == "name" else "leave it out"
+    raise UserError(f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
+
+
 def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
     if texts is None:
         return None
@@ -423,7 +444,7 @@ def _is_type_tag(part: int | str) -> bool:
     return isinstance(part, str) and (part in _TYPE_NAMES or "[" in part or "(" in part)
 
 
-_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int"}
+_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int", "constrained-float"}
 
 
 def _known_keys(path: Sequence[str]) -> list[str]:

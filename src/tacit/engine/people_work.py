@@ -19,11 +19,10 @@ from tacit.privacy import Randomness
 
 
 class Drawn(NamedTuple):
-    """A round's people: lanes of work, the sum of their weights, and how many there are."""
+    """A round's people: lanes of work, and the sum of their weights."""
 
     lanes: tuple[Lane, ...]
     weight: np.float32
-    people: int
 
 
 class PeopleWork:
@@ -44,7 +43,7 @@ class PeopleWork:
         self._subject = np.concatenate([silo.subjects for silo in silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in silos])
-        self._subjects = federation.subject_count
+        self._subjects, self._silos = federation.subject_count, federation.silo_count
         self._weights = self._checked_weights(facts)
         self._layout = method.learning.layout(objective, params, arrays)
         self._everybody: Drawn | None = None
@@ -79,10 +78,11 @@ class PeopleWork:
         self, starts: np.ndarray, counts: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None
     ) -> Drawn:
         lanes = arrange(starts, counts, weights, self._layout, rows=rows, lanes=LANES)
-        return Drawn(lanes, np.float32(weights.sum()), len(starts))
+        return Drawn(lanes, np.float32(weights.sum()))
 
     def participants(self, drawn: Drawn) -> int:
-        return drawn.people
+        """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
+        return self._silos
 
     def do(
         self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any

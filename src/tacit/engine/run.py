@@ -84,12 +84,16 @@ def run(
     frame: pd.DataFrame | None = None,
     out: Path | None = None,
     resume: Path | None = None,
-    baselines: bool = False,
+    baselines: bool | tuple[str, ...] = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists."""
+    """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists.
+
+    ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
+    """
     place = _place(plan, out, resume)
-    _check_references(plan, baselines)
+    references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
+    _check_references(plan, bool(references))
     if resume is None:
         check_budget(plan)
     federation = load_federation(plan, frame)
@@ -101,7 +105,7 @@ def run(
         simulation.prepare(1)
         _make_folder(place)
     with _alone(place):
-        return _trained(training, place, resume is not None, REFERENCES if baselines else ())
+        return _trained(training, place, resume is not None, references)
 
 
 def _trained(training: _Training, place: Path, resumed: bool, references: tuple[str, ...]) -> Run:

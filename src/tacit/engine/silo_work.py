@@ -54,6 +54,9 @@ class SiloWork:
         return [[self._group(number, lane[i : i + size]) for i in range(0, len(lane), size)] for lane in lanes]
 
     def participants(self, drawn: list[list[Group]]) -> int:
+        """How many silos with records take part. Of private methods their expected number: the coins are secret."""
+        if self.method.private:
+            return round(self.method.participation * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
     def do(

@@ -39,6 +39,8 @@ STYLES = {
     "federated": Style(ACCENT),
     "silo-only": Style("#c2570c", "dash", "diamond"),
     "pooled": Style("#4a4f57", "dot", "square"),
+    "fedavg": Style("#00795a", "dashdot", "triangle-up"),
+    "local-record": Style("#a8487e", "longdash", "cross"),
 }
 RUN_STYLES = [
     Style("#0b5c9e"),

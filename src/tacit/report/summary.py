@@ -114,7 +114,7 @@ def joining(run: RunFiles, chart: ChartWriter) -> Html:
 
 
 def _series(run: RunFiles) -> list[tuple[str, figures.Style]]:
-    known = [(words.baseline(name), figures.STYLES[name]) for name in ("silo-only", "pooled") if name in run.baselines]
+    known = [(words.baseline(name), figures.STYLES[name]) for name in figures.STYLES if name in run.baselines]
     return [("Federation", figures.STYLES["federated"]), *known]
 
 

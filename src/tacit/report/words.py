@@ -58,7 +58,12 @@ WORK = {
     "evaluate": "Evaluating",
     "total": "Total",
 }
-BASELINES = {"silo-only": "Each silo alone", "pooled": "All records pooled"}
+BASELINES = {
+    "silo-only": "Each silo alone",
+    "pooled": "All records pooled",
+    "fedavg": "FedAvg, no privacy",
+    "local-record": "Single records protected, same epsilon",
+}
 
 
 # ---- numbers
