@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.config import Plan
-from tacit.engine.charges import events, place
+from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import (
     UNITS,
@@ -19,10 +19,12 @@ from tacit.privacy import (
     Guarantee,
     PoissonSampled,
     Repeated,
+    SampledWithoutReplacement,
     Unprotected,
     View,
     account,
 )
+from tacit.privacy.ledger import place
 
 DELTA = 1e-5
 SILOS, ROUNDS, SIGMA = 10, 20, 3.0
@@ -107,20 +109,20 @@ def test_max_grad_norm_is_another_name_of_clip():
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
 @pytest.mark.parametrize("unit", ["silo", "subject", "record"])
 def test_units_and_relations_of_dp_fedavg(unit, relation, rate):
-    """A zeroed silo moves the sum by C. Anything else turns uploads around, 2 C in each silo that it touches, and both
-    worlds know the silo: sampling then helps at most as much as it would against nothing, and may not help at all."""
+    """A zeroed silo moves the sum by C. Anything less than a silo, or a replaced one, turns an upload around: 2 C in
+    each of a subject's silos, old and new, which are sampled in both worlds: less is gained by that."""
     method = {"noise_multiplier": SIGMA, "silo_sample_rate": rate}
     plan = planned(method, {"unit": unit, "relation": relation, "max_silos_per_subject": 4})
-    zeroed = unit == "silo" and relation == "zero-out"
-    silos = plan.promise.facts.silos_moved(relation == "replace") if unit == "subject" else 1
+    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8}.get((unit, relation), 1)
+    turned, somewhere = Gaussian(SIGMA / (2 * moved)), 1 - (1 - rate) ** moved
+    expected = epsilon(turned)
+    if (unit, relation) == ("silo", "zero-out"):
+        expected = epsilon(PoissonSampled(rate, Gaussian(SIGMA)))
+    elif rate < 1:
+        expected = epsilon(SampledWithoutReplacement(math.ceil(somewhere * 1e9), 10**9, turned))
     found = by_view(plan)
     for view in ("public", "silo"):
-        if zeroed:
-            assert found[view].epsilon == pytest.approx(epsilon(PoissonSampled(rate, Gaussian(SIGMA))))
-        else:
-            most = epsilon(Gaussian(SIGMA / (2 * silos)))
-            assert epsilon(PoissonSampled(rate, Gaussian(SIGMA / (2 * silos)))) <= found[view].epsilon * (1 + 1e-6)
-            assert found[view].epsilon <= most * (1 + 1e-6)
+        assert found[view].epsilon == pytest.approx(expected)
         assert (found[view].unit, found[view].relation, found[view].delta) == (unit, relation, DELTA)
         assert found[view].sampling == (f"poisson silos {rate:g}" if rate < 1 else "none")
     assert found["server"].epsilon == math.inf

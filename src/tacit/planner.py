@@ -20,6 +20,7 @@ from tacit.errors import UserError, nearest
 from tacit.methods import METHODS, Private
 from tacit.models import build, parameter_count, task_for
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Repeated, spent
+from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
 from tacit.promise import cost
 
@@ -159,7 +160,7 @@ def rounds_within_budget(made: Plan) -> int | None:
     lines = _lines(made.path(privacy.budget_file)) if privacy.budget_file is not None else []
     most = promise.facts.rounds
     for view in promise.against:
-        before, event = spent(lines, f"{promise.unit}/{view}"), promise.event(promise.unit, view)
+        before, event = spent(lines, place(promise.unit, view, promise.relation)), promise.event(promise.unit, view)
 
         def after(rounds: int, before: Event = before, event: Event = event) -> Event:
             return Composed((before, Repeated(event, rounds)))

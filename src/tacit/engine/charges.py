@@ -32,13 +32,11 @@ from tacit.privacy import (
     Ledger,
     LedgerError,
     Nothing,
-    Relation,
     Repeated,
-    Unit,
     View,
     spent,
 )
-from tacit.privacy.ledger import Tally
+from tacit.privacy.ledger import Tally, place
 from tacit.promise import Promise, cost
 
 Lines = Sequence[Mapping[str, Any]]
@@ -191,11 +189,6 @@ class Charges:
             tally.add(lines[tally.count :])
             values[str(view)] = cost(tally.event, self._promise.delta).epsilon
         return {view: value if math.isfinite(value) else "inf" for view, value in values.items()}
-
-
-def place(unit: Unit, view: View, relation: Relation) -> str:
-    """The name under which a ledger keeps what happened to one unit, for one view, against one kind of change."""
-    return f"{unit}/{view}/{relation}"
 
 
 def events(promise: Promise) -> dict[str, Event]:
