@@ -36,7 +36,6 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
-FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,8 @@ class Promise:
 
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
-        return (*seeded, *self.method.assumptions(exposure, self.facts), PUBLIC_SIZES, FLOATS)
+        travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
+        return (*seeded, *self.method.assumptions(exposure, self.facts), PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
         return Repeated(self.event(self.unit, view), self.facts.rounds)

@@ -39,6 +39,7 @@ class UldpNaive(LocalTraining, Private):
     units = ("subject", "silo", "record")
     clips = "a silo's whole update"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)

@@ -45,6 +45,7 @@ class PerSubject(Adaptive):
     units = ("subject", "record")
     clips = "a subject's contribution in a silo"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     subject_sample_rate: Rate = 1.0
 
