@@ -10,7 +10,7 @@ import pytest
 
 import tacit
 from tacit.config import Plan
-from tacit.engine.charges import events, place
+from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import (
     UNITS,
@@ -19,11 +19,12 @@ from tacit.privacy import (
     Guarantee,
     PoissonSampled,
     Repeated,
+    SampledWithoutReplacement,
     Unprotected,
     View,
     account,
 )
-from tacit.privacy.subject_events import binomial_mixture
+from tacit.privacy.ledger import place
 
 DELTA = 1e-5
 SILOS, ROUNDS, SIGMA = 10, 20, 3.0
@@ -108,23 +109,22 @@ def test_max_grad_norm_is_another_name_of_clip():
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
 @pytest.mark.parametrize("unit", ["silo", "subject", "record"])
 def test_units_and_relations_of_dp_fedavg(unit, relation, rate):
-    """A zeroed silo moves the sum by C; anything else within a silo, or a replaced silo, turns an upload around: 2 C,
-    in each of a subject's silos. Replacing is not amplified."""
+    """A zeroed silo moves the sum by C. Anything less than a silo, or a replaced one, turns an upload around: 2 C in
+    each of a subject's silos, old and new, which are sampled in both worlds: less is gained by that."""
     method = {"noise_multiplier": SIGMA, "silo_sample_rate": rate}
     plan = planned(method, {"unit": unit, "relation": relation, "max_silos_per_subject": 4})
-    sampled = {
-        "silo": PoissonSampled(rate, Gaussian(SIGMA)),
-        "record": PoissonSampled(rate, Gaussian(SIGMA / 2)),
-        "subject": binomial_mixture(4, rate, SIGMA, step=2.0),
-    }
-    replaced = {"silo": Gaussian(SIGMA / 2), "record": Gaussian(SIGMA / 2), "subject": Gaussian(SIGMA / 8)}
-    expected = epsilon(sampled[unit] if relation == "zero-out" else replaced[unit])
+    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8}.get((unit, relation), 1)
+    turned, somewhere = Gaussian(SIGMA / (2 * moved)), 1 - (1 - rate) ** moved
+    expected = epsilon(turned)
+    if (unit, relation) == ("silo", "zero-out"):
+        expected = epsilon(PoissonSampled(rate, Gaussian(SIGMA)))
+    elif rate < 1:
+        expected = epsilon(SampledWithoutReplacement(math.ceil(somewhere * 1e9), 10**9, turned))
     found = by_view(plan)
     for view in ("public", "silo"):
         assert found[view].epsilon == pytest.approx(expected)
         assert (found[view].unit, found[view].relation, found[view].delta) == (unit, relation, DELTA)
-        amplified = rate < 1 and relation == "zero-out"
-        assert found[view].sampling == (f"poisson silos {rate:g}" if amplified else "none")
+        assert found[view].sampling == (f"poisson silos {rate:g}" if rate < 1 else "none")
     assert found["server"].epsilon == math.inf
     assert "sees every silo's update" in found["server"].assumptions[0]
 

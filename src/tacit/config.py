@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -23,12 +23,13 @@ from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Exchange
 from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Facts, Method, Private
+from tacit.methods.per_subject import PerSubject
 from tacit.models import build, check_fit, check_options, task_for
 from tacit.privacy import Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -41,8 +42,11 @@ PAID_METRICS = {
     "real": ("rmse",),
 }
 
+# Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
+COX = "Cox has no per-record gradient"
+
 # Names of the contract whose turn has not come: known, so that the error can say so.
-PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
+PLANNED_EXCHANGES = ("weighted", "shuffled", "pairwise")
 
 
 class ModelOptions(Section):
@@ -86,9 +90,18 @@ class PrivacyOptions(Section):
 
 
 class ExchangeOptions(Section):
-    """``[exchange]``: how updates travel."""
+    """``[exchange]``: how updates travel. Which of the numbers an exchange takes, its own class says."""
 
     name: str = "plain"
+    drop_outs: Annotated[int, Field(strict=True, ge=0)] = 0
+    colluding: Annotated[int, Field(strict=True, ge=0)] = 0
+    precision: Positive = 1e-8
+    key_bits: Count = 3072
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the file says, beyond the name."""
+        return {key: getattr(self, key) for key in self.model_fields_set if key != "name"}
 
 
 class EvaluationOptions(Section):
@@ -270,10 +283,13 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     method.check(exchange.name)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
+    _check_task(method, known)
     promised = _promise(experiment, method, exchange, known)
     if isinstance(method, Private):
         promised = _with_noise(promised, method, experiment.privacy)
     result = Plan(experiment, promised, folder)
+    facts = promised.facts
+    exchange.check(facts.silos, sum_bound(promised.method, facts), promised.method.sum_noise(facts))
     _check_promises(result)
     return result
 
@@ -291,6 +307,8 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         delta=privacy.delta,
     )
     check_facts(method, privacy.unit or method.units[0], facts)
+    facts = facts.pooled() if method.pools else facts
+    method.check_facts(facts)
     once = _once(experiment, known)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
@@ -298,7 +316,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     return promise(
         method,
         exchange,
-        facts.pooled() if method.pools else facts,
+        facts,
         unit=privacy.unit,
         relation=privacy.relation,
         against=_views(privacy.against),
@@ -427,10 +445,34 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
     if name not in EXCHANGES:
         raise UserError("exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
     if name not in SUPPORT[engine] or name not in method.exchanges:
-        raise UserError(
-            "exchange.name", f"'{name}' does not go with {method.name} on {engine}", f"use {method.exchanges[0]}"
-        )
-    return EXCHANGES[name]()
+        problem = f"'{name}' does not go with {method.name} on {engine}: {_unsuited(method, name)}"
+        raise UserError("exchange.name", problem, f"use {method.exchanges[0]}")
+    kind, numbers = EXCHANGES[name], experiment.exchange.numbers
+    known = [field.name for field in fields(kind)]
+    for key in numbers:
+        if key not in known:
+            problem = f"is not a key of the {name} exchange"
+            raise UserError(f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
+    return kind(**numbers)
+
+
+def _unsuited(method: Method, exchange: str) -> str:
+    """Why a method and an exchange do not go together."""
+    if method.noise_place.startswith("each batch"):
+        return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
+    if method.noise_place.startswith("once"):
+        return "its noise is added by a trusted server, to a sum that the server may see as it is"
+    if not method.private:
+        return "it bounds no contribution, so that no sum of integers could be wide enough"
+    return f"it has no {'record weights' if exchange == 'weighted' else 'sum over silos'}"
+
+
+def sum_bound(method: Method, facts: Facts) -> float:
+    """The largest entry that a sum of contributions over silos can have before noise; 0 where nothing is bounded."""
+    if isinstance(method, PerSubject):
+        counted = 0.0 if method.adaptive_clip is None else method.sigma / (2 * method.adaptive_clip.count_noise)
+        return (facts.subjects or 1) * method.clip * max(1.0, counted)
+    return facts.silos * method.clip if isinstance(method, Private) else 0.0
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
@@ -441,6 +483,16 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
     if facts.feature_shape is not None:
         outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
         build(model.name, facts.feature_shape, outputs, **model.numbers)
+
+
+def _check_task(method: Method, facts: SourceFacts) -> None:
+    """Refuse a method that looks at single records where a record alone has no loss (``Task.losses``)."""
+    key = method.record_losses
+    if key is None or facts.labels.kind != "survival":
+        return
+    able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
+    fix = f"use one of {able}" if key == "name" else "leave it out"
+    raise UserError(f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
 
 
 def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
@@ -518,7 +570,7 @@ def _is_type_tag(part: int | str) -> bool:
     return isinstance(part, str) and (part in _TYPE_NAMES or "[" in part or "(" in part)
 
 
-_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int"}
+_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int", "constrained-float"}
 
 
 def _known_keys(path: Sequence[str]) -> list[str]:

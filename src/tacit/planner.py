@@ -20,8 +20,9 @@ from tacit.errors import UserError, nearest
 from tacit.methods import METHODS, Private
 from tacit.models import build, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, View, spent
+from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
-from tacit.promise import Once, beside, cost, place
+from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
 

@@ -39,7 +39,6 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
-FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
@@ -179,7 +178,8 @@ class Promise:
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
         paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
-        return (*seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, FLOATS)
+        travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
+        return (*seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.facts.rounds)
@@ -273,11 +273,6 @@ def promise(
     bound = views if against is not None else tuple(view for view in views if view.kind not in method.trusts)
     relation = relation or method.relation(chosen)
     return Promise(method, exchange, facts, chosen, relation, views, bound, delta, seeded, leaks, once, records_kept)
-
-
-def place(unit: Unit, view: View, relation: Relation) -> str:
-    """The name under which a ledger keeps what happened to one unit, for one view, against one kind of change."""
-    return f"{unit}/{view}/{relation}"
 
 
 def beside(before: Event, event: Event) -> Event:

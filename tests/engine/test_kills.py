@@ -26,9 +26,9 @@ import pytest
 
 import tacit
 from tacit.engine import read_metrics
-from tacit.engine.charges import place as place_of
 from tacit.engine.trees import load_arrays
 from tacit.privacy import Ledger, View, account, spent
+from tacit.privacy.ledger import place as place_of
 
 DELTA = 1e-5
 PLACE = place_of("silo", View("public"), "zero-out")

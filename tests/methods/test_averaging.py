@@ -76,8 +76,8 @@ def test_the_divisor_is_the_sum_over_the_participating_silos():
     """With half of the silos away, the step must be the mean of those that came, not half of it."""
     federation = made_federation([30, 30, 30, 30])
     sampled = simulation(federation, {"name": "fedavg", "silo_sample_rate": 0.5, "local_learning_rate": 0.7})
-    number = next(n for n in range(1, 50) if 0 < len(sampled._participants(n)) < 4)
-    present = sampled._participants(number)
+    number = next(n for n in range(1, 50) if 0 < len(sampled.work._participants(n)) < 4)
+    present = sampled.work._participants(number)
     sampled.round(number)
     keep = np.isin(federation.train.silo, present)
     alone = replace(federation, train=federation.train.take(keep))
@@ -91,8 +91,8 @@ def test_a_round_in_which_nobody_takes_part_changes_nothing(optimizer):
     federation = made_federation([30, 30])
     method = {"name": "fedavg", "silo_sample_rate": 0.05}
     sampled = simulation(federation, method, {"server_optimizer": optimizer, "rounds": 1000})
-    somebody = next(n for n in range(1, 900) if len(sampled._participants(n)) > 0)
-    nobody = next(n for n in range(1, 900) if len(sampled._participants(n)) == 0)
+    somebody = next(n for n in range(1, 900) if len(sampled.work._participants(n)) > 0)
+    nobody = next(n for n in range(1, 900) if len(sampled.work._participants(n)) == 0)
     sampled.round(somebody)
     before = weights(sampled)
     assert np.abs(before).max() > 0
@@ -109,7 +109,7 @@ def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
     objective, frozen = ours.learner.objective, ours.learner.frozen
     total, start = jnp.zeros(4), ours.learner.params
     for k, silo in enumerate(federation.silos):
-        size, steps, epochs = ours.method.schedule
+        size, steps, epochs = ours.work.schedule
         stream = ours.randomness.stream("batches", 1, k)
         batches = shuffled(silo.start, len(silo), size=size, steps=steps, epochs=epochs, stream=stream)
         params = start
@@ -158,7 +158,7 @@ def test_scaffold_finds_the_optimum_when_only_some_silos_take_part():
 
 def test_other_silos_take_part_in_other_rounds():
     sampled = simulation(made_federation([5] * 8), {"name": "fedavg", "silo_sample_rate": 0.5})
-    drawn = [tuple(sampled._participants(number)) for number in range(1, 401)]
+    drawn = [tuple(sampled.work._participants(number)) for number in range(1, 401)]
     assert len(set(drawn)) > 100
     present = np.bincount([k for silos in drawn for k in silos], minlength=8)
     # each silo is in Binomial(400, .5) rounds: 5 standard deviations, error probability below 1e-5 over eight silos
@@ -223,7 +223,7 @@ def test_frozen_layers_stay_as_they_were():
 
 def test_every_method_without_noise_promises_infinity():
     for name, method in METHODS.items():
-        if method.noise == "none":
+        if method.noise_place == "none":
             made = plan({"method": {"name": name}})
             assert made.guarantees()
             assert not any(guarantee.finite for guarantee in made.guarantees())

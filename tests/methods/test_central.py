@@ -49,11 +49,16 @@ def flat(simulation: Simulation) -> np.ndarray:
 
 def noise_alone(simulation: Simulation, rounds: range) -> np.ndarray:
     """``[rounds, parameters]``: what the compiled aggregate adds to a sum of nothing, times the divisor."""
-    start, zero, drawn = flat(simulation), simulation._nobody, []
+    start, zero, drawn = flat(simulation), nothing(simulation), []
     for number in rounds:
         after = simulation.kernels.aggregate(simulation.server, (zero, zero), simulation._keys(number))
         drawn.append((np.asarray(ravel_pytree(after.params)[0], np.float64) - start) * divisor(simulation))
     return np.array(drawn)
+
+
+def nothing(simulation: Simulation) -> jax.Array:
+    """The sum before anybody contributed."""
+    return simulation.work._nothing(simulation.server, simulation.frozen, simulation.arrays)
 
 
 def divisor(simulation: Simulation) -> float:
@@ -62,10 +67,9 @@ def divisor(simulation: Simulation) -> float:
 
 def upload(simulation: Simulation, silos: list[int], number: int = 1) -> np.ndarray:
     """The sum of uploads of these silos before any noise, by the compiled work of a round."""
-    total, _ = simulation._work(
-        simulation.method.broadcast(simulation.server), [simulation._group(number, [k]) for k in silos]
-    )
-    return np.asarray(total, np.float64)
+    drawn = [[simulation.work._group(number, [k]) for k in silos]]
+    totals, _ = simulation.work.do(drawn, simulation.server, simulation.frozen, simulation.arrays, simulation.states)
+    return np.asarray(totals[0], np.float64)
 
 
 # -- the noise ---------------------------------------------------------------------------------------------------------
@@ -114,9 +118,9 @@ def test_noise_does_not_shrink_when_nobody_takes_part(central, visits):
     """A round that no silo enters still changes the model by the full noise, over the same constant."""
     central["method"]["silo_sample_rate"] = 0.05
     simulation = simulated(central, visits)
-    number = next(n for n in range(1, 500) if len(simulation._participants(n)) == 0)
+    number = next(n for n in range(1, 500) if len(simulation.work._participants(n)) == 0)
     before = flat(simulation)
-    assert simulation.round(number) == 0
+    simulation.round(number)
     moved = (flat(simulation) - before) * divisor(simulation) / (SIGMA * CLIP)
     assert stats.chi2.ppf(ERROR / 2, moved.size) < np.square(moved).sum() < stats.chi2.isf(ERROR / 2, moved.size)
 
@@ -174,7 +178,7 @@ def test_the_divisor_is_a_public_constant_however_many_take_part(central, visits
     simulation = simulated(central, visits, key=bytes(32))
     sizes = set()
     for number in range(1, 30):
-        present = simulation._participants(number)
+        present = simulation.work._participants(number)
         sizes.add(len(present))
         before = flat(simulation)
         expected = upload(simulation, list(present), number) if len(present) else np.zeros_like(before)
@@ -202,7 +206,7 @@ def test_an_empty_silo_counts_in_the_divisor_and_adds_nothing(central, visits):
 def test_the_compiled_sum_is_the_same_whoever_compiles_it(central, visits):
     """The lanes' totals are added before the noise, not each with noise of its own."""
     simulation = simulated(central, visits, key=bytes(32))
-    zero, keys = simulation._nobody, simulation._keys(1)
+    zero, keys = nothing(simulation), simulation._keys(1)
     ones = jnp.ones_like(zero)
     split = simulation.kernels.aggregate(simulation.server, (ones, ones), keys)
     whole = simulation.kernels.aggregate(simulation.server, (ones + ones, zero), keys)

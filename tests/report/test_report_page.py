@@ -221,9 +221,8 @@ def private_run(make_run, rounds: int = 20, altered: bool = False, **changes) ->
     run = make_run(rounds=rounds, guarantees=[public, server], noise_multiplier=3.0, clip=0.5, **changes)
     with Ledger(run / "ledger.jsonl") as ledger:
         for number in range(1, rounds + 1):
-            ledger.append(
-                run="a", party="server", round=number, mechanism="m", step=number, events={"subject/public": ROUND}
-            )
+            events = {"subject/public/zero-out": ROUND}
+            ledger.append(run="a", party="server", round=number, mechanism="m", step=number, events=events)
     if altered:
         (run / "ledger.jsonl").write_text((run / "ledger.jsonl").read_text().replace('"rate": 0.1', '"rate": 0.01'))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -39,8 +39,8 @@ from tacit.privacy import (
     View,
     spent,
 )
-from tacit.privacy.ledger import Tally
-from tacit.promise import Mechanism, Once, Promise, beside, cost, place
+from tacit.privacy.ledger import Tally, place
+from tacit.promise import Mechanism, Once, Promise, beside, cost
 
 Lines = Sequence[Mapping[str, Any]]
 

@@ -8,14 +8,17 @@ adds its own, from a stream that is its own, before its part leaves it. Who sees
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.evaluate import Scores
-from tacit.privacy import Randomness
+from tacit.exchange import Masked
+from tacit.exchange.grid import share_variance
+from tacit.privacy import Noise, Randomness, Stream
 from tacit.privacy.statistics import (
     Means,
     Metrics,
@@ -33,7 +36,9 @@ def release_constants(plan: Plan, federation: Federation, randomness: Randomness
     assert once is not None, "this plan pays for no statistics"
     assert unpaid is not None, "the constants are known already"
     query = Moments(unpaid.low, unpaid.high, once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
-    found = query.estimate(_noisy(plan, query, unpaid.values(), federation.train, randomness, "statistics"))
+    streams = _streams(plan, randomness, "statistics")
+    noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, streams)
+    found = replace(query, noise_multiplier=noise).estimate(noisy)
     return found.mean.tolist(), found.deviation.tolist()
 
 
@@ -45,27 +50,42 @@ def release_metrics(plan: Plan, outputs: np.ndarray, records: Records, randomnes
     most = plan.promise.facts.silos_of_a_subject
     query = Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
     scores = [SCORES[name](np.asarray(outputs, np.float64), records.labels, bound) for name, bound in bounds.items()]
-    noisy = _noisy(plan, query, np.stack(scores, axis=1), records, randomness, "evaluation", number)
+    streams = _streams(plan, randomness, "evaluation", number)
+    noisy, noise = _noisy_sum(plan, query, np.stack(scores, axis=1), records, streams)
+    found = replace(query, noise_multiplier=noise).estimate(noisy)
     values, errors = {}, {}
-    for name, value, error in zip(bounds, *query.estimate(noisy), strict=True):
+    for name, value, error in zip(bounds, *found, strict=True):
         values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
     return Scores(dict(values), {}, dict(errors))
 
 
-def _noisy(
-    plan: Plan,
-    query: Means | Moments,
-    values: np.ndarray,
-    records: Records,
-    randomness: Randomness,
-    *use: str | int,
-) -> np.ndarray:
-    """The sum over all silos with every silo's share of the noise."""
-    silos = plan.promise.facts.silos
+def _streams(plan: Plan, randomness: Randomness, purpose: str, *place: int) -> list[Stream]:
+    """Every silo's own noise."""
+    return [randomness.stream(purpose, *place, k) for k in range(plan.promise.facts.silos)]
+
+
+def _noisy_sum(
+    plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
+) -> tuple[np.ndarray, float]:
+    """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
+    is in it, over the sensitivity: a masked sum has more, for the sake of silos that might have dropped out.
+
+    On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With
+    noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
+    it, and S sqrt(D) p is at most 1 / m of the addition.
+    """
+    silos, exchange = plan.promise.facts.silos, plan.exchange
     silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
-    purpose, *place = use
-    streams = [randomness.stream(str(purpose), *map(int, place), k) for k in range(silos)]
-    return noisy_sum(query.parts(values, records.subject, silo, silos), query.sigma, streams)
+    parts = query.parts(values, records.subject, silo, silos)
+    if not isinstance(exchange, Masked):
+        return noisy_sum(parts, query.sigma, streams), query.noise_multiplier
+    rounding = silos**2 * math.sqrt(parts.shape[1]) * exchange.precision
+    std = query.noise_multiplier * (query.sensitivity + rounding)
+    people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
+    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], people, Noise(std, "shares"))
+    part = share_variance(silos, exchange.drop_outs, exchange.colluding)
+    noise = query.noise_multiplier * math.sqrt(silos * part)
+    return session.sum(1, session.grid.truncated(parts), streams), noise
 
 
 def _rooted(value: float, error: float) -> tuple[float, float]:

@@ -446,32 +446,31 @@ def _read_encoder(place: Path) -> Encoder:
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:
-    """References are trained without noise: with them, nothing would be left of any budget, or of metrics that are
-    paid for."""
-    privacy = plan.experiment.privacy
+    """Whoever pays for metrics wants no others from the same people."""
     if wanted and plan.evaluation is not None:
-        problem = "'paid' does not allow the references of --baselines, whose metrics nobody pays for"
-        raise Forbidden("evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
-    if wanted and (privacy.budget is not None or privacy.budget_file is not None):
-        field = "privacy.budget" if privacy.budget is not None else "privacy.budget_file"
-        problem = "does not allow the references of --baselines, which are trained without noise"
-        raise Forbidden(field, problem, "leave --baselines out, or the budget")
+        problem = "'paid' does not allow references beside the run, whose metrics nobody pays for"
+        raise UserError("evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
 def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:
-    """Each silo alone, and all records in one place: same model, same local work, same rounds.
+    """Each silo alone, and all records in one place: same model, same local work, same rounds. Or other methods.
+
+    They are outside any guarantee and budget, as metrics on private records are. One that adds noise draws its own: the
+    noise of the run itself, seen twice, would protect nobody.
 
     The scores of each; None where it was interrupted, after which no other is begun.
     """
     for name in names:
         if name == main.plan.method.name:
             continue
-        changed = main.plan.with_method(name)
+        changed, randomness = main.plan.with_method(name), main.simulation.randomness
+        if changed.method.private:
+            randomness = Randomness(randomness.stream(f"reference {name}").words(4).tobytes())
         folder = place / BASELINES / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            simulation = _simulation(changed, main.federation, main.simulation.randomness)
+            simulation = _simulation(changed, main.federation, randomness)
             training = _Training(changed, main.federation, simulation, Clock(), main.progress, main.fingerprint)
             stopped = training.train(folder) == "stopped"
         except KeyboardInterrupt:

@@ -39,6 +39,7 @@ class UldpNaive(LocalTraining, Private):
     units = ("subject", "silo", "record")
     clips = "a silo's whole update"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
@@ -117,13 +118,12 @@ class UldpGroup(NoisyBatches):
         if exposure.unit == "silo":
             return Unprotected(f"{self.name} does not bound what one silo contributes")
         rate, steps = max(self.rates(facts)), max(self.batches(facts))
-        if exposure.unit == "record":
-            return subjects.grouped_records(rate, 1, self.sigma, steps)
-        if isinstance(self.group_size, str):
-            return Unprotected(f'group_size = "{self.group_size}" is a statistic of the private data')
+        records = 1 if exposure.unit == "record" else self.group_size
+        if isinstance(records, str):
+            return Unprotected(f'group_size = "{records}" is a statistic of the private data')
         if exposure.replaces:
-            return Repeated(Gaussian(self.sigma / (2 * self.group_size)), steps)
-        return subjects.grouped_records(rate, self.group_size, self.sigma, steps)
+            return Repeated(Gaussian(self.effective_sigma / (2 * records)), steps)
+        return subjects.grouped_records(rate, records, self.effective_sigma, steps)
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         kept = self.records_kept(facts)
@@ -140,7 +140,7 @@ class UldpGroup(NoisyBatches):
         steps = max(self.batches(facts)) * facts.rounds
         k = self.group_size
         power = 1 << (k - 1).bit_length()
-        epsilon = as_published_uldp_group(power, max(self.rates(facts)), self.sigma, steps, delta)
+        epsilon = as_published_uldp_group(power, max(self.rates(facts)), self.effective_sigma, steps, delta)
         if power == k:
             return AsPublished(epsilon, "yes", "sound for a public k that is a power of two; the mixture is tighter")
         return AsPublished(epsilon, "only-if", f"stated for powers of two; {k} is rounded up to {power} here")

@@ -5,7 +5,13 @@ public constant: ``silo_sample_rate`` times the number of silos, never by how ma
 
 Formal guarantee (privacy.md, section 6, S17): with Poisson sampling of silos, one round is a Poisson-sampled Gaussian
 with multiplier ``noise_multiplier`` for whoever sees only the models. The server sees the uploads: nothing is promised.
-A subject with records in m silos moves up to m uploads by 2 ``clip`` each; how many of them are sampled is binomial.
+A subject with records in m silos moves up to m uploads by 2 ``clip`` each. Its silos take part with and without it, so
+the two worlds differ as under replacement: rate 1 - (1-q)^m and multiplier s / (2 m), accounted for as sampling under
+replacement is (privacy.md 0.4: no single sampled pair dominates it). Wang, Balle, Kasiviswanathan 2019 ask that the
+sums with the subject, without it, and without its silos are pairwise within the sensitivity: 2 m, m and m clips.
+
+With an adaptive clip every upload counts as below or above it; a silo moves the count by its sensitivity, a subject by
+at most 1 in each of its silos.
 """
 
 from __future__ import annotations
@@ -21,13 +27,27 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Contributions, Facts, LocalTraining, Private, Rate, SampledSilos, ServerState
-from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
-from tacit.privacy.subject_events import binomial_mixture
+from tacit.methods.method import Adaptive, Contributions, Facts, LocalTraining, Rate, SampledSilos, ServerState
+from tacit.models import Params
+from tacit.privacy import (
+    AsPublished,
+    Event,
+    Exposure,
+    Gaussian,
+    Noise,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    Unit,
+    Unprotected,
+)
+from tacit.privacy.subject_events import binomial_mixture, subject_rate
+
+# A rate as so many of so many, rounded up.
+POPULATION = 10**9
 
 
 @dataclass(frozen=True)
-class CentralSilo(SampledSilos, Private):
+class CentralSilo(SampledSilos, Adaptive):
     """What DP-FedAvg and DP-FedSGD share: clipped uploads, noise once, a constant divisor."""
 
     units = ("silo", "subject", "record")
@@ -44,35 +64,37 @@ class CentralSilo(SampledSilos, Private):
     def contributions(self, facts: Facts) -> Contributions:
         return Contributions(self.silo_sample_rate * facts.silos, facts.silos, "silos")
 
-    def upload(self, work: Work, broadcast: Any) -> jax.Array:
+    def upload(self, work: Work, params: Params) -> jax.Array:
         """The silo's update, before it is clipped."""
         raise NotImplementedError
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
-        update = clipped(self.upload(work, broadcast), self.clip)
-        return jnp.where(work.records > 0, update, 0.0), state
+        params, clip = broadcast
+        update = self.upload(work, params)
+        below = (jnp.linalg.norm(update) <= clip).astype(jnp.float32)  # not finite: not below
+        vector = self.sent(clipped(update, clip), below, jnp.float32(1), clip)
+        return jnp.where(work.records > 0, vector, 0.0), state
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
-        update = like(total / (self.silo_sample_rate * facts.silos), server.params)
-        params, optimizer = step.apply(server.params, server.optimizer, update)
-        return ServerState(params, optimizer)
+        expected = self.silo_sample_rate * facts.silos
+        summed, clip = self.received(server, total, expected)
+        params, optimizer = step.apply(server.params, server.optimizer, like(summed / expected, server.params))
+        return ServerState(params, optimizer, clip)
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.reveals == "each":
             return Unprotected("the server adds the noise, so it sees every silo's update without any")
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
-        rate = self.silo_sample_rate
-        if exposure.replaces:
-            # under replacement a sampled unit's two worlds differ on both sides: no amplification is claimed
-            moved = 2.0 * (facts.silos_of_a_subject if exposure.unit == "subject" else 1)
-            return Gaussian(self.sigma / moved)
-        if exposure.unit == "subject":
-            return binomial_mixture(facts.silos_of_a_subject, rate, self.sigma, step=2.0)
-        return PoissonSampled(rate, Gaussian(self.sigma if exposure.unit == "silo" else self.sigma / 2))
+        if exposure.unit == "silo" and not exposure.replaces:
+            return PoissonSampled(self.silo_sample_rate, Gaussian(self.effective_sigma))
+        silos = facts.silos_moved(exposure.replaces) if exposure.unit == "subject" else 1
+        gaussian = Gaussian(self.ratio(2.0 * silos, silos))
+        rate = subject_rate(self.silo_sample_rate, silos)
+        return gaussian if rate >= 1 else SampledWithoutReplacement(math.ceil(rate * POPULATION), POPULATION, gaussian)
 
     def sampling(self, exposure: Exposure) -> str:
-        return "none" if exposure.replaces or self.silo_sample_rate == 1 else f"poisson silos {self.silo_sample_rate:g}"
+        return "none" if self.silo_sample_rate == 1 else f"poisson silos {self.silo_sample_rate:g}"
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         return ("the server is trusted: it adds the noise and keeps the silos' updates to itself",)
@@ -86,9 +108,8 @@ class DPFedAvg(LocalTraining, CentralSilo):
     about = "FedAvg with clipped updates and noise added by a trusted server"
     paper = "McMahan et al. 2018"
 
-    def upload(self, work: Work, broadcast: Any) -> jax.Array:
-        trained = descend(work, broadcast, self.local_learning_rate)
-        return ravel_pytree(minus(trained, broadcast))[0]
+    def upload(self, work: Work, params: Params) -> jax.Array:
+        return ravel_pytree(minus(descend(work, params, self.local_learning_rate), params))[0]
 
 
 @dataclass(frozen=True)
@@ -99,20 +120,20 @@ class DPFedSGD(CentralSilo):
     about = "FedSGD with clipped gradients and noise added by a trusted server"
     paper = "McMahan et al. 2018; slides 001"
 
-    def upload(self, work: Work, broadcast: Any) -> jax.Array:
-        stepped = descend(work, broadcast, 1.0)
-        return ravel_pytree(minus(stepped, broadcast))[0]
+    def upload(self, work: Work, params: Params) -> jax.Array:
+        return ravel_pytree(minus(descend(work, params, 1.0), params))[0]
 
 
 @dataclass(frozen=True)
-class CentralGroup(Private):
+class CentralGroup(Adaptive):
     """CentralSubDP of paper 000 with noise that does not depend on the batch.
 
     Every silo sends the sum of one Poisson batch's clipped record gradients; the server adds noise to each, and steps
     along their sum over the public expected number of records.
 
     Formal guarantee (privacy.md 1.2b): each of a subject's at most m n records is in its silo's batch by a coin of its
-    own, against the noise of all silos: a mixture over Binom(m n, q) with standard deviation sqrt(silos) sigma.
+    own, against the noise of all silos: a mixture over Binom(m n, q) with standard deviation sqrt(silos) sigma. An
+    adaptive clip counts records, with noise of sqrt(silos) count_noise: j records move it by j times its sensitivity.
     """
 
     name = "central-group"
@@ -124,6 +145,10 @@ class CentralGroup(Private):
     trusts = ("server", "server+silos")
 
     sample_rate: Rate = 0.05
+
+    @property
+    def record_losses(self) -> str | None:
+        return "name"
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos", "records_per_silo", *(("max_records",) if unit == "subject" else ()))
@@ -140,21 +165,24 @@ class CentralGroup(Private):
         return Noise(math.sqrt(facts.silos) * self.sigma * self.clip, "once")
 
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+        params, clip = broadcast
         offsets = work.batches.offsets
-        found = clipped_records(work, broadcast, offsets[0], offsets[1], self.clip)
-        return jnp.where(work.batches.steps > 0, found.vector, 0.0), state
+        found = clipped_records(work, params, offsets[0], offsets[1], clip)
+        vector = self.sent(found.vector, found.below, found.entries, clip)
+        return jnp.where(work.batches.steps > 0, vector, 0.0), state
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
         expected = self.sample_rate * sum(facts.records_per_silo or ())
-        params, optimizer = step.apply(server.params, server.optimizer, like(-total / expected, server.params))
-        return ServerState(params, optimizer)
+        summed, clip = self.received(server, total, expected)
+        params, optimizer = step.apply(server.params, server.optimizer, like(-summed / expected, server.params))
+        return ServerState(params, optimizer, clip)
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.reveals == "each":
             return Unprotected("the server adds the noise, so it sees every silo's sum without any")
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
-        noise = math.sqrt(facts.silos) * self.sigma
+        noise = math.sqrt(facts.silos) * self.effective_sigma
         records = 1 if exposure.unit == "record" else facts.silos_of_a_subject * (facts.max_records or 0)
         if exposure.unit == "silo" or records == 0:
             return Unprotected(f"{self.name} does not bound what one {exposure.unit} contributes")
@@ -172,7 +200,7 @@ class CentralGroup(Private):
         from tacit.privacy.as_published import as_published_higrad
 
         steps = facts.silos * facts.rounds
-        epsilon = as_published_higrad(self.sample_rate, self.sigma, steps, delta) if self.sigma else math.inf
+        epsilon = as_published_higrad(self.sample_rate, self.effective_sigma, steps, delta) if self.sigma else math.inf
         return AsPublished(
             epsilon,
             "no",

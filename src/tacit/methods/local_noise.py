@@ -16,6 +16,12 @@ in a silo, each in a batch with rate q:
 
 A server that sees each silo's update sees all batches of all silos that hold the subject: they add up. Who sees only
 the sum, and one batch per round, sees a mixture against the noise of all silos.
+
+With an adaptive clip every batch gives, beside its vector, a noisy count of what was below the clip; a silo sends the
+sum of its noisy counts along, and the server moves the clip between rounds. Vector and count of a batch are one
+Gaussian vector (``AdaptiveClip``). j records of a subject move the count by j times its sensitivity, so for summed
+records both shifts grow with j and the mixture keeps its form with a smaller multiplier; for ``higrad`` only the count
+grows, and the mixture says so; a clipped batch is a count of one, which changes by at most 1.
 """
 
 from __future__ import annotations
@@ -26,18 +32,21 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
-from tacit.learning.noisy_descent import BatchRule, clipped_batch, clipped_records
+from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Contributions, Count, Facts, Positive, Private, Rate, ServerState
+from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
 from tacit.privacy import (
     AsPublished,
     Composed,
     Event,
     Exposure,
     Gaussian,
+    GaussianMixture,
     Largest,
     PoissonSampled,
     Relation,
@@ -49,7 +58,7 @@ from tacit.privacy import subject_events as subjects
 
 
 @dataclass(frozen=True)
-class NoisyBatches(Private):
+class NoisyBatches(Adaptive):
     """What all of them share.
 
     sample_rate          public rate at which a record enters a batch; a number, or one per silo
@@ -69,9 +78,19 @@ class NoisyBatches(Private):
 
     # -- what happens
 
+    @property
+    def record_losses(self) -> str | None:
+        return "name"
+
     def needs(self, unit: Unit) -> tuple[str, ...]:
         caps = ("max_records",) if unit == "subject" else ()
         return ("silos", "records_per_silo", *caps)
+
+    def check_facts(self, facts: Facts) -> None:
+        given = self.sample_rate
+        if isinstance(given, tuple) and len(given) != facts.silos:
+            where = "one place" if self.pools else f"{facts.silos} silos"
+            raise UserError("method.sample_rate", f"lists {len(given)} rates for {where}", "give one for each, or one")
 
     def rates(self, facts: Facts) -> tuple[float, ...]:
         """Each silo's rate."""
@@ -113,13 +132,30 @@ class NoisyBatches(Private):
         """What a batch gives."""
         return clipped_records
 
+    @property
+    def radius(self) -> float | None:
+        """Every step ends within this distance from zero."""
+        return None
+
     def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
-        trained, _ = noisy_descend(work, broadcast, self.local_learning_rate, self.clip, self.rule)
-        return ravel_pytree(minus(trained, broadcast))[0], state
+        params, clip = broadcast
+        adaptive = self.adaptive_clip
+        counting = None if adaptive is None else Counting(adaptive.quantile, adaptive.count_noise)
+        trained, tally = noisy_descend(work, params, self.local_learning_rate, clip, self.rule, self.radius, counting)
+        update = ravel_pytree(minus(trained, params))[0]
+        return update if adaptive is None else jnp.append(update, tally.excess), state
+
+    def expected_entries(self, facts: Facts) -> float:
+        """How many entries are clipped in a round, over all silos and batches, as far as it is public."""
+        schedule = self.schedule(facts)
+        return sum(count * size for count, size in zip(schedule.batches, schedule.divisors, strict=True))
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+        clip, adaptive = server.extra, self.adaptive_clip
+        if adaptive is not None:
+            total, clip = total[:-1], adaptive.next(clip, total[-1] / self.expected_entries(facts))
         params, optimizer = step.apply(server.params, server.optimizer, like(total / facts.silos, server.params))
-        return ServerState(params, optimizer)
+        return ServerState(params, optimizer, clip)
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": 64, "local_epochs": self.local_epochs, "local_learning_rate": self.local_learning_rate}
@@ -138,8 +174,8 @@ class NoisyBatches(Private):
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
         unit = exposure.unit
-        if exposure.replaces and not (unit == "silo" and self.relation("silo") == "replace"):
-            return self._replaced(exposure, facts)
+        if exposure.replaces:
+            return self.replaced(unit, facts)
         rates, batches = self.rates(facts), self.batches(facts)
         equal = len(set(rates)) == len(set(batches)) == len(set(facts.records_per_silo or ())) == 1
         if unit == "subject" and exposure.reveals == "sum" and exposure.colluding == 0 and equal and batches[0] == 1:
@@ -159,16 +195,23 @@ class NoisyBatches(Private):
             )
         return Repeated(worst, touched)
 
-    def _replaced(self, exposure: Exposure, facts: Facts) -> Event:
-        """Another unit's data instead of none: without amplification, twice the largest sensitivity."""
-        unit = exposure.unit
+    def replaced(self, unit: Unit, facts: Facts) -> Event:
+        """Another unit's data instead: without amplification, twice the largest sensitivity."""
         if unit == "silo":
             return Unprotected(f"{self.name} does not bound what one silo contributes")
-        records = 1 if unit == "record" or self.averaged else min(self.cap or math.inf, facts.max_records or math.inf)
-        silos = 1 if unit == "record" else facts.silos_of_a_subject
-        if math.isinf(records):
+        if unit == "subject" and not facts.max_records:
             return Unprotected("the number of records of a subject is not bounded")
-        return Repeated(Gaussian(self.sigma / (2 * records)), max(self.batches(facts)) * silos)
+        counted = 1 if unit == "record" else facts.max_records or 1
+        moved = 1 if self.averaged else min(counted, self.cap or counted)
+        if unit == "record" and self.displaces(facts):
+            counted = moved = 2
+        silos = 1 if unit == "record" else facts.silos_of_a_subject
+        shift = self.ratio(2.0 * moved, 2 * self.counted * counted)
+        return Repeated(Gaussian(shift), max(self.batches(facts)) * silos)
+
+    def displaces(self, facts: Facts) -> bool:
+        """Whether one record more may push another one of its subject out of a batch."""
+        return self.cap is not None and (facts.max_records is None or facts.max_records > self.cap)
 
     def sampling(self, exposure: Exposure) -> str:
         if exposure.replaces or exposure.unit == "silo":
@@ -191,7 +234,9 @@ class NoisyBatches(Private):
             return None
         steps = max(self.batches(facts)) * facts.rounds
         rate = max(self.rates(facts))
-        epsilon = as_published_higrad(rate, self.sigma, steps, delta) if self.sigma else math.inf
+        epsilon = as_published_higrad(rate, self.effective_sigma, steps, delta) if self.sigma else math.inf
+        if exposure.replaces and exposure.unit != "silo":
+            return AsPublished(epsilon, "no", REPLACED)
         return AsPublished(epsilon, *self.verdict(exposure))
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
@@ -199,6 +244,7 @@ class NoisyBatches(Private):
         raise NotImplementedError
 
 
+REPLACED = "it is about adding or removing; replacing moves a sum by twice the clip"
 RECORD_RATE = (
     "the paper counts with the record's rate; a subject with several records is in a batch more often (privacy.md 1.3)"
 )
@@ -216,16 +262,18 @@ class LocalRecord(NoisyBatches):
 
     def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
         if unit == "record":
-            return Repeated(PoissonSampled(rate, Gaussian(self.sigma)), batches)
+            # a record that pushes another one out of the batch moves the sum by two clips, and the count by 1
+            noise = self.ratio(2.0, 1.0) if self.displaces(facts) else self.effective_sigma
+            return Repeated(PoissonSampled(rate, Gaussian(noise)), batches)
         if unit == "subject" and facts.max_records:
-            return subjects.summed_records(rate, facts.max_records, self.sigma, batches, self.cap)
+            return subjects.summed_records(rate, facts.max_records, self.effective_sigma, batches, self.cap)
         return Unprotected(f"{self.name} does not bound what one {unit} contributes")
 
     def in_sum(self, rate: float, facts: Facts) -> Event | None:
         if not facts.max_records or self.cap is not None:
             return None
         parts = facts.silos_of_a_subject * facts.max_records
-        return subjects.binomial_mixture(parts, rate, math.sqrt(facts.silos) * self.sigma)
+        return subjects.binomial_mixture(parts, rate, math.sqrt(facts.silos) * self.effective_sigma)
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
         if exposure.unit == "record":
@@ -252,6 +300,12 @@ class LocalGroup(LocalRecord):
 
     group_cap: Count | None = None
     noise: Literal["constant", "as-published"] = "constant"
+
+    def check(self, exchange: str) -> None:
+        if self.noise == "as-published" and self.adaptive_clip is not None:
+            raise UserError(
+                "method.adaptive_clip", 'has no published noise to go with noise = "as-published"', "drop it"
+            )
 
     @property
     def cap(self) -> int | None:
@@ -312,13 +366,19 @@ class HiGrad(NoisyBatches):
 
     def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
         if unit == "subject" and facts.max_records:
-            return subjects.averaged_per_subject(rate, facts.max_records, self.sigma, batches)
+            if self.adaptive_clip is None:
+                return subjects.averaged_per_subject(rate, facts.max_records, self.sigma, batches)
+            shifts = (1 / self.ratio(1.0, self.counted * j) for j in range(1, facts.max_records + 1))
+            chances = subjects.binomial(facts.max_records, rate).tolist()
+            return Repeated(GaussianMixture(1.0, (0.0, *shifts), tuple(chances)), batches)
         if unit == "record":
             # one record more or less changes its subject's average: by C if it is the only one, else by up to 2 C / j
-            return Repeated(PoissonSampled(rate, Gaussian(self.sigma)), batches)
+            return Repeated(PoissonSampled(rate, Gaussian(self.effective_sigma)), batches)
         return Unprotected(f"{self.name} does not bound what one {unit} contributes")
 
     def in_sum(self, rate: float, facts: Facts) -> Event | None:
+        if self.adaptive_clip is not None:
+            return None
         inclusion = subjects.subject_rate(rate, facts.max_records or 1)
         noise = math.sqrt(facts.silos) * self.sigma
         return subjects.binomial_mixture(facts.silos_of_a_subject, inclusion, noise)
@@ -343,17 +403,29 @@ class UserLDP(NoisyBatches):
     def rule(self) -> BatchRule:
         return clipped_batch
 
+    @property
+    def record_losses(self) -> str | None:
+        return None
+
+    def expected_entries(self, facts: Facts) -> float:
+        return sum(self.batches(facts))
+
     def relation(self, unit: Unit) -> Relation:
         return "replace" if unit == "silo" else "zero-out"
 
     def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
-        if unit == "silo":
-            return subjects.clipped_batch_of_silo(self.sigma, batches)
-        if unit == "record":
-            return Repeated(PoissonSampled(rate, Gaussian(self.sigma / 2)), batches)
-        if facts.max_records:
-            return subjects.clipped_batch_of_subject(rate, facts.max_records, self.sigma, batches)
-        return Unprotected("the number of records of a subject is not bounded")
+        if unit == "silo":  # zeroed in every batch
+            return Repeated(Gaussian(self.ratio(1.0, 1.0)), batches)
+        records = 1 if unit == "record" else facts.max_records
+        if not records:
+            return Unprotected("the number of records of a subject is not bounded")
+        inclusion = subjects.subject_rate(rate, records)
+        return Repeated(PoissonSampled(inclusion, Gaussian(self.ratio(2.0, 1.0))), batches)
+
+    def replaced(self, unit: Unit, facts: Facts) -> Event:
+        """A clipped batch may turn around, whatever of it was replaced."""
+        silos = facts.silos_moved(True) if unit == "subject" else 1
+        return Repeated(Gaussian(self.ratio(2.0, 1.0)), max(self.batches(facts)) * silos)
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
         if exposure.unit == "silo":
@@ -377,9 +449,9 @@ class PooledDPSGD(LocalRecord):
 
     projection: Positive | None = None
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
-        trained, _ = noisy_descend(work, broadcast, self.local_learning_rate, self.clip, self.rule, self.projection)
-        return ravel_pytree(minus(trained, broadcast))[0], state
+    @property
+    def radius(self) -> float | None:
+        return self.projection
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.reveals == "each":

@@ -15,11 +15,13 @@ control variate) is a part of it. The exchange owns the step from contributions 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 from pydantic import Field
 
 from tacit.learning import Rows, Schedule, ServerStep, Work
@@ -58,6 +60,10 @@ class Facts:
     @property
     def silos_of_a_subject(self) -> int:
         return self.silos if self.max_silos is None else min(self.max_silos, self.silos)
+
+    def silos_moved(self, replaces: bool) -> int:
+        """In how many silos something changes with one subject: under replacement the other may be elsewhere."""
+        return min(self.silos, 2 * self.silos_of_a_subject) if replaces else self.silos_of_a_subject
 
     def pooled(self) -> Facts:
         """The same with all records in one place."""
@@ -126,6 +132,9 @@ class Method:
     def check(self, exchange: str) -> None:
         """Refuse (UserError) what the method's numbers and the exchange cannot do together."""
 
+    def check_facts(self, facts: Facts) -> None:
+        """Refuse (UserError) what the method's numbers and the public facts cannot do together."""
+
     def records_kept(self, facts: Facts) -> int | None:
         """At most so many records of a subject in a silo, where the method itself asks for a cap."""
         return None
@@ -163,6 +172,11 @@ class Method:
     def private(self) -> bool:
         """Whether the method adds noise that could protect somebody."""
         return False
+
+    @property
+    def record_losses(self) -> str | None:
+        """The key of ``[method]`` that asks for the loss of single records, which Cox does not have; None: no key."""
+        return None
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         """Names of the public facts without which no guarantee for ``unit`` can be given."""
@@ -268,3 +282,86 @@ class Private(Method):
         if self.noise_multiplier is None:
             raise ValueError("the noise of this method is not known yet: a plan solves for it")
         return self.noise_multiplier
+
+
+@dataclass(frozen=True)
+class AdaptiveClip:
+    """The clip follows a quantile of the norms (Andrew et al. 2021), at its own cost.
+
+    quantile     the share that should not be clipped
+    rate         how fast the clip follows: clip *= exp(-rate (share below - quantile))
+    count_noise  standard deviation of the noise on the number below
+
+    Whatever is clipped counts as ``1 - quantile`` where its norm is below the clip, and as ``-quantile`` where it is
+    not: the sum is positive where too many are below, whoever and however many take part, and one more or less moves it
+    by at most ``sensitivity``, which is 1/2 for the median. The sum and the count leave together as one Gaussian
+    vector. Each divided by its own noise, they move by ``moved / sigma`` and by ``counted / count_noise``: the squares
+    add up. The next clip is computed from the noisy count alone, and fixed before it is used.
+    """
+
+    quantile: Rate = 0.5
+    rate: Positive = 0.2
+    count_noise: Positive = 10.0
+
+    @property
+    def sensitivity(self) -> float:
+        return max(self.quantile, 1 - self.quantile)
+
+    def next(self, clip: jax.Array, excess: jax.Array) -> jax.Array:
+        """The clip after a round in which the share below was ``excess`` larger than the quantile."""
+        return clip * jnp.exp(-self.rate * jnp.clip(excess, -self.quantile, 1 - self.quantile))
+
+
+@dataclass(frozen=True)
+class Adaptive(Private):
+    """Private methods whose clip may follow what it clips; the server keeps the clip and sends it with the model.
+
+    adaptive_clip  let the clip follow a quantile of the norms; ``clip`` is where it starts
+    """
+
+    adaptive_clip: AdaptiveClip | None = None
+
+    def init(self, step: ServerStep, params: Params) -> ServerState:
+        return ServerState(params, step.init(params), extra=jnp.float32(self.clip))
+
+    def broadcast(self, server: ServerState) -> Any:
+        return server.params, server.extra
+
+    @property
+    def counted(self) -> float:
+        """By how much one more or less moves the count that the clip follows; 0 where there is none."""
+        return 0.0 if self.adaptive_clip is None else self.adaptive_clip.sensitivity
+
+    def ratio(self, moved: float, counted: float) -> float:
+        """Noise over shift of everything that leaves together: a sum that moves by ``moved`` clips and, with an
+        adaptive clip, a count that moves by ``counted`` (see :class:`AdaptiveClip`)."""
+        shift = moved / self.sigma
+        if self.adaptive_clip is not None:
+            shift = math.hypot(shift, counted / self.adaptive_clip.count_noise)
+        return 1 / shift
+
+    @property
+    def effective_sigma(self) -> float:
+        """:meth:`ratio` for one of what is clipped."""
+        return self.ratio(1.0, self.counted)
+
+    # -- where the exchange adds the noise: the sum in units of the planned clip, the count in units in which its noise
+    #    is that of the sum
+
+    def sent(self, total: jax.Array, below: jax.Array, weight: jax.Array, clip: jax.Array) -> jax.Array:
+        """A contribution: a ``total`` that was clipped at ``clip``, and how much of its ``weight`` was below."""
+        total = total * (self.clip / clip)
+        if self.adaptive_clip is None:
+            return total
+        scale = self.sigma * self.clip / self.adaptive_clip.count_noise
+        return jnp.append(total, scale * (below - self.adaptive_clip.quantile * weight))
+
+    def received(self, server: ServerState, total: jax.Array, expected: float) -> tuple[jax.Array, jax.Array]:
+        """The sum as it was clipped, and the next clip; ``expected`` is the public weight of everybody in a round."""
+        clip, adaptive = server.extra, self.adaptive_clip
+        if adaptive is None:
+            return total, clip
+        summed = total[:-1] * (clip / self.clip)
+        if self.sigma == 0:
+            return summed, clip
+        return summed, adaptive.next(clip, total[-1] * adaptive.count_noise / (self.sigma * self.clip) / expected)

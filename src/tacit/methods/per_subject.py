@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Contributions, Count, Facts, Positive, Private, Rate, ServerState
-from tacit.models import Params
+from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
 
@@ -36,33 +34,20 @@ Weights = Literal["uniform", "records"]
 
 
 @dataclass(frozen=True)
-class AdaptiveClip:
-    """The clip follows a quantile of the norms (Andrew et al. 2021), at its own cost.
-
-    quantile     the share of people who should not be clipped
-    rate         how fast the clip follows: clip *= exp(-rate (share below - quantile))
-    count_noise  standard deviation of the noise on the number of people below, each counted as +1/2 or -1/2
-    """
-
-    quantile: Rate = 0.5
-    rate: Positive = 0.2
-    count_noise: Positive = 10.0
-
-
-@dataclass(frozen=True)
-class PerSubject(Private):
+class PerSubject(Adaptive):
     """What all methods share whose unit is the subject.
 
     subject_sample_rate  public Poisson rate at which a subject enters a round, by one coin for all silos
-    adaptive_clip        let the clip follow a quantile of the norms; ``clip`` is where it starts
+
+    An adaptive clip counts a person in every silo with the weight there: at most once over all silos.
     """
 
     units = ("subject", "record")
     clips = "a subject's contribution in a silo"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     subject_sample_rate: Rate = 1.0
-    adaptive_clip: AdaptiveClip | None = None
 
     # -- what happens in a silo
 
@@ -81,21 +66,10 @@ class PerSubject(Private):
         raise NotImplementedError
 
     def vector(self, found: PeopleSum, weight: jax.Array, clip: jax.Array) -> jax.Array:
-        """A silo's contribution: the sum in units of the planned clip, and the centred number of unclipped people, in
-        units in which its noise is that of the sum."""
-        total = found.total * (self.clip / clip)
-        if self.adaptive_clip is None:
-            return total
-        scale = self.sigma * self.clip / self.adaptive_clip.count_noise
-        return jnp.append(total, scale * (found.below_weight - 0.5 * weight))
+        """A silo's contribution, of people who have ``weight`` together."""
+        return self.sent(found.total, found.below_weight, weight, clip)
 
     # -- what happens at the server
-
-    def init(self, step: ServerStep, params: Params) -> ServerState:
-        return ServerState(params, step.init(params), extra=jnp.float32(self.clip))
-
-    def broadcast(self, server: ServerState) -> Any:
-        return server.params, server.extra
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos", "subjects")
@@ -113,30 +87,17 @@ class PerSubject(Private):
         raise NotImplementedError
 
     def expected_weight(self, facts: Facts) -> float:
-        """What the weights of everybody in a round sum to, as far as it is public: for the share below the clip."""
+        """What the weights of everybody in a round sum to at most, on average: for the share below the clip."""
         return self.subject_sample_rate * (facts.subjects or 1)
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
-        clip, adaptive = server.extra, self.adaptive_clip
-        if adaptive is not None:
-            total, counted = total[:-1], total[-1]
+        summed, clip = self.received(server, total, self.expected_weight(facts))
         direction = 1.0 if self.learning.kind == "training" else -1.0
-        update = like(direction * (clip / self.clip) * total / self.divisor(facts), server.params)
+        update = like(direction * summed / self.divisor(facts), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
-        if adaptive is not None and self.sigma > 0:
-            share = 0.5 + counted * adaptive.count_noise / (self.sigma * self.clip) / self.expected_weight(facts)
-            clip = clip * jnp.exp(-adaptive.rate * (jnp.clip(share, 0.0, 1.0) - adaptive.quantile))
         return ServerState(params, optimizer, clip)
 
     # -- what is promised
-
-    @property
-    def effective_sigma(self) -> float:
-        """Noise over sensitivity of everything that a round sends: the sum, and with an adaptive clip the count, of
-        which a person moves at most 1/2. One Gaussian vector, so the squares of the ratios add up."""
-        if self.adaptive_clip is None:
-            return self.sigma
-        return (self.sigma**-2 + (2 * self.adaptive_clip.count_noise) ** -2) ** -0.5
 
     def squared_weights(self, facts: Facts) -> float:
         """The largest sum of a person's squared weights."""
@@ -211,6 +172,10 @@ class SubjectSGD(PerSubject):
         return Local("record-gradients" if self.clip_first else "gradient")
 
     @property
+    def record_losses(self) -> str | None:
+        return "clip_first" if self.learning.kind == "record-gradients" else None
+
+    @property
     def most_records(self) -> int | None:
         return self.records_per_subject
 
@@ -275,7 +240,7 @@ class Uldp(PerSubject):
         if exposure.unit != "subject":
             return None
         rate = self.subject_sample_rate
-        epsilon = as_published_rdp(rate, self.sigma, facts.rounds, delta) if self.sigma else math.inf
+        epsilon = as_published_rdp(rate, self.effective_sigma, facts.rounds, delta) if self.sigma else math.inf
         if exposure.replaces:
             return AsPublished(epsilon, "no", "replacing a person moves the sum by twice the clip")
         if exposure.reveals == "sum" and not exposure.colluding:
@@ -306,6 +271,10 @@ class UldpAvg(Uldp):
     @property
     def learning(self) -> Local:
         return Local("training", self.local_epochs, self.local_learning_rate, self.batch_size)
+
+    @property
+    def record_losses(self) -> str | None:
+        return "batch_size" if self.batch_size is not None else None
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         keys = ("batch_size", "local_epochs", "local_learning_rate")

@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.composition import Flat, canonical
+from tacit.privacy.composition import Flat, canonical, zero_out
 from tacit.privacy.event_losses import by_pld, refined_deltas, refined_epsilon
 from tacit.privacy.events import (
     Composed,
@@ -189,8 +189,10 @@ def pure_epsilon(event: Event) -> float:
             return epsilon if pair is None else max(epsilon, pair)
         case PoissonSampled(rate, inner):
             whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            if whole == math.inf or not zero_out(canonical(inner).parts):
+                return whole
             # ln(1 + rate (e^epsilon - 1)), without overflow
-            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole)) if whole < math.inf else whole
+            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
         case Selected():
             from tacit.privacy.selection_bounds import selection_pure_epsilon
 

@@ -54,6 +54,8 @@ Array = npt.NDArray[np.float64]
 _LEAST_NOISE, _MOST_NOISE = 1e-100, 1e100
 # mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
 _FAINTEST = 1e-10
+# by how much the probabilities of a mixture may fall short of 1: rounding, a few units of the last place
+_ROUNDING = 2e-15
 # local epsilons beyond this are not amplified by shuffling: e^-40 of the reports are clones
 _LARGEST_LOCAL = 40.0
 
@@ -175,23 +177,9 @@ def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, i
 
 
 def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
-    """Sensitivities in units of the standard deviation, ascending and distinct; probability that is missing from 1 goes
-    to the largest one."""
+    """Sensitivities in units of the standard deviation, ascending and distinct, of probabilities that sum to 1."""
     noise = _number("noise_multiplier", event.noise_multiplier)
-    if len(event.sensitivities) != len(event.probabilities):
-        raise ValueError("a mixture needs one probability per sensitivity")
-    weights: defaultdict[float, float] = defaultdict(float)
-    for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
-        if _number("probability", probability) > 0:
-            weights[float(_number("sensitivity", sensitivity))] += float(probability)
-    total = math.fsum(weights.values())
-    if total > 1 + 1e-9:
-        raise ValueError(f"the probabilities of a mixture sum to {total}")
-    if event.sensitivities:
-        # also sensitivities of probability 0 can be the largest one; a deficit of rounding size is none
-        largest = float(max(event.sensitivities))
-        if total < 1 - 1e-15 * (len(weights) + 4):
-            weights[largest] += 1 - total
+    weights = _weights(event)
     if not any(weights):
         return
     shifts = sorted(weights)
@@ -205,6 +193,42 @@ def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
             _raise_to_faintest(weights, noise)
             shifts = sorted(weights)
             yield GaussianMixture(1.0, tuple(c / noise for c in shifts), tuple(weights[c] for c in shifts)), count
+
+
+def _weights(event: GaussianMixture) -> dict[float, float]:
+    """Sensitivities and their probabilities, which sum to 1.
+
+    What is missing from 1 by more than rounding (a number of units that does not depend on how many there are) goes to
+    the largest sensitivity, also if that has probability 0 so far. What exceeds 1 is taken from the smallest ones: then
+    Pr[c >= t] = min(1, sum of those from t on) is at least that of any probabilities which are no larger than those
+    given, and larger sensitivities are worse (see the module).
+    """
+    if len(event.sensitivities) != len(event.probabilities):
+        raise ValueError("a mixture needs one probability per sensitivity")
+    grouped: defaultdict[float, list[float]] = defaultdict(list)
+    for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
+        shift = float(_number("sensitivity", sensitivity))
+        if _number("probability", probability) > 0:
+            grouped[shift].append(float(probability))
+    weights = {shift: math.fsum(parts) for shift, parts in grouped.items()}
+    total = math.fsum(probability for parts in grouped.values() for probability in parts)
+    if total > 1 + 1e-9:
+        raise ValueError(f"the probabilities of a mixture sum to {total}")
+    if total < 1 - _ROUNDING and event.sensitivities:
+        largest = float(max(event.sensitivities))
+        weights[largest] = weights.get(largest, 0.0) + (1 - total)
+    elif 0 < total < 1:
+        weights = {shift: weight / total for shift, weight in weights.items()}
+    excess = max(0.0, total - 1)
+    for shift in sorted(weights):
+        if excess <= 0 or len(weights) == 1:
+            break
+        taken = min(excess, weights[shift])
+        excess -= taken
+        weights[shift] -= taken
+        if weights[shift] == 0:
+            del weights[shift]
+    return weights
 
 
 def _raise_to_faintest(weights: dict[float, float], noise: float) -> None:
@@ -304,6 +328,24 @@ def _survival(mixture: tuple[tuple[float, ...], tuple[float, ...]], points: Arra
     """Pr[c >= point]."""
     shifts, weights = np.array(mixture[0]), np.array(mixture[1])
     return np.array([weights[shifts >= point].sum() for point in points])
+
+
+def zero_out(parts: tuple[tuple[Event, int], ...]) -> bool:
+    """Whether canonical events hold for a unit that may be absent: then sampling amplifies them. Shuffled reports,
+    batches of a fixed size and a walk are known under replacement only: the unit is always there."""
+    return all(_may_be_absent(event) for event, _ in parts)
+
+
+def _may_be_absent(event: Event) -> bool:
+    match event:
+        case ShuffledReports() | SampledWithoutReplacement() | RandomWalk():
+            return False
+        case PoissonSampled(_, inner) | Selected(inner):
+            return zero_out(canonical(inner).parts)
+        case Largest(events):
+            return all(zero_out(canonical(inner).parts) for inner in events)
+        case _:
+            return True
 
 
 def _precision(noise: float, count: int) -> float:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.composition import canonical
+from tacit.privacy.composition import canonical, zero_out
 from tacit.privacy.discrete_losses import (
     LARGEST_DISCRETE_SHIFT,
     LARGEST_DISCRETE_SIGMA,
@@ -64,7 +64,7 @@ def losses_of(event: Event, grid: float) -> Losses:
             if remove is None or add is None:
                 raise MemoryError("the sampled composition is too large for this grid")
             whole = Losses(remove, add)
-            return sampled_losses(whole, rate) if _zero_out(parts) else whole
+            return sampled_losses(whole, rate) if zero_out(parts) else whole
         case _:
             raise ValueError(f"no privacy loss distribution is known for {event!r}")
 
@@ -110,12 +110,6 @@ def _absent(event: Event) -> Event:
     """An event whose pair is the unit's presence against its absence. Responses on k levels are described by two values
     of the unit; against its absence all that is known is their epsilon."""
     return RandomizedResponse(event.epsilon) if isinstance(event, RandomizedResponse) else event
-
-
-def _zero_out(parts: Parts) -> bool:
-    """Whether the events hold for a unit that may be absent: sampling then amplifies. Shuffled reports are always
-    there."""
-    return not any(isinstance(simple, ShuffledReports) for simple, _ in parts)
 
 
 def _deviation(event: Event) -> float:

@@ -167,6 +167,11 @@ class _Lock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
+def place(unit: object, view: object, relation: object) -> str:
+    """The name under which lines keep what happened to one unit, for one view, against one kind of change."""
+    return f"{unit}/{view}/{relation}"
+
+
 class Tally:
     """Everything that lines released at ``place``, as one event, taken in as they come.
 

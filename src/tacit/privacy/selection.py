@@ -8,7 +8,7 @@ nothing else. Liu and Talwar 2019 (a geometric K: stop after each run with a fix
 
     repetitions = Repetitions(mean=20, law="poisson")
     run_event = Composed((training, metrics.event()))            # a run *and* its score
-    ledger.append(…, events={"subject/public": repetitions.event(run_event)})
+    ledger.append(…, events={"subject/public/zero-out": repetitions.event(run_event)})
     choice = repeat_and_select(train, score, settings, repetitions, Randomness().stream("selection"))
 
 Where settings cost differently (another noise, another number of rounds) give all their events: the largest counts.

@@ -45,13 +45,17 @@ SEEDED = "The run had a seed: whoever knows it can regenerate the noise, so the 
 
 
 def sentence(guarantee: Guarantee) -> str:
-    """The promise in one sentence."""
+    """The promise in one sentence: Pr[with] <= e^epsilon Pr[without] + delta, for anything that can be seen.
+
+    (Not "by at most that factor, except with probability delta": that is a stronger statement, and does not follow;
+    privacy.md 6, S1.)
+    """
     who = guarantee.view.who
     if not guarantee.finite:
         return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
     change = _CHANGE[guarantee.unit, guarantee.relation]
     factor = f"a factor of {_factor(guarantee.epsilon)}"
-    rest = f", except with {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
+    rest = f", plus {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
 
 
@@ -211,6 +215,7 @@ def rounded_up(value: float, digits: int) -> float:
     """The smallest number of so many significant digits that is at least ``value`` (to within 1e-12 of it)."""
     if value <= 0:
         return 0.0
+    value = max(value, 1e-290)  # what is smaller has fewer digits
     places = digits - 1 - math.floor(math.log10(value))
     scaled = value * 10.0**places
     return float(f"{math.ceil(scaled * (1 - 1e-12))}e{-places}")
@@ -230,15 +235,18 @@ def _capital(words: str) -> str:
 
 
 def _chance(delta: float) -> str:
-    """Delta as people say it."""
+    """Delta as people say it, rounded up."""
     if delta >= 0.01:
-        return f"probability {delta:g}"
+        return f"a probability of {rounded_up(delta, 3):g} (delta)"
     return f"a probability of 1 in {math.floor(1 / delta * (1 + 1e-9)):,} (delta = {delta:g})"
 
 
 def _factor(epsilon: float) -> str:
-    """e^epsilon in a form that people can read, rounded up."""
-    if epsilon < math.log(1e6):
-        factor = rounded_up(math.exp(epsilon), 3)
-        return f"{factor:.3g}" if factor < 1000 else f"{factor:,.0f}"
-    return f"10^{math.ceil(epsilon / math.log(10))}"
+    """e^epsilon in a form that people can read, rounded up: 1 only for epsilon 0."""
+    if epsilon >= math.log(1e6):
+        return f"10^{math.ceil(epsilon / math.log(10))}"
+    if 0 < epsilon < 0.01:  # two digits of what it is above 1
+        above = max(1e-6, rounded_up(math.expm1(epsilon), 2))
+        return f"{1 + above:.{1 - math.floor(math.log10(above))}f}"
+    factor = rounded_up(math.exp(epsilon), 3)
+    return f"{factor:.3g}" if factor < 1000 else f"{factor:,.0f}"

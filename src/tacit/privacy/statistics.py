@@ -5,7 +5,7 @@ frozen value of public numbers, ``event()`` is what it costs (to be written into
 and ``release(…)`` gives an estimate, the standard error that the noise adds to it, and the same event again.
 
     query = Moments(low=(0, 0), high=(120, 250), noise_multiplier=gaussian_sigma(0.2, 1e-7), subjects=5000)
-    ledger.append(…, events={"subject/public": query.event()})
+    ledger.append(…, events={"subject/public/zero-out": query.event()})
     paid = query.release(values, subject, Randomness().stream("standardize"))
     (values - paid.mean) / paid.deviation
 

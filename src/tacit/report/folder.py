@@ -75,7 +75,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Released:
-    """What the ledger says: how many ``releases``, what they ``spent`` by ``unit/view``, the hash of the last line
+    """What the ledger says: how many ``releases``, what they ``spent`` by place, the hash of the last line
     (``head``), or why nothing can be read (``problem``)."""
 
     releases: int = 0

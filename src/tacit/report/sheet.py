@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tacit.privacy import Event, View, account
 from tacit.privacy import Guarantee as Proved
+from tacit.privacy.ledger import place
 from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
 from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
@@ -62,7 +63,7 @@ def ledger_problem(run: RunFiles) -> str | None:
     if run.released.problem:
         return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
     for line in run.guarantees:
-        event = run.released.spent.get(f"{line.unit}/{line.view}")
+        event = run.released.spent.get(place(line.unit, line.view, line.relation))
         if event is None or not line.finite or line.delta is None:
             continue
         found = account(event, line.delta).epsilon
@@ -230,7 +231,7 @@ def _statement(run: RunFiles) -> Sheet | None:
 
 def _events(run: RunFiles, lines: Sequence[Proved]) -> dict[str, Event]:
     spent = run.released.spent
-    return {str(g.view): event for g in lines if (event := spent.get(f"{g.unit}/{g.view}")) is not None}
+    return {str(g.view): event for g in lines if (event := spent.get(place(g.unit, g.view, g.relation))) is not None}
 
 
 def _proved(line: Guarantee) -> Proved | None:

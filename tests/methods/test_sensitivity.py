@@ -1,0 +1,268 @@
+"""Removing everything of one subject moves what noise is added to by at most what the event says.
+
+Real compiled local work on random instances: people of any size over any silos, records of any scale, among them some
+whose gradient cannot be computed. Both worlds have the same coins: a subject is taken out of what was drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tacit.methods import Facts
+from tacit.methods.per_subject import UldpAvg
+from tests.methods.worlds import before_noise, federation, moved, random_federation, simulation
+
+CLIP = 0.7
+# sums in float32: rounding of the sum itself, of up to 60 vectors of norm CLIP
+ROUNDING = 60 * 1e-6
+INSTANCES = range(12)
+
+
+def without(drawn: Any, rows: np.ndarray) -> Any:
+    """A silo's drawn batches without the entries of some rows; noise, divisor and keys stay."""
+
+    def one(group: Any) -> Any:
+        batches = group.batches
+        records, weights, offsets = (np.array(part) for part in batches[:3])
+        for k in range(len(records)):
+            used = np.arange(records.shape[1]) < offsets[k].max()
+            keep = used & ~np.isin(records[k], rows)
+            before = np.concatenate([[0], np.cumsum(keep)])
+            offsets[k] = before[offsets[k]]
+            for array in (records, weights):
+                array[k] = np.pad(array[k][keep], (0, (~keep).sum()))
+        return group._replace(batches=batches._replace(records=records, weights=weights, offsets=offsets))
+
+    return [[one(group) for group in lane] for lane in drawn]
+
+
+def in_batch(drawn: Any, rows: np.ndarray) -> int:
+    """How many entries of one batch of one silo are among these rows."""
+    batches = drawn[0][0].batches
+    return int(np.isin(batches.records[0][: int(batches.offsets[0].max())], rows).sum())
+
+
+def one_batch(name: str, seed: int, **numbers: Any):
+    """One silo, one batch without noise, learning rate 1: what is sent is the batch's vector over its divisor."""
+    rng = np.random.default_rng(seed)
+    made = random_federation(rng, silos=1)
+    method = {"name": name, "noise_multiplier": 0, "clip": CLIP, "sample_rate": 0.5, **numbers}
+    if name != "central-group":
+        method |= {"batches_per_round": 1, "local_learning_rate": 1.0}
+    sim = simulation(made, method)
+    moved(sim, float(rng.normal()))
+    return sim, made.train, float(sim.work.schedule.divisors[0])
+
+
+# method, its numbers, and the clips by which j records of a subject in the batch may move its vector
+EACH_BATCH = {
+    "higrad": ("higrad", {}, lambda j: min(j, 1)),
+    "local-record": ("local-record", {}, lambda j: j),
+    "local-group": ("local-group", {}, lambda j: j),
+    "local-group, at most 3": ("local-group", {"group_cap": 3}, lambda j: min(j, 3)),
+    "uldp-group": ("uldp-group", {}, lambda j: j),
+    "pooled-dp-sgd": ("pooled-dp-sgd", {}, lambda j: j),
+    "user-ldp": ("user-ldp", {}, lambda j: 2 * min(j, 1)),
+    "central-group": ("central-group", {}, lambda j: j),
+}
+
+
+@pytest.mark.parametrize("name", EACH_BATCH)
+def test_removing_a_subject_moves_a_batch_by_at_most_what_the_event_says(name):
+    method, numbers, clips = EACH_BATCH[name]
+    largest = 0.0
+    for seed in INSTANCES:
+        sim, train, divisor = one_batch(method, seed, **numbers)
+        divisor = {"user-ldp": 1.0, "central-group": 1.0}.get(method, divisor)
+        drawn = sim.work.draw(1)
+        with_all = before_noise(sim, drawn)
+        assert np.isfinite(with_all).all()
+        for subject in np.unique(train.subject)[:4]:
+            rows = np.flatnonzero(train.subject == subject)
+            shift = divisor * np.linalg.norm(with_all - before_noise(sim, without(drawn, rows)))
+            allowed = CLIP * clips(in_batch(drawn, rows))
+            assert shift <= allowed + ROUNDING
+            largest = max(largest, shift / max(allowed, CLIP))
+    assert largest > 0.3  # the instances do reach the neighbourhood of the bound
+
+
+@pytest.mark.parametrize("name", ["higrad", "local-record", "local-group", "central-group"])
+def test_removing_one_record_moves_a_batch_by_at_most_one_clip(name):
+    for seed in INSTANCES:
+        sim, _, divisor = one_batch(name, seed)
+        divisor = 1.0 if name == "central-group" else divisor
+        drawn = sim.work.draw(1)
+        batches = drawn[0][0].batches
+        row = batches.records[0][:1]
+        changed = without(drawn, row)
+        if name == "higrad":  # without the record, the others of its subject count for more
+            subject = sim.federation.train.subject
+            entries = changed[0][0].batches.records[0][: int(changed[0][0].batches.offsets[0].max())]
+            same = np.flatnonzero(subject[entries] == subject[row[0]])
+            changed[0][0].batches.weights[0][same] = 1 / max(len(same), 1)
+        shift = divisor * np.linalg.norm(before_noise(sim, drawn) - before_noise(sim, changed))
+        assert shift <= CLIP + ROUNDING
+
+
+@pytest.mark.parametrize("name", ["higrad", "local-record", "user-ldp", "central-group"])
+def test_an_empty_batch_gives_nothing_and_breaks_nothing(name):
+    sim, train, _ = one_batch(name, 0)
+    nobody = without(sim.work.draw(1), np.arange(len(train)))
+    np.testing.assert_array_equal(before_noise(sim, nobody), 0)
+
+
+def test_a_clipped_batch_turns_around_so_that_a_subject_moves_it_by_nearly_two_clips():
+    """The finding about UserLDP: one subject outweighs all others."""
+    features, labels = np.ones((6, 4)), np.array([-1.0] * 5 + [100.0])
+    made = federation(features, labels, [0, 1, 2, 3, 4, 5], [0] * 6, silos=1)
+    method = {"name": "user-ldp", "noise_multiplier": 0, "clip": 1e-3, "sample_rate": 1.0}
+    sim = simulation(made, {**method, "batches_per_round": 1, "local_learning_rate": 1.0})
+    drawn = sim.work.draw(1)
+    shift = np.linalg.norm(before_noise(sim, drawn) - before_noise(sim, without(drawn, np.array([5]))))
+    assert shift == pytest.approx(2e-3, rel=1e-3)
+
+
+PER_SUBJECT = {
+    "subject-sgd": {"name": "subject-sgd", "subject_sample_rate": 0.7},
+    "subject-sgd, 2 records": {"name": "subject-sgd", "records_per_subject": 2},
+    "subject-sgd, clip first": {"name": "subject-sgd", "clip_first": True, "subject_sample_rate": 0.7},
+    "subject-sgd, training": {"name": "subject-sgd", "local_epochs": 3},
+    "uldp-sgd": {"name": "uldp-sgd", "weights": "records", "disclose_counts": True},
+    "uldp-avg": {"name": "uldp-avg", "local_epochs": 2, "subject_sample_rate": 0.7},
+    "uldp-avg, record weights": {"name": "uldp-avg", "weights": "records", "disclose_counts": True, "local_epochs": 4},
+    "uldp-avg, diverging": {"name": "uldp-avg", "local_learning_rate": 1e20, "local_epochs": 4},
+}
+
+
+def zeroed(sim: Any, subject: int) -> np.ndarray:
+    """The sum of round 1 without one subject, with everybody's coins and choice of records as they were."""
+    kept, everybody = sim.work._weights, sim.work._everybody
+    sim.work._weights, sim.work._everybody = np.where(sim.work._subject == subject, 0.0, kept), None
+    try:
+        return before_noise(sim, sim.work.draw(1))
+    finally:
+        sim.work._weights, sim.work._everybody = kept, everybody
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("name", PER_SUBJECT)
+def test_removing_a_person_from_all_silos_moves_the_sum_by_at_most_one_clip(name, adaptive):
+    largest = 0.0
+    for seed in INSTANCES[:6]:
+        rng = np.random.default_rng(seed)
+        made = random_federation(rng, silos=3)
+        method = {**PER_SUBJECT[name], "clip": CLIP, "noise_multiplier": 3.0}
+        if adaptive:
+            method["adaptive_clip"] = {"quantile": 0.8, "count_noise": 2.0}
+        sim = simulation(made, method)
+        moved(sim, float(rng.normal()))
+        if adaptive:  # the clip has moved since the plan was made; noise is scaled to the one in use
+            sim.server = sim.server._replace(extra=np.float32(0.01 * 10 ** rng.uniform(0, 3)))
+        everybody = before_noise(sim, sim.work.draw(1))
+        assert np.isfinite(everybody).all()
+        for subject in np.unique(made.train.subject)[:4]:
+            change = everybody - zeroed(sim, subject)
+            vector, count = (change[:-1], change[-1]) if adaptive else (change, 0.0)
+            assert np.linalg.norm(vector) <= CLIP + ROUNDING
+            # in units in which the count's noise is that of the sum: .8 of noise 2 is as .8 / 2 of noise 1
+            assert abs(count) <= 3.0 * CLIP * 0.8 / 2.0 + ROUNDING
+            largest = max(largest, np.linalg.norm(vector) / CLIP)
+    # divergence beyond float32 leaves nothing to add; everything else comes near the bound or the smaller weights
+    assert name == "uldp-avg, diverging" or largest > 0.25
+
+
+def test_a_person_whose_training_blows_up_adds_at_most_one_clip_and_spoils_nobody():
+    """A rate at which numbers grow beyond the clip, but not beyond float32: clipped. Beyond: left out."""
+    rng = np.random.default_rng(0)
+    made = federation(rng.normal(size=(20, 4)), rng.normal(size=20), np.repeat(np.arange(5), 4), [0] * 20, silos=1)
+    for rate, contributes in ((1e8, True), (1e25, False)):
+        method = {"name": "uldp-avg", "clip": CLIP, "noise_multiplier": 1.0, "local_learning_rate": rate}
+        sim = simulation(made, {**method, "local_epochs": 3})
+        total = before_noise(sim, sim.work.draw(1))
+        assert np.isfinite(total).all()
+        assert np.linalg.norm(total) <= 5 * CLIP + ROUNDING
+        assert (np.abs(total).max() > 0.1 * CLIP) == contributes
+
+
+def test_weights_that_sum_to_more_than_one_are_never_used():
+    class Heavy(UldpAvg):
+        def weights_of(self, counts, totals, facts):
+            return np.ones(len(counts))
+
+    sim = simulation(random_federation(np.random.default_rng(0)), {"name": "uldp-avg", "noise_multiplier": 1.0})
+    sim.work._checked_weights(Facts(silos=3))
+    sim.work.method = Heavy(noise_multiplier=1.0)
+    with pytest.raises(AssertionError, match="more than 1"):
+        sim.work._checked_weights(Facts(silos=3))
+
+
+SILOS = {
+    "dp-fedavg": {"name": "dp-fedavg", "local_epochs": 3},
+    "dp-fedsgd": {"name": "dp-fedsgd"},
+    "uldp-naive": {"name": "uldp-naive", "local_epochs": 3},
+}
+
+
+@pytest.mark.parametrize("name", SILOS)
+def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_silos(name):
+    rng = np.random.default_rng(3)
+    features = np.ones((40, 4)) + 0.01 * rng.normal(size=(40, 4))
+    labels = np.full(40, -1.0)
+    labels[:4] = 1e4  # a subject that outweighs everybody, in both of its silos
+    subject = np.concatenate([np.zeros(4), rng.integers(1, 9, 36)])
+    silo = np.concatenate([[0, 0, 1, 1], np.arange(36) % 3])
+    made = federation(features, labels, subject, silo, silos=3)
+    sim = simulation(made, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
+    total = before_noise(sim, sim.work.draw(1))
+    for k in range(3):
+        alone = federation(features[silo != k], labels[silo != k], subject[silo != k], silo[silo != k], 3)
+        other = simulation(alone, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
+        assert np.linalg.norm(total - before_noise(other, other.work.draw(1))) <= 0.01 + 1e-6
+    rest = subject != 0
+    fewer = federation(features[rest], labels[rest], subject[rest], silo[rest], 3, made.subject_count)
+    other = simulation(fewer, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
+    shift = np.linalg.norm(total - before_noise(other, other.work.draw(1)))
+    assert 0.039 < shift <= 0.04 + 1e-6  # in two silos, by two clips each
+
+
+# to be mended in learning/people.py: not more than 1e36 may be divided out (see learning/clipping.py)
+_UNBOUNDED = pytest.mark.xfail(reason="people.bounded takes numbers beyond 8e37 for zero and does not clip them")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("local-record", "user-ldp", "central-group", "dp-fedsgd"),
+        *(pytest.param(name, marks=_UNBOUNDED) for name in ("uldp-sgd", "subject-sgd")),
+    ],
+)
+def test_a_gradient_at_the_end_of_the_range_of_floats_is_clipped_like_any_other(name):
+    """2e38: its inverse is too small a float, and a compiler that multiplies by inverses takes it for zero."""
+    features = np.zeros((12, 4))
+    features[:, 0] = np.where(np.arange(12) == 5, 1e18, 1e-3)
+    made = federation(features, np.where(np.arange(12) == 5, 1e20, 1e-3), np.arange(12), [0] * 12, silos=1)
+    method = {"name": name, "noise_multiplier": 0, "clip": CLIP}
+    if name in ("local-record", "user-ldp"):
+        method |= {"sample_rate": 1.0, "batches_per_round": 1, "local_learning_rate": 1.0}
+    if name == "central-group":
+        method |= {"sample_rate": 1.0}
+    sim = simulation(made, method, data={"records_per_silo": 1})
+    total = before_noise(sim, sim.work.draw(1))
+    assert np.linalg.norm(total) <= CLIP + 0.01
+
+
+def test_records_that_cannot_be_computed_contribute_nothing():
+    """The same batch with and without them gives the same vector, bit by bit but for the order of additions."""
+    for name in ("local-record", "higrad", "central-group"):
+        sim, train, _ = one_batch(name, 5)
+        drawn = sim.work.draw(1)
+        finite = np.isfinite(train.features).all(axis=1) & np.isfinite(train.labels)
+        bad = np.flatnonzero(~finite)
+        assert len(bad)
+        # of higrad only those that are alone in their batch: the others' weights know about them
+        changed = jax.tree.map(np.array, without(drawn, bad))
+        np.testing.assert_allclose(before_noise(sim, drawn), before_noise(sim, changed), atol=1e-6)
