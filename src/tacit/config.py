@@ -25,7 +25,7 @@ from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Facts, Method, Private
 from tacit.methods.per_subject import PerSubject
 from tacit.models import build, check_fit, check_options, task_for
-from tacit.privacy import Guarantee, Relation, Unit, View
+from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
@@ -209,6 +209,12 @@ class Plan:
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
         return self.promise.guarantees()
+
+    def events(self) -> dict[str, Event]:
+        """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
+        relation, and every view of the exchange."""
+        promise = self.promise
+        return promise.everywhere(lambda other, view: other.total(view, promise.facts.rounds))
 
     def path(self, name: str) -> Path:
         """A path of the experiment file: relative ones start at the file's own folder."""

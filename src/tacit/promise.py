@@ -18,6 +18,8 @@ from tacit.errors import UserError
 from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Facts, Method, Private
 from tacit.privacy import (
+    RELATIONS,
+    UNITS,
     AsPublished,
     Composed,
     Event,
@@ -31,6 +33,7 @@ from tacit.privacy import (
     Unprotected,
     View,
 )
+from tacit.privacy.ledger import place
 
 if TYPE_CHECKING:
     from tacit.privacy import Bound
@@ -119,6 +122,16 @@ class Promise:
     def once_event(self, once: Once, unit: Unit, view: View) -> Event:
         """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
         return once.event(self.exposure(unit, view), self.facts, self.records_kept)
+
+    def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
+        """``event_of`` this promise to all units, against all changes and to all views of the exchange, by place."""
+        views = dict.fromkeys((*self.views, *(View.parse(text) for text in self.exchange.reveals)))
+        return {
+            place(unit, view, relation): event_of(replace(self, unit=unit, relation=relation), view)
+            for unit in UNITS
+            for view in views
+            for relation in RELATIONS
+        }
 
     def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
         """So many rounds and everything that is released once (or as often as ``times`` says, by mechanism).

@@ -21,7 +21,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,8 +29,6 @@ from typing import Any
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import (
-    RELATIONS,
-    UNITS,
     Event,
     Guarantee,
     Ledger,
@@ -235,22 +233,12 @@ class _Line:
 def events(promise: Promise) -> dict[str, Event]:
     """One round's events by place: for all units and relations, and all views of the exchange, so that a budget of any
     of them holds whatever the run itself promises."""
-    return _everywhere(promise, lambda other, view: other.event(other.unit, view))
+    return promise.everywhere(lambda other, view: other.event(other.unit, view))
 
 
 def once_events(promise: Promise, once: Once) -> dict[str, Event]:
     """The same for what is released once."""
-    return _everywhere(promise, lambda other, view: other.once_event(once, other.unit, view))
-
-
-def _everywhere(promise: Promise, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
-    views = dict.fromkeys((*promise.views, *(View.parse(text) for text in promise.exchange.reveals)))
-    return {
-        place(unit, view, relation): event_of(replace(promise, unit=unit, relation=relation), view)
-        for unit in UNITS
-        for view in views
-        for relation in RELATIONS
-    }
+    return promise.everywhere(lambda other, view: other.once_event(once, other.unit, view))
 
 
 def shared_file(plan: Plan) -> Path | None:
