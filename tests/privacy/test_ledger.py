@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.privacy.events import Composed, Gaussian, Nothing, PoissonSampled, Repeated, Unprotected
+from tacit.privacy.events import Composed, Gaussian, Largest, Nothing, PoissonSampled, Repeated, Unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 
 SAMPLED = PoissonSampled(0.1, Gaussian(2.0))
@@ -102,3 +102,24 @@ def test_runs_that_share_a_file_lose_no_line(tmp_path):
     lines = Ledger(path).lines
     for name in "abc":
         assert [line["round"] for line in lines if line["run"] == name] == list(range(1, 41))
+
+
+def test_people_who_are_in_no_other_release_of_a_run_bear_the_larger_part_only(tmp_path):
+    place, training, metrics = "subject/public/zero-out", Gaussian(4.0), Gaussian(2.0)
+
+    def line(ledger, run, event, people=None):
+        ledger.append(run=run, party="server", round=1, mechanism="m", step=1, events={place: event}, people=people)
+
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        for _ in range(3):
+            line(ledger, "a", training)
+        line(ledger, "a", metrics, "held-out")
+        one = Largest((Repeated(training, 3), metrics))
+        assert spent(ledger.lines, place) == one
+        line(ledger, "b", training)  # over runs everything adds up: who was held out may be trained on
+        assert spent(ledger.lines, place) == Composed((training, one))
+        line(ledger, "b", metrics, "held-out")
+        both = Composed((one, Largest((training, metrics))))
+        assert spent(ledger.lines, place) == both
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:  # the chain holds what it is about
+        assert [line.get("people") for line in ledger.lines] == [None] * 3 + ["held-out", None, "held-out"]
