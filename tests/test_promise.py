@@ -14,6 +14,7 @@ from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import (
     UNITS,
+    Composed,
     Event,
     Gaussian,
     Guarantee,
@@ -201,3 +202,149 @@ def test_a_ledger_line_speaks_of_every_unit_view_and_relation():
     assert found.keys() == {place(unit, View.parse(view), relation) for unit, view, relation in places}
     assert found["silo/public/zero-out"] == PoissonSampled(1.0, Gaussian(SIGMA))
     assert found["silo/public/replace"] == Gaussian(SIGMA / 2)
+
+
+# -- what is released once and paid for --------------------------------------------------------------------------------
+
+PAID = {"standardize": "paid", "numeric": {"age": {"low": 0, "high": 100}}}
+METRICS = {"status": "paid", "noise_multiplier": 6.0}
+
+
+def paying(
+    data: dict[str, Any] | None = None, privacy: dict[str, Any] | None = None, method: Any = None, **more: Any
+) -> Plan:
+    """A plan that protects people in ten silos and pays for its constants; in at most two silos each."""
+    return tacit.plan(
+        {
+            "data": {
+                "label": "y",
+                "silos": {"column": "bank", "count": SILOS},
+                "subjects": {"column": "person", "count": 1000},
+                **PAID,
+                **(data or {}),
+            },
+            "method": {"name": "uldp-avg", **({"noise_multiplier": SIGMA} if method is None else method)},
+            "train": {"rounds": ROUNDS},
+            "privacy": {"delta": DELTA, "max_silos_per_subject": 2, **(privacy or {})},
+            **more,
+        }
+    )
+
+
+def bare(plan: Plan, view: str) -> Event:
+    """The rounds alone."""
+    return Repeated(plan.promise.event(plan.promise.unit, View.parse(view)), ROUNDS)
+
+
+def bounded(event: Event) -> float:
+    return account(event, DELTA).epsilon
+
+
+@pytest.mark.parametrize("unit", ["subject", "record"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+def test_what_is_paid_for_once_is_part_of_every_guarantee(unit, relation):
+    plan = paying(privacy={"unit": unit, "relation": relation, "against": ["public", "server", "silos:3"]})
+    z = 10.0 / (2 if relation == "replace" else 1)
+    once = {
+        # a record moves half a person's part, twice: another silo may move up under the cap
+        "public": Gaussian(z),
+        "server": Gaussian(z * math.sqrt(2 / SILOS) if unit == "subject" else z / math.sqrt(SILOS)),
+        "silos:3": Gaussian(z * math.sqrt(7 / SILOS)),
+    }
+    found = by_view(plan)
+    for view, event in once.items():
+        assert found[view].epsilon == pytest.approx(bounded(Composed((event, bare(plan, view)))))
+        assert any("standardising" in text for text in found[view].assumptions)
+
+
+def test_no_constants_of_a_silo_can_be_paid_for():
+    found = by_view(planned(privacy={"unit": "silo", "against": ["public"]}, data=PAID))["public"]
+    assert found.epsilon == math.inf
+    assert "do not bound what one silo contributes" in found.assumptions[0]
+
+
+def test_a_target_leaves_room_for_what_is_paid_for():
+    plan = paying(method={"target_epsilon": 2.0}, privacy={"against": ["public", "server"]}, evaluation=METRICS)
+    assert 1.98 < max(guarantee.epsilon for guarantee in plan.guarantees()) <= 2.0
+    free = paying({"standardize": "declared"}, {"against": ["public", "server"]}, {"target_epsilon": 2.0})
+    assert plan.noise_multiplier > free.noise_multiplier * 1.001
+    with pytest.raises(UserError, match=r"beside the rounds alone costs .*raise privacy.statistics_noise_multiplier"):
+        paying(method={"target_epsilon": 0.3}, privacy={"against": ["public"]})
+
+
+@pytest.mark.parametrize(
+    ("data", "evaluation", "apart"),
+    [
+        ({}, {}, True),
+        ({}, {"data": "others.csv"}, False),
+        ({"subjects": {"count": 1000}}, {}, False),
+        ({"subjects": {"assign": "zipf", "count": 1000}}, {}, False),
+    ],
+)
+def test_only_held_out_people_bear_the_larger_of_training_and_metrics(data, evaluation, apart):
+    plan = paying(data, {"against": ["public"]}, evaluation=METRICS | evaluation)
+    training, metrics = Composed((Gaussian(10.0), bare(plan, "public"))), Gaussian(6.0)
+    expected = max(bounded(training), bounded(metrics)) if apart else bounded(Composed((training, metrics)))
+    assert by_view(plan)["public"].epsilon == pytest.approx(expected)
+    dear = paying(data, {"against": ["public"]}, evaluation=METRICS | evaluation | {"noise_multiplier": 0.2})
+    expected = bounded(Gaussian(0.2)) if apart else bounded(Composed((training, Gaussian(0.2))))
+    assert by_view(dear)["public"].epsilon == pytest.approx(expected)
+
+
+def test_sources_with_a_split_of_their_own_hold_nobody_out_by_lot():
+    heart = {"source": "heart", "standardize": "declared", "subjects": {}, "silos": {}, "numeric": None, "label": "y"}
+    assert not paying(heart, evaluation=METRICS).evaluation.apart
+    randhie = {**heart, "source": "randhie", "standardize": "paid", "label": "any_visit"}
+    assert paying(randhie, evaluation=METRICS).evaluation.apart
+
+
+def test_a_published_number_does_not_count_what_is_paid_for_beside_it():
+    free, paid = (
+        by_view(paying(data, {"against": ["public"]}))["public"].as_published
+        for data in ({"standardize": "declared"}, None)
+    )
+    assert (free.valid, paid.valid) == ("yes", "only-if")
+    assert "the paid statistics would come on top" in paid.reason
+
+
+def test_a_method_without_noise_promises_nothing_whatever_it_pays_for():
+    plan = paying(method={"name": "fedavg"}, evaluation=METRICS)
+    assert {guarantee.epsilon for guarantee in plan.guarantees()} == {math.inf}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"data": {"numeric": {"age": {"low": 0}}}}, r"data.numeric: column 'age' has no high; .*paid"),
+        ({"data": {"numeric": None}}, r"data.standardize: there is no numeric column"),
+        ({"data": {"silos": {"column": "bank"}}, "method": {"name": "fedavg"}}, r"data.silos.count: is missing"),
+        (
+            {"data": {"standardize": "declared"}, "privacy": {"statistics_noise_multiplier": 2.0}},
+            r"privacy.statistics_noise_multiplier: nothing needs it",
+        ),
+        ({"privacy": {"statistics_noise_multiplier": 0.0}}, r"privacy.statistics_noise_multiplier: 0.0"),
+        ({"evaluation": {"status": "paid"}}, r"evaluation.noise_multiplier: is missing"),
+        ({"evaluation": {"noise_multiplier": 2.0}}, r"evaluation.noise_multiplier: .*'outside-guarantee'"),
+        ({"evaluation": {"status": "public", "metrics": ["accuracy"]}}, r"evaluation.metrics: .*'public'"),
+        ({"evaluation": METRICS | {"metrics": ["auc"]}}, r"evaluation.metrics: 'auc' cannot be paid for: accuracy and"),
+        ({"evaluation": METRICS | {"metrics": ["acuracy"]}}, r"evaluation.metrics: 'acuracy'.*did you mean 'accuracy'"),
+        ({"evaluation": METRICS | {"metrics": ["accuracy"] * 2}}, r"evaluation.metrics: .*twice"),
+        ({"data": {"task": "real"}, "model": {"name": "linear"}, "evaluation": METRICS}, r"evaluation.loss_bound: is"),
+    ],
+)
+def test_what_cannot_be_paid_for_is_refused_with_the_field(change, says):
+    with pytest.raises(UserError, match=says):
+        paying(**change)
+
+
+def test_what_is_no_table_has_no_constants_to_pay_for():
+    data = {"source": "mnist", "silos": {"assign": "uniform", "count": 3}, "standardize": "paid"}
+    with pytest.raises(UserError, match=r"data.standardize: 'paid' is for tables, and source 'mnist' is none"):
+        tacit.plan({"data": data, "method": {"name": "fedavg"}})
+
+
+def test_events_of_a_whole_run_are_given_for_everybody_and_to_everybody():
+    plan = paying(evaluation=METRICS, privacy={"against": ["public"]})
+    whole = plan.events()
+    assert set(whole) == set(events(plan.promise))
+    assert bounded(whole[place("subject", View("public"), "zero-out")]) == by_view(plan)["public"].epsilon
