@@ -29,7 +29,12 @@ class Record:
                    evaluate  accuracy on the test set, once, after the last round
     round_seconds  one number per round, in order, the first rounds included; where several rounds run as one compiled
                    piece, that piece's seconds divided by its rounds, repeated
+    round_processor_seconds
+                   the same in processor seconds of all threads, where measured: other work on the machine touches them
+                   less
     accuracy       on the 10,000 test images, 0..1
+    answer         where there is nothing to be accurate about: a number on which all contestants must agree
+    variants       seconds of rounds of other work, by name, timed in the same process
     parameters     how many numbers the model has
     settings       threads and whatever else was chosen for this contestant
     versions       of the packages that did the work
@@ -39,7 +44,10 @@ class Record:
     contestant: str
     seconds: dict[str, float] = field(default_factory=dict)
     round_seconds: list[float] = field(default_factory=list)
+    round_processor_seconds: list[float] = field(default_factory=list)
     accuracy: float = float("nan")
+    answer: float = float("nan")
+    variants: dict[str, list[float]] = field(default_factory=dict)
     parameters: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

@@ -79,7 +79,7 @@ def write(results: Results, folder: Path) -> Path:
     """Write ``NAME.json`` (everything) and ``NAME.md`` (the table); return the table's path."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {**results.as_json(), "summary": summary(results), "ratios": ratios(results)}
-    (folder / f"{results.race.name}.json").write_text(json.dumps(_plain(content), indent=1) + "\n")
+    (folder / f"{results.race.name}.json").write_text(json.dumps(plain(content), indent=1) + "\n")
     path = folder / f"{results.race.name}.md"
     path.write_text(markdown(results))
     return path
@@ -178,10 +178,10 @@ def _cell(text: str | None) -> str:
     return (text or "").replace("|", "/")
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """JSON has no NaN."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

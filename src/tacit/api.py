@@ -24,13 +24,14 @@ def run(
     *,
     out: str | Path | None = None,
     resume: str | Path | None = None,
-    baselines: bool = False,
+    baselines: bool | tuple[str, ...] = False,
     progress: Progress | None = None,
 ) -> Run:
     """Train as planned, write the run folder and its report, and return the run.
 
-    ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone
-    and all records together, with the same settings. ``resume`` goes on with an interrupted run of the same experiment.
+    ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone and all
+    records together, with the same settings; names of other methods are trained beside it instead. ``resume`` goes on
+    with an interrupted run of the same experiment.
     """
     experiment = plan(plan_or_source)
     if frame is not None and not isinstance(frame, pd.DataFrame):

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import time
 from importlib.metadata import version as installed_version
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +26,7 @@ from tacit.errors import Forbidden, TacitError, UserError
 if TYPE_CHECKING:
     from tacit.config import Plan
     from tacit.engine import Run
+    from tacit.planner import NoiseToSignal, Outlook, Sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,10 +38,17 @@ app = typer.Typer(
 console = Console(markup=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False)
 
+# What the demo is compared with: no privacy, records protected instead of people, each silo alone, all records pooled.
+DEMO_BESIDE = ("fedavg", "local-record", "silo-only", "pooled")
+
 Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")]
 Changes = Annotated[list[str], typer.Option("--set", metavar="a.b=value", help="Replace one setting; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder to make.")]
+SWEEP_HELP = (
+    "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
+    "every key of [method] (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
+)
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -79,7 +88,7 @@ def demo(out: Out = None, as_json: Json = False) -> None:
     from tacit.config import plan
 
     experiment = plan(Path(str(files("tacit") / "demo.toml")))
-    _run(experiment, out=out, baselines=True, as_json=as_json)
+    _run(experiment, out=out, baselines=DEMO_BESIDE, as_json=as_json)
 
 
 @app.command()
@@ -98,19 +107,67 @@ def run(
 
 
 @app.command()
-def plan(experiment: Experiment, changes: Changes = [], as_json: Json = False) -> None:  # noqa: B006
+def plan(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="Solve for the noise of this epsilon, whatever the file says.")
+    ] = None,
+    sweeps: Annotated[
+        list[str],
+        typer.Option("--sweep", metavar="name=values", help=SWEEP_HELP),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page of a sweep.")] = None,
+    as_json: Json = False,
+) -> None:
     """What would be promised, to whom, at what noise: no data is read."""
+    from tacit import planner
     from tacit.config import plan as make
 
-    made = make(experiment, changes)
-    guarantees = [guarantee.as_dict() for guarantee in made.guarantees()]
-    if as_json:
-        facts = {"title": made.title, "method": made.method.name, "noise_multiplier": made.noise_multiplier}
-        _print_json({**facts, "guarantees": guarantees})
+    content = planner.read_content(experiment, changes, epsilon)
+    folder = experiment.resolve().parent
+    if sweeps:
+        _sweep(content, sweeps, folder, out or Path(f"{experiment.stem}-sweep.html"), as_json)
         return
-    console.print(made.title, style="bold")
-    console.print(f"{made.label}: {made.method.about}; {made.rounds} rounds")
-    _print_guarantees(guarantees)
+    outlook = planner.outlook(make(content, folder=folder))
+    _print_json(outlook.as_dict()) if as_json else _print_outlook(outlook)
+
+
+def _sweep(content: dict[str, Any], sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
+    from tacit import planner
+    from tacit.report import sweep_page
+
+    with _PatientLine() as line:
+        found = planner.sweep(content, sweeps, folder, told=line.told)
+    page = sweep_page(found, file)
+    if as_json:
+        _print_json({**found.as_dict(), "report": str(page)})
+        return
+    _print_sweep(found)
+    console.print(f"report  {page}", soft_wrap=True)
+
+
+class _PatientLine:
+    """Says how far a sweep is once it has taken two seconds, on the error stream."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._status = errors.status("")
+        self._shown = False
+
+    def __enter__(self) -> _PatientLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def told(self, done: int, total: int) -> None:
+        if time.monotonic() - self._began < 2 or done == total:
+            return
+        self._status.update(f"{done} of {total} points")
+        if not self._shown:
+            self._status.start()
+            self._shown = True
 
 
 @app.command()
@@ -155,12 +212,16 @@ def data(experiment: Experiment, changes: Changes = [], as_json: Json = False) -
 
 
 @app.command()
-def report(run: RunFolder, as_json: Json = False) -> None:
+def report(
+    run: RunFolder,
+    sheet: Annotated[bool, typer.Option("--sheet", help="Write the privacy sheet instead: one page to sign.")] = False,
+    as_json: Json = False,
+) -> None:
     """Write the page of a run anew and say where it is."""
-    from tacit.report import write
+    from tacit import report as pages
 
-    page = write(run)
-    _print_json({"report": str(page)}) if as_json else console.print(f"report  {page}", soft_wrap=True)
+    kind, page = ("sheet", pages.write_sheet(run)) if sheet else ("report", pages.write(run))
+    _print_json({kind: str(page)}) if as_json else console.print(f"{kind:6}  {page}", soft_wrap=True)
 
 
 @app.command()
@@ -177,17 +238,23 @@ def compare(
     if as_json:
         records = table.reset_index().to_dict("records")
         rows = [{name: _json_value(value) for name, value in record.items()} for record in records]
-        _print_json({"runs": rows, "report": str(page)})
+        _print_json({"runs": rows, "verdict": pages.verdict(runs), "report": str(page)})
         return
     shown = _table("", *map(str, table.index))  # a run is a column: two or three fit any terminal
     for name in table.columns:
         shown.add_row(str(name), *map(_cell, table[name]))
     console.print(shown)
+    console.print(pages.verdict(runs), highlight=False)
     console.print(f"report  {page}", soft_wrap=True)
 
 
 def _run(
-    experiment: Plan, *, out: Path | None, resume: Path | None = None, baselines: bool = False, as_json: bool = False
+    experiment: Plan,
+    *,
+    out: Path | None,
+    resume: Path | None = None,
+    baselines: bool | tuple[str, ...] = False,
+    as_json: bool = False,
 ) -> None:
     from tacit import api
     from tacit.progress import Bars
@@ -227,20 +294,145 @@ def _print_run(finished: Run) -> None:
         table.add_row(metric, *("–" if value is None else f"{value:.4f}" for value in values))
     console.print(table)
     _print_guarantees(result["guarantees"])
+    _print_caveats(result)
     console.print(f"run     {finished.path}", soft_wrap=True)
     console.print(f"report  {finished.report}", soft_wrap=True)
 
 
-def _print_guarantees(guarantees: list[dict[str, Any]]) -> None:
-    if all(guarantee["epsilon"] == "inf" for guarantee in guarantees):
-        views = ", ".join(guarantee["view"] for guarantee in guarantees)
+def _print_caveats(result: dict[str, Any]) -> None:
+    """What a finite guarantee does not say by itself."""
+    if all(line["epsilon"] == "inf" for line in result["guarantees"]):
+        return
+    if result["evaluation"]["status"] == "outside-guarantee":
+        console.print("Metrics were computed on private records: they are outside the guarantee.", style="yellow")
+    if result["seed"] is not None:
+        console.print(_SEEDED.replace("experiment has", "run had"), style="red")
+
+
+def _print_outlook(outlook: Outlook) -> None:
+    """A plan on one screen: the promise, who sees what at which epsilon, what it rests on, the noise, the budget."""
+    made = outlook.plan
+    console.print(made.title, style="bold")
+    console.print(f"{made.label}: {made.method.about}; {made.rounds} rounds")
+    if outlook.noise is not None:
+        _print_noise(outlook.noise)
+    finite = any(guarantee.finite for guarantee in outlook.guarantees)
+    if finite:
+        nothing = outlook.promise.startswith("Nothing")
+        console.print(f"\n{outlook.promise}\n", style="red" if nothing else "bold", highlight=False)
+    _print_guarantees([guarantee.as_dict() for guarantee in outlook.guarantees], rests_on=True)
+    if made.experiment.seed is not None and finite:
+        console.print(_SEEDED, style="red")
+    if outlook.rounds_within_budget is not None:
+        _print_budget(outlook)
+
+
+_SEEDED = "The experiment has a seed: whoever knows it can regenerate the noise. The model must not be published."
+
+
+def _print_noise(noise: NoiseToSignal) -> None:
+    origin = "solved for the target" if noise.solved else "given"
+    rows = [
+        ("noise multiplier", f"{noise.multiplier:.4g} ({origin}), {noise.place}"),
+        ("standard deviation", f"{noise.std:.4g} on every number of a sum = multiplier x clip ({noise.clip:g})"),
+    ]
+    if noise.norm is not None:
+        rows.append(("norm of the noise", f"{noise.norm:.4g} over the model's {noise.parameters:,} numbers"))
+    if noise.largest is not None:
+        rows.append(
+            (
+                "largest possible sum",
+                f"norm {noise.largest:.4g} = {noise.units} x clip ({noise.clips}), all pulling the same way",
+            )
+        )
+    if noise.ratio is not None:
+        rows.append(("noise over signal", f"{noise.ratio:.3g} at best in one round; averaging over rounds helps"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _print_budget(outlook: Outlook) -> None:
+    fit, rounds = outlook.rounds_within_budget, outlook.plan.rounds
+    start = f"Budget: epsilon {outlook.budget:g} allows "
+    if fit == rounds:
+        console.print(f"{start}all {rounds} rounds.")
+    else:
+        rest = "the run stops there and keeps that model (the table above is for all rounds)"
+        console.print(f"{start}{fit} of {rounds} rounds; {rest}.", style="yellow")
+
+
+def _print_sweep(sweep: Sweep) -> None:
+    """A row per point."""
+    from tacit.privacy.statement import epsilon_text
+
+    target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
+    what = f"noise needed{target}" if sweep.solves == "noise_multiplier" else "epsilon of the given noise"
+    at = "" if sweep.delta is None else f" at delta {sweep.delta:g}"
+    console.print(sweep.title, style="bold")
+    console.print(f"{sweep.method}: {what}{at}, one {sweep.unit} against {', '.join(sweep.against)}")
+    ratio = any(point.ratio is not None for point in sweep.points)
+    columns = ["noise multiplier", "standard deviation", "epsilon", *(["noise over signal"] if ratio else [])]
+    table = _table(*(axis.name for axis in sweep.axes), *columns)
+    for column in table.columns:
+        column.justify = "right"
+    for point in sweep.points:
+        cells = [f"{value:g}" for value in point.values]
+        cells += [f"{point.noise_multiplier:.4g}", f"{point.std:.4g}", epsilon_text(point.epsilon)]
+        cells += [] if not ratio else ["–" if point.ratio is None else f"{point.ratio:.3g}"]
+        table.add_row(*cells, style=None if math.isfinite(point.epsilon) else "red")
+    console.print(table)
+    console.print(f"{len(sweep.points)} points in {sweep.seconds:.1f} s", style="dim")
+
+
+def _print_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False) -> None:
+    """Who is protected from whom at which epsilon; what is infinite is red, with its reason below."""
+    from tacit.privacy import View
+    from tacit.privacy.statement import epsilon_text
+
+    infinite = [line for line in guarantees if line["epsilon"] == "inf"]
+    if len(infinite) == len(guarantees):
+        views = ", ".join(line["view"] for line in guarantees)
         reason = guarantees[0]["assumptions"][0] if guarantees else ""
         console.print(f"No privacy guarantee: epsilon = infinity for {views} ({reason})", style="red")
-        return
-    table = _table("protects", "from", "epsilon", "delta", "relation", "sampling")
-    for guarantee in guarantees:
-        table.add_row(*(str(guarantee[key]) for key in ("unit", "view", "epsilon", "delta", "relation", "sampling")))
-    console.print(table)
+    else:
+        published = any(line["as_published"] for line in guarantees)
+        headings = ("protects", "from", "that is", "epsilon", "delta", "relation", "sampling")
+        table = _table(*headings, *(["as published"] if published else []))
+        for line in guarantees:
+            cells = [line["unit"], line["view"], View.parse(line["view"]).who]
+            cells += [epsilon_text(float(line["epsilon"])), f"{line['delta']:g}", line["relation"], line["sampling"]]
+            cells += [_as_published(line)] if published else []
+            table.add_row(*cells, style="red" if line in infinite else None)
+        console.print(table)
+        for line in infinite:
+            reason = line["assumptions"][0] if line["assumptions"] else "nothing is proved"
+            console.print(f"{line['view']}: epsilon = infinity, because {reason}", style="red")
+    for line in guarantees:
+        if line["as_published"]:
+            verdict = f"as published, {line['view']}: {_as_published(line)}"
+            console.print(f"{verdict}; {line['as_published']['reason']}", style="yellow")
+    assumptions = dict.fromkeys(text for line in guarantees if line not in infinite for text in line["assumptions"])
+    if rests_on and assumptions:
+        console.print("This rests on:")
+        listed = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for text in assumptions:
+            listed.add_row(" -", text)
+        console.print(listed)
+
+
+def _as_published(line: dict[str, Any]) -> str:
+    """``10.73 (valid)``, ``(only if)``, ``(not valid)``."""
+    from tacit.privacy.statement import epsilon_text
+
+    found = line["as_published"]
+    if not found:
+        return "–"
+    words = {"yes": "valid", "only-if": "only if", "no": "not valid"}
+    return f"{epsilon_text(float(found['epsilon']))} ({words[found['valid']]})"
 
 
 def _print_data(picture: dict[str, Any]) -> None:

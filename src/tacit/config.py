@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -23,12 +23,13 @@ from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Exchange
 from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Facts, Method, Private
+from tacit.methods.per_subject import PerSubject
 from tacit.models import build, check_fit, check_options, task_for
 from tacit.privacy import Guarantee, Relation, Unit, View
 from tacit.promise import Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain",)}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -37,7 +38,7 @@ PER_SILO = 'data.standardize = "per-silo" computes constants from private record
 COX = "Cox has no per-record gradient"
 
 # Names of the contract whose turn has not come: known, so that the error can say so.
-PLANNED_EXCHANGES = ("masked", "weighted", "shuffled", "pairwise")
+PLANNED_EXCHANGES = ("weighted", "shuffled", "pairwise")
 
 
 class ModelOptions(Section):
@@ -80,9 +81,18 @@ class PrivacyOptions(Section):
 
 
 class ExchangeOptions(Section):
-    """``[exchange]``: how updates travel."""
+    """``[exchange]``: how updates travel. Which of the numbers an exchange takes, its own class says."""
 
     name: str = "plain"
+    drop_outs: Annotated[int, Field(strict=True, ge=0)] = 0
+    colluding: Annotated[int, Field(strict=True, ge=0)] = 0
+    precision: Positive = 1e-8
+    key_bits: Count = 3072
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the file says, beyond the name."""
+        return {key: getattr(self, key) for key in self.model_fields_set if key != "name"}
 
 
 class EvaluationOptions(Section):
@@ -174,14 +184,22 @@ class Plan:
         return _path(self.folder, name)
 
     def with_method(self, name: str) -> Plan:
-        """The same experiment under a reference method: the same local work, every silo in every round."""
-        numbers = self.method.reference_numbers(self.server_step)
-        numbers = {key: value for key, value in numbers.items() if value is not None}
-        if "batches_per_round" in numbers:
-            numbers.pop("local_epochs", None)
+        """The same experiment under another method, for comparison: comparable local work, every silo in every round,
+        and for a private method the epsilon of this plan."""
+        if issubclass(METHODS[name], Private):
+            method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
+        else:
+            numbers = self.method.reference_numbers(self.server_step)
+            method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
+            if "batches_per_round" in method:
+                method.pop("local_epochs", None)
         train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
-        changed = self.experiment.model_copy(update={"method": {"name": name, **numbers}, "train": train})
-        return _join(changed, self.folder)
+        # nothing of it is released; its own unit and exchange
+        free = self.experiment.privacy.model_copy(
+            update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
+        )
+        update = {"method": method, "train": train, "privacy": free, "exchange": ExchangeOptions()}
+        return _join(self.experiment.model_copy(update=update), self.folder)
 
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again."""
@@ -239,6 +257,8 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     if isinstance(method, Private):
         promised = _with_noise(promised, method, experiment.privacy)
     result = Plan(experiment, promised, folder)
+    facts = promised.facts
+    exchange.check(facts.silos, sum_bound(promised.method, facts), promised.method.sum_noise(facts))
     _check_promises(result)
     return result
 
@@ -333,10 +353,34 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
     if name not in EXCHANGES:
         raise UserError("exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
     if name not in SUPPORT[engine] or name not in method.exchanges:
-        raise UserError(
-            "exchange.name", f"'{name}' does not go with {method.name} on {engine}", f"use {method.exchanges[0]}"
-        )
-    return EXCHANGES[name]()
+        problem = f"'{name}' does not go with {method.name} on {engine}: {_unsuited(method, name)}"
+        raise UserError("exchange.name", problem, f"use {method.exchanges[0]}")
+    kind, numbers = EXCHANGES[name], experiment.exchange.numbers
+    known = [field.name for field in fields(kind)]
+    for key in numbers:
+        if key not in known:
+            problem = f"is not a key of the {name} exchange"
+            raise UserError(f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
+    return kind(**numbers)
+
+
+def _unsuited(method: Method, exchange: str) -> str:
+    """Why a method and an exchange do not go together."""
+    if method.noise_place.startswith("each batch"):
+        return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
+    if method.noise_place.startswith("once"):
+        return "its noise is added by a trusted server, to a sum that the server may see as it is"
+    if not method.private:
+        return "it bounds no contribution, so that no sum of integers could be wide enough"
+    return f"it has no {'record weights' if exchange == 'weighted' else 'sum over silos'}"
+
+
+def sum_bound(method: Method, facts: Facts) -> float:
+    """The largest entry that a sum of contributions over silos can have before noise; 0 where nothing is bounded."""
+    if isinstance(method, PerSubject):
+        counted = 0.0 if method.adaptive_clip is None else method.sigma / (2 * method.adaptive_clip.count_noise)
+        return (facts.subjects or 1) * method.clip * max(1.0, counted)
+    return facts.silos * method.clip if isinstance(method, Private) else 0.0
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
@@ -373,8 +417,6 @@ def _check_promises(plan: Plan) -> None:
     privacy = plan.experiment.privacy
     if plan.experiment.evaluation.status == "paid":
         raise UserError("evaluation.status", "'paid' is not part of this version", "use 'outside-guarantee'")
-    if privacy.budget_file is not None and privacy.budget is None:
-        raise UserError("privacy.budget_file", "is given without a budget", "add privacy.budget")
     if privacy.budget is None:
         return
     if math.isinf(plan.promise.planned_epsilon()):

@@ -17,7 +17,6 @@ from tacit.errors import UserError
 from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Facts, Method, Private
 from tacit.privacy import (
-    UNITS,
     AsPublished,
     Event,
     Exposure,
@@ -37,7 +36,6 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
-FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,6 @@ class Promise:
             return Unprotected(self.leaks[0])
         return self.method.event(self.exposure(unit, view), self.facts)
 
-    def events(self) -> dict[str, Event]:
-        """One round's events by ``unit/view``, for the ledger: all units, so that budgets of any of them hold."""
-        return {f"{unit}/{view}": self.event(unit, view) for unit in UNITS for view in self.views}
-
     def guarantees(self, spent: Callable[[View], Event] | None = None) -> tuple[Guarantee, ...]:
         """What each view learns about one unit: over the planned rounds, or what was really ``spent``."""
         if not self.method.private:
@@ -105,7 +99,8 @@ class Promise:
 
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
-        return (*seeded, *self.method.assumptions(exposure, self.facts), PUBLIC_SIZES, FLOATS)
+        travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
+        return (*seeded, *self.method.assumptions(exposure, self.facts), PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
         return Repeated(self.event(self.unit, view), self.facts.rounds)

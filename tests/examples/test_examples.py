@@ -31,7 +31,9 @@ def test_there_are_examples() -> None:
 def test_every_example_is_a_plan_without_data(file: Path) -> None:
     plan = tacit.plan(file)
     assert plan.title != "Untitled experiment"
-    assert all(guarantee.epsilon == float("inf") for guarantee in plan.guarantees())
+    guarantees = plan.guarantees()
+    assert guarantees
+    assert all(guarantee.finite == plan.method.private for guarantee in guarantees)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(EXAMPLES)))

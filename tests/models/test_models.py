@@ -35,7 +35,8 @@ def made(name):
         x = rng.integers(0, outputs, (ROWS, *SHAPES[name])).astype(np.int32)
     else:
         x = rng.normal(size=(ROWS, *SHAPES[name])).astype(np.float32)
-    return model, model.init(jax.random.key(3)), jnp.asarray(x), jax.jit(model.apply)
+    x = jnp.asarray(x) if model.prepare is None else model.prepare(jnp.asarray(x))
+    return model, model.init(jax.random.key(3)), x, jax.jit(model.apply)
 
 
 def numpy_lstm_layer(layer, x):
@@ -186,3 +187,14 @@ def test_a_code_beyond_the_vocabulary_counts_as_its_last():
     _, params, x, apply = made("lstm")
     beyond, last = x.at[:, 4].set(99), x.at[:, 4].set(9)
     np.testing.assert_array_equal(apply(params, beyond), apply(params, last))
+
+
+def test_edges_do_not_see_brightness_and_see_where_it_changes():
+    prepare = build("edges", (28, 28), 10).prepare
+    flat_image = prepare(jnp.full((1, 28, 28), 3.0))
+    assert jnp.allclose(flat_image[:, :], flat_image * (jnp.abs(flat_image) > 1e-6), atol=1e-6)
+    image = np.zeros((1, 28, 28), np.float32)
+    image[0, 8:20, 14:] = 1.0
+    brighter = prepare(jnp.asarray(image + 5.0))
+    assert jnp.allclose(prepare(jnp.asarray(image))[:, 100:180], brighter[:, 100:180], atol=1e-4)
+    assert float(jnp.abs(brighter).max()) > 0.01

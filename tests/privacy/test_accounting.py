@@ -27,6 +27,7 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
     event_from_dict,
@@ -276,6 +277,33 @@ def test_large_batches_without_replacement_are_no_worse_than_unsampled() -> None
 def test_a_reason_is_kept_word_for_word() -> None:
     assert event_from_dict(Unprotected("inf").as_dict()) == Unprotected("inf")
     assert event_from_dict(Gaussian(math.inf).as_dict()) == Gaussian(math.inf)
+
+
+def test_probability_missing_from_a_mixture_of_many_is_not_dropped_as_rounding() -> None:
+    amounts = np.arange(1, 4001) * 1e-6
+    # 1000 times 3.9e-12 is more than delta: the largest sensitivity must show
+    short = GaussianMixture(1.0, (*amounts, 1000.0), (*np.full(4000, (1 - 3.9e-12) / 4000), 0.0))
+    assert account(Repeated(short, 1000), 1e-9).epsilon > 4e5
+    # and a sum of 1 up to rounding has nothing missing
+    whole = GaussianMixture(1.0, (*amounts, 1000.0), (*np.full(4000, 1 / 4000), 0.0))
+    assert account(Repeated(whole, 1000), 1e-9).epsilon < 1
+
+
+def test_probabilities_above_one_are_taken_from_the_smallest_sensitivities() -> None:
+    given_ = GaussianMixture(1.0, (0.0, 1.0, 2.0), (0.2, 0.3, 0.5 + 5e-10))
+    ((kept, _),) = canonical(given_).parts
+    assert isinstance(kept, GaussianMixture)
+    assert kept.probabilities == pytest.approx((0.2 - 5e-10, 0.3, 0.5 + 5e-10), abs=1e-15)
+    assert math.fsum(kept.probabilities) == pytest.approx(1, abs=1e-15)
+    small = GaussianMixture(1.0, (0.0, 1.0, 2.0), (1e-10, 1e-10, 1.0))
+    assert canonical(small) == canonical(Gaussian(0.5))
+
+
+def test_sampling_does_not_amplify_what_is_known_under_replacement_only() -> None:
+    assert account(PoissonSampled(0.01, ShuffledReports(4.0, 2)), 1e-6).epsilon >= 3.9
+    assert account(PoissonSampled(0.01, ShuffledReports(4.0, 2)), 0.0).epsilon == 4
+    best = Selected(ShuffledReports(4.0, 2), 3.0)
+    assert account(PoissonSampled(0.01, best), 0.0).epsilon == account(best, 0.0).epsilon
 
 
 def test_probability_missing_from_a_mixture_goes_to_the_largest_sensitivity() -> None:

@@ -64,6 +64,32 @@ def test_pairwise_noise_costs_the_mahalanobis_distance_and_less_than_the_bound(n
     assert gopa_subject_mu(edges, coalition, own, pairwise, shifts) == pytest.approx(math.sqrt(len(honest)) / own)
 
 
+def test_no_amount_of_pairwise_noise_hides_the_sum():
+    edges = random_graph(20, 0.3, 0)
+    own_sum = 1 / math.sqrt(20)
+    for pairwise in (1e3, 1e6, 1e7, 1e8, 1e12, 1e200, math.inf):
+        assert gopa(edges, (), 1.0, pairwise).mu == pytest.approx(own_sum, rel=1e-5)
+        assert gopa(edges, (), 1.0, pairwise).mu >= own_sum
+    # two pairs and two loners: each part is protected by its own sum only
+    apart = np.zeros((6, 6), dtype=bool)
+    apart[0, 1] = apart[1, 0] = apart[2, 3] = apart[3, 2] = True
+    assert gopa(apart, (), 1.0, 1e9).mu == 1
+    assert gopa(apart, (4, 5), 1.0, 1e9).mu == pytest.approx(math.sqrt(0.5))
+    assert gopa_subject_mu(apart, (), 1.0, 1e9, [1, 1, 0, 0, 0, 2]) == pytest.approx(math.sqrt(6))
+
+
+@pytest.mark.parametrize("pairwise", [1.0, 1e3, 1e5, 1e8])
+def test_a_subject_on_a_complete_graph_costs_its_sum_and_a_rest_that_fades(pairwise):
+    complete = ~np.eye(5, dtype=bool)
+    # Sigma = I + pairwise^2 (5 I - 1 1^T): 1 along the sum, 1 + 5 pairwise^2 across it
+    assert gopa_subject_mu(complete, (), 1.0, pairwise, [1, 0, 0, 0, 0]) == pytest.approx(
+        math.sqrt(0.2 + 0.8 / (1 + 5 * pairwise**2)), rel=1e-12
+    )
+    assert gopa_subject_mu(complete, (), 1.0, pairwise, [1, -1, 0, 0, 0]) == pytest.approx(
+        math.sqrt(2 / (1 + 5 * pairwise**2)), rel=1e-12
+    )
+
+
 def test_pairwise_noise_on_a_complete_graph_reaches_central_privacy():
     edges = ~np.eye(20, dtype=bool)
     own, pairwise = gopa_choice(edges, (0, 1), 4.0, kappa=100.0)
@@ -157,6 +183,21 @@ def test_published_gossip_is_exceeded_for_most_pairs_of_a_random_graph():
 def test_a_step_too_small_to_be_told_from_rounding_is_taken_for_local_privacy():
     weights = np.eye(3) + 1e-11 * np.array([[-1, 1, 0], [1, -2, 1], [0, 1, -1]])
     assert (gossip_exposure(weights, 2, (0,)) == 1).all()
+
+
+def test_a_faint_weight_on_the_path_is_not_taken_for_none():
+    for second in (1e-14, 1e-8):
+        for third in (1e-14, 1e-8, 0.3):
+            weights = np.zeros((4, 4))
+            for first, weight in ((0, 0.5), (1, second), (2, third)):
+                weights[first, first + 1] = weights[first + 1, first] = weight
+            np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+            # a path shows one node more with every step
+            assert (gossip_exposure(weights, 3, (0,))[:3] > 0.99).all()
+            assert (gossip_exposure(weights, 4, (0,)) > 0.99).all()
+    # nobody is seen who is out of reach, and rounding on the diagonal is no edge
+    swap = np.array([[1e-16, 1, 0], [1, 1e-16, 0], [0, 0, 1]])
+    assert gossip_exposure(swap, 5, (0,)).tolist() == [1, 1, 0]
 
 
 def test_pairs_and_coalitions():

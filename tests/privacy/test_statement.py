@@ -15,7 +15,34 @@ def promise(epsilon: float, delta: float = 1e-5, unit: str = "subject", relation
     return Guarantee(unit, relation, View("public"), "poisson", epsilon, delta, "pld", ("sizes are public",))
 
 
-def test_the_sentence_names_the_change_the_factor_and_the_exception():
+def printed_factor(epsilon: float) -> float:
+    text = sentence(promise(epsilon, 0.0)).split("a factor of ")[1].rstrip(".").replace(",", "")
+    return float(text.replace("10^", "1e"))
+
+
+@given(st.floats(0, 300))
+def test_the_factor_is_rounded_up_and_is_one_only_for_nothing(epsilon):
+    factor = printed_factor(epsilon)
+    assert factor >= math.exp(epsilon) * (1 - 1e-11)
+    assert (factor == 1) == (epsilon == 0)
+    assert factor <= math.exp(epsilon) * (1.011 if epsilon < math.log(1e6) else 10.001)
+
+
+def test_factors_as_they_are_printed():
+    assert printed_factor(10.0) == 22100  # e^10 = 22026
+    assert printed_factor(1e-4) == 1.00011
+    assert printed_factor(0.005) == 1.0051
+    assert printed_factor(20.0) == 1e9
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.3])
+def test_delta_is_added_and_not_an_exception(delta):
+    text = sentence(promise(1.0, delta))
+    assert "by at most a factor of 2.72, plus a probability of " in text
+    assert "except" not in text
+
+
+def test_the_sentence_names_the_change_the_factor_and_delta():
     text = sentence(promise(2.0))
     assert "everything about any one person, in all silos together" in text
     assert "7.39" in text

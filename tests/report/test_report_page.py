@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tacit import report
+from tacit.privacy import Gaussian, Ledger, PoissonSampled, Repeated, account, attack_limits
+from tacit.privacy.statement import percent
 from tacit.report.folder import read_run
 from tacit.report.markup import Html, json_script, tag
 
@@ -169,7 +171,7 @@ def test_a_finite_guarantee_names_who_is_protected_from_whom(page_of, finite):
     )
     assert "No guarantee for one person against the server (epsilon = infinity)." in text
     assert "ε = 1.12, not valid: counts a person's silos as independent people" in text
-    assert "assumes: at most 3 silos per person" in text
+    assert "At most 3 silos per person" in text
 
 
 def test_a_seed_with_a_finite_guarantee_forbids_publication(page_of, finite):
@@ -203,12 +205,114 @@ def test_the_page_says_on_what_the_metrics_were_computed(page_of, evaluation, sa
     assert said in page_of(evaluation=evaluation).text
 
 
+# ---- the privacy sheet
+
+ROUND = PoissonSampled(0.1, Gaussian(3.0))
+
+
+def private_run(make_run, rounds: int = 20, altered: bool = False, **changes) -> Path:
+    """A run with a ledger and the epsilon that it adds up to."""
+    epsilon = account(Repeated(ROUND, rounds), 1e-5).epsilon
+    public = {
+        "unit": "subject", "relation": "zero-out", "view": "public", "sampling": "poisson subjects 0.1",
+        "epsilon": epsilon, "delta": 1e-5, "accountant": "pld", "assumptions": ["sizes are public"],
+    }  # fmt: skip
+    server = public | {"view": "server", "epsilon": "inf", "assumptions": ["the server sees it all"]}
+    run = make_run(rounds=rounds, guarantees=[public, server], noise_multiplier=3.0, clip=0.5, **changes)
+    with Ledger(run / "ledger.jsonl") as ledger:
+        for number in range(1, rounds + 1):
+            events = {"subject/public/zero-out": ROUND}
+            ledger.append(run="a", party="server", round=number, mechanism="m", step=number, events=events)
+    if altered:
+        (run / "ledger.jsonl").write_text((run / "ledger.jsonl").read_text().replace('"rate": 0.1', '"rate": 0.01'))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["epsilon"] = {"public": account(Repeated(ROUND, line["round"]), 1e-5).epsilon}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_the_page_opens_with_the_promise_in_one_sentence(make_run):
+    text = Page(report.write(private_run(make_run))).text
+    promise = "Adding or removing everything about any one person, in all silos together, changes the probability"
+    assert text.index(promise) < text.index("AUC")
+
+
+def test_the_sheet_takes_its_limits_from_what_the_ledger_says(make_run):
+    run = private_run(make_run)
+    limits = attack_limits(Repeated(ROUND, 20))
+    text = Page(report.write_sheet(run)).text
+    assert percent(limits.tpr_at_fpr[0.001]) in text
+    assert percent((1 + limits.advantage) / 2) in text
+    assert "20 releases written down before they were made; chain verified" in text
+    assert "Nothing is promised against the server: the server sees it all." in text
+    assert "multiplier 3, clip 0.5, standard deviation 1.5" in text
+
+
+def test_the_sheet_is_one_page_without_scripts_to_sign(make_run):
+    page = Page(report.write_sheet(private_run(make_run, alone=None, pooled=None)))
+    assert "script" not in [tag for tag, _ in page.tags]
+    for part in ("It rests on", "Sizes are public", "It does not cover", "The metrics of this run", "Signature"):
+        assert part in page.text
+
+
+@pytest.mark.parametrize("write", [report.write, report.write_sheet])
+def test_a_seeded_run_says_that_its_noise_can_be_regenerated_and_forbids_publication(make_run, write):
+    text = Page(write(private_run(make_run, seed=7))).text
+    assert "can be regenerated from the seed" in text
+    assert "The model must not be published" in text
+    assert "whoever knows it can regenerate the noise" in text
+
+
+def test_a_run_without_a_guarantee_has_a_sheet_that_promises_nothing(make_run):
+    text = Page(report.write_sheet(make_run())).text
+    assert "No privacy guarantee: this run gives epsilon = infinity for every view." in text
+    assert "It does not cover" not in text
+
+
+def test_a_ledger_that_was_altered_confirms_nothing(make_run):
+    text = Page(report.write(private_run(make_run, altered=True))).text
+    assert "The ledger does not confirm this run" in text
+    assert "the ledger was altered" in text
+
+
+def test_a_ledger_that_adds_up_to_more_than_the_result_says_is_pointed_out(make_run):
+    run = private_run(make_run)
+    result = json.loads((run / "result.json").read_text())
+    result["guarantees"][0]["epsilon"] = 0.01
+    (run / "result.json").write_text(json.dumps(result))
+    assert "more than the 0.0100 of the result file" in Page(report.write(run)).text
+
+
+def test_privacy_spent_is_drawn_over_rounds_with_the_budget(make_run):
+    run = private_run(make_run)
+    (run / "plan.toml").write_text("[privacy]\nbudget = 2.5\n")
+    page = Page(report.write(run))
+    figure = next(f for f in page.figures if f["layout"].get("shapes") and f["layout"]["shapes"][0]["y0"] == 2.5)
+    assert figure["data"][0]["y"][0] == 0
+    assert figure["data"][0]["y"] == sorted(figure["data"][0]["y"])
+    assert "Privacy spent" in page.text
+
+
+def test_a_run_that_its_budget_stopped_says_after_which_round(make_run):
+    run = private_run(make_run, status="budget", rounds_planned=50)
+    assert "Stopped by its privacy budget after round 20 of 50 planned rounds" in Page(report.write(run)).text
+
+
+def test_metrics_beside_a_finite_guarantee_are_said_to_be_outside_it(make_run):
+    said = "Metrics are outside the guarantee"
+    assert said in Page(report.write(private_run(make_run))).text
+    public = {"status": "public", "held_out": "file"}
+    page = Page(report.write(private_run(lambda **c: make_run("public", **c), evaluation=public)))
+    assert said not in page.text
+
+
 # ---- whole with every part, and with parts missing
 
 
 def test_a_full_report_answers_in_the_order_in_which_people_ask(page_of):
     page = page_of()
-    order = ["AUC", "No privacy guarantee", "Is joining worth it?", "Round by round", "Silo by silo", "The experiment"]
+    order = ["No privacy guarantee", "AUC", "Is joining worth it?", "Round by round", "Silo by silo", "The experiment"]
     places = [page.text.index(part, page.text.index("data: randhie")) for part in order]
     assert places == sorted(places)
     assert "12,737 parameters" in page.text
@@ -324,8 +428,33 @@ def test_a_comparison_goes_where_it_is_told(make_run, tmp_path):
     assert report.compare([make_run()], tmp_path / "here.html") == tmp_path / "here.html"
 
 
+def test_runs_on_different_data_are_not_ranked(make_run):
+    one, other = make_run("one", together=0.82), make_run("other", together=0.78)
+    plan = (other / "plan.toml").read_text()
+    (other / "plan.toml").write_text(plan.replace('source = "randhie"', 'source = "table"\npath = "b.csv"'))
+    page = Page(report.compare([one, other]))
+    assert "These runs were not tested on the same data: data.source, data.path differ." in page.text
+    assert "leads" not in page.text
+    assert "the best of each metric is bold" not in page.text
+
+
+def test_runs_with_other_seeds_held_out_other_people(make_run):
+    one, other = make_run("one"), make_run("other")
+    (other / "plan.toml").write_text("seed = 4\n" + (other / "plan.toml").read_text())
+    assert "another seed holds out other people" in report.verdict([one, other])
+
+
+def test_a_comparison_says_when_metrics_disagree(make_run):
+    task = {"name": "binary", "headline": "accuracy", "higher_is_better": {"accuracy": True, "auc": True}}
+    blind = make_run("blind", task=task, metrics={"accuracy": 0.98, "auc": 0.5})
+    seeing = make_run("seeing", task=task, metrics={"accuracy": 0.97, "auc": 0.9})
+    assert report.verdict([blind, seeing]) == (
+        "The metrics disagree. By accuracy, blind leads with 0.980. By AUC, seeing leads with 0.900."
+    )
+
+
 def test_runs_with_different_headlines_have_no_winner(make_run):
-    other = make_run("other", task={"name": "real", "headline": "rmse"}, metrics={"rmse": 3.0})
+    other = make_run("other", task={"name": "binary", "headline": "rmse"}, metrics={"rmse": 3.0})
     assert "none of them is called the best" in Page(report.compare([make_run(), other])).text
 
 

@@ -44,9 +44,9 @@ def test_delta_is_written_as_a_power_of_ten(value, shown):
     ("view", "shown"),
     [
         ("public", "anyone who sees the released models"),
-        ("silos:1", "1 silo"),
-        ("silos:3", "3 silos together"),
-        ("server+silos:2", "the server together with 2 silos"),
+        ("silos:1", "one curious silo"),
+        ("silos:3", "3 colluding silos"),
+        ("server+silos:2", "the server together with 2 colluding silos"),
         ("something-new", "something-new"),
     ],
 )
@@ -129,3 +129,40 @@ def test_where_joining_hurts_no_gap_is_said_to_close(make_run):
 
 def test_without_baselines_nothing_is_claimed(make_run):
     assert answer(make_run(baselines={})) == ""
+
+
+# ---- more than one judge
+
+
+def two_judges(make_run, accuracy: tuple[float, float], auc: tuple[float, float]) -> str:
+    (together, alone), (ranked, before) = accuracy, auc
+    metrics = {"accuracy": together, "auc": ranked}
+    return answer(
+        make_run(
+            metrics=metrics,
+            silos={"a": metrics},
+            baselines={
+                "silo-only": {
+                    "metrics": {"accuracy": alone, "auc": before},
+                    "silos": {"a": {"accuracy": alone, "auc": before}},
+                }
+            },
+            task={"name": "binary", "headline": "accuracy", "higher_is_better": {"accuracy": True, "auc": True}},
+        )
+    )
+
+
+def test_where_a_rare_class_makes_accuracy_blind_the_verdict_says_that_metrics_disagree(make_run):
+    said = two_judges(make_run, accuracy=(0.98, 0.97), auc=(0.51, 0.83))
+    assert said.startswith("By accuracy, joining helped")
+    assert "The metrics disagree: by AUC (0.510 against 0.830 alone) it is worse together." in said
+
+
+def test_metrics_that_agree_are_said_to_agree(make_run):
+    assert "AUC agrees." in two_judges(make_run, accuracy=(0.9, 0.8), auc=(0.9, 0.8))
+
+
+def test_an_epsilon_is_never_shown_smaller_than_it_is():
+    assert words.epsilon(2.3001) == "2.31"
+    assert words.epsilon(2.3) == "2.30"
+    assert words.epsilon(1234.2) == "1,235"

@@ -57,7 +57,7 @@ def learner(
             raise UserError("model.init_from", f"'{start.name}' holds numbers that are not finite", "use another file")
     if set(options.freeze) == set(params):
         raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
-    return Learner(Objective(model.apply, task), *split_frozen(params, options.freeze))
+    return Learner(Objective(model.apply, task, model.prepare), *split_frozen(params, options.freeze))
 
 
 def _model(name: str, input_shape: tuple[int, ...], outputs: int, numbers: dict[str, Any]) -> Model:

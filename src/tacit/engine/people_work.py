@@ -10,8 +10,10 @@ import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.lanes import LANES, in_lanes
-from tacit.learning import Arrays, Lane, Objective, PeopleSum, arrange, people_sum
+from tacit.exchange import Grid
+from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
+from tacit.learning.people import MARGIN
 from tacit.methods import Facts, ServerState
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
@@ -19,10 +21,15 @@ from tacit.privacy import Randomness
 
 
 class Drawn(NamedTuple):
-    """A round's people: lanes of work, and the sum of their weights."""
+    """A round's people: lanes of work; of everybody in a silo (an entry), the number of the entry and its weight."""
 
     lanes: tuple[Lane, ...]
-    weight: np.float32
+    entries: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def weight(self) -> np.float32:
+        return np.float32(self.weights.sum())
 
 
 class PeopleWork:
@@ -43,7 +50,8 @@ class PeopleWork:
         self._subject = np.concatenate([silo.subjects for silo in silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in silos])
-        self._subjects, self._silos = federation.subject_count, federation.silo_count
+        self._silo = np.repeat(np.arange(len(silos)), [len(silo.subjects) for silo in silos])
+        self._subjects, self._silos = federation.subject_count, len(silos)
         self._weights = self._checked_weights(facts)
         self._layout = method.learning.layout(objective, params, arrays)
         self._everybody: Drawn | None = None
@@ -61,24 +69,26 @@ class PeopleWork:
         method = self.method
         if method.subject_sample_rate == 1 and method.most_records is None:
             if self._everybody is None:
-                self._everybody = self._arranged(self._starts, self._counts, self._weights)
+                self._everybody = self._arranged(self._starts, self._counts, np.arange(len(self._subject)))
             return self._everybody
         present = np.ones(len(self._subject), bool)
         if method.subject_sample_rate < 1:
             coins = self.randomness.stream("subjects", number).coins(method.subject_sample_rate, self._subjects)
             present = coins[self._subject]
-        starts, counts, weights = self._starts[present], self._counts[present], self._weights[present]
+        entries = np.flatnonzero(present)
+        starts, counts = self._starts[entries], self._counts[entries]
         if method.most_records is None:
-            return self._arranged(starts, counts, weights)
+            return self._arranged(starts, counts, entries)
         stream = self.randomness.stream("records", number)
         rows, starts, counts = draw_records(starts, counts, stream, method.most_records)
-        return self._arranged(starts, counts, weights, rows)
+        return self._arranged(starts, counts, entries, rows)
 
     def _arranged(
-        self, starts: np.ndarray, counts: np.ndarray, weights: np.ndarray, rows: np.ndarray | None = None
+        self, starts: np.ndarray, counts: np.ndarray, entries: np.ndarray, rows: np.ndarray | None = None
     ) -> Drawn:
+        weights = self._weights[entries]
         lanes = arrange(starts, counts, weights, self._layout, rows=rows, lanes=LANES)
-        return Drawn(lanes, np.float32(weights.sum()))
+        return Drawn(lanes, entries, weights)
 
     def participants(self, drawn: Drawn) -> int:
         """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
@@ -93,6 +103,44 @@ class PeopleWork:
         work = partial(people_sum, self.objective, frozen, arrays, params)
         found = in_lanes(lambda lane: work(lane, local, clip), drawn.lanes)
         return (_vector(self.method, tuple(found), drawn.weight, clip),), states
+
+    def each(
+        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
+    ) -> tuple[np.ndarray, Any]:
+        """Every silo's contribution ``[silos, numbers]`` as integers: sums of what people add, each of them rounded
+        toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip."""
+        params, clip = self.method.broadcast(server)
+
+        def lane_sums(lane: Lane) -> np.ndarray | None:
+            sums = None
+            for found in each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip):
+                integers = self._integers(found, drawn.weights[found.places], float(clip), grid)
+                sums = np.zeros((self._silos, integers.shape[1]), np.int64) if sums is None else sums
+                silo = self._silo[drawn.entries[found.places]]
+                for k in np.unique(silo):
+                    sums[k] += integers[silo == k].sum(axis=0)
+            return sums
+
+        done = [sums for sums in in_lanes(lane_sums, drawn.lanes) if sums is not None]
+        nobody = np.zeros((self._silos, self.numbers), np.int64)
+        return sum(done, nobody), states
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a contribution has."""
+        return self._layout.parameters + (self.method.adaptive_clip is not None)
+
+    def _integers(self, found: Contributions, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
+        """What people add, ``[people, numbers]``: see ``PerSubject.vector``."""
+        method, vectors = self.method, found.vectors.astype(np.float64)
+        integers = grid.truncated(vectors, weights * (method.clip / clip))
+        if method.adaptive_clip is None:
+            return integers
+        # whoever was clipped has exactly the clip's norm, to float32's rounding
+        below = np.linalg.norm(vectors, axis=1) < clip * (1 - 2 * MARGIN)
+        scale = method.sigma * method.clip / method.adaptive_clip.count_noise
+        counted = grid.truncated(np.where(below, 0.5, -0.5)[:, None], weights * scale)
+        return np.concatenate([integers, counted], axis=1)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
@@ -10,6 +11,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -51,6 +53,8 @@ from tacit.privacy import Guarantee, Randomness
 REFERENCES = ("silo-only", "pooled")
 EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
 SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
+# What a resumed run may change: a budget is about what is still to come, all else about what was done already.
+MAY_CHANGE = ("privacy.budget",)
 
 
 class Progress(Protocol):
@@ -80,11 +84,15 @@ def run(
     frame: pd.DataFrame | None = None,
     out: Path | None = None,
     resume: Path | None = None,
-    baselines: bool = False,
+    baselines: bool | tuple[str, ...] = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists."""
+    """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists.
+
+    ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
+    """
     place = _place(plan, out, resume)
+    references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
     if resume is None:
         check_budget(plan)
     federation = load_federation(plan, frame)
@@ -95,18 +103,25 @@ def run(
     if resume is None:
         simulation.prepare(1)
         _make_folder(place)
-        write_bytes(place / PLAN, plan.to_toml().encode())
-        if federation.encoder is not None:
-            write_json(place / ENCODER, federation.encoder.to_dict())
-    else:
+    with _alone(place):
+        return _trained(training, place, resume is not None, references)
+
+
+def _trained(training: _Training, place: Path, resumed: bool, references: tuple[str, ...]) -> Run:
+    """The run in its folder, begun or gone on with, and the references beside it."""
+    plan, federation = training.plan, training.federation
+    if resumed:
         training.restore(place)
+    elif federation.encoder is not None:
+        write_json(place / ENCODER, federation.encoder.to_dict())
+    write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
     status = training.train(place)
     earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
     result = training.result(place, status) | {"baselines": earlier}
     write_json(place / LOCAL, training.local_picture())
     write_json(place / RESULT, result)
-    if baselines and status == "finished":
-        for name, scores in _references(training, place, randomness):
+    if status == "finished":
+        for name, scores in _references(training, place, references):
             # a reference that was interrupted leaves the run as it is, and says so
             result["baselines"] |= {name: scores.as_dict()} if scores else {}
             result["status"] = "finished" if scores else "stopped"
@@ -153,6 +168,7 @@ class _Training:
     progress: Progress
     fingerprint: str
     done: int = 0
+    released: int = 0  # the last round of which anything was written, by this process or before a crash
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     guarantees: tuple[Guarantee, ...] = ()
@@ -164,8 +180,9 @@ class _Training:
             raise UserError("data", "the records are not those that the run began with", "restore them")
         self.simulation.state = state
         self.done = int(facts["round"])
-        self.history = [line for line in read_metrics(place / METRICS) if line["round"] <= self.done]
-        write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
+        lines = read_metrics(place / METRICS)
+        self.released = max([self.done, *(line["round"] for line in lines)])
+        self.history = [line for line in lines if line["round"] <= self.done]
 
     def train(self, place: Path) -> str:
         """All rounds that are left. Returns how it ended, and leaves a usable folder in every case.
@@ -186,12 +203,12 @@ class _Training:
 
     def _rounds(self, place: Path, charges: Charges, wish: Interruption) -> str:
         every = self._checkpoint_every
-        if charges.last_round < self.done:
-            problem = f"the ledger ends at round {charges.last_round}, the checkpoint at round {self.done}"
-            raise UserError("--resume", problem, "restore the ledger from a backup")
+        charges.check_covers(self.released)
+        if self.history:  # not before the check: lines that go here may be the only trace of a release
+            write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
         exhausted = False
         try:
-            if self.done == 0:
+            if not self.history:
                 self._evaluate(place, charges, participants=0)
                 self._keep(place)
             while self.done < self.plan.rounds and not wish.asked:
@@ -253,11 +270,13 @@ class _Training:
 
     def _evaluate(self, place: Path, charges: Charges, participants: int) -> None:
         self.scores = self._score()
+        # who takes part is secret where a guarantee counts on it
+        shown = {} if self.plan.method.private else {"silos_in_round": participants}
         line = {
             "round": self.done,
             "seconds": round(self.clock.elapsed, 3),
-            "silos_in_round": participants,
-            "epsilon": charges.epsilons(),
+            **shown,
+            "epsilon": charges.epsilons(self.done),
             **self.scores.as_dict(),
         }
         with (place / METRICS).open("a", encoding="utf-8") as file:
@@ -330,15 +349,20 @@ def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> S
     return Simulation(plan, federation, made, randomness)
 
 
-def _references(main: _Training, place: Path, randomness: Randomness) -> Iterator[tuple[str, Scores | None]]:
-    """Each silo alone, and all records in one place: same model, same local work, same rounds.
+def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:
+    """Each silo alone, and all records in one place: same model, same local work, same rounds. Or other methods.
+
+    They are outside any guarantee and budget, as metrics on private records are. One that adds noise draws its own: the
+    noise of the run itself, seen twice, would protect nobody.
 
     The scores of each; None where it was interrupted, after which no other is begun.
     """
-    for name in REFERENCES:
+    for name in names:
         if name == main.plan.method.name:
             continue
-        changed = main.plan.with_method(name)
+        changed, randomness = main.plan.with_method(name), main.simulation.randomness
+        if changed.method.private:
+            randomness = Randomness(randomness.stream(f"reference {name}").words(4).tobytes())
         folder = place / BASELINES / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -377,7 +401,7 @@ def _resumable(plan: Plan, folder: Path) -> Path:
     before = _flat(read_experiment(folder / PLAN).model_dump())
     after = _flat(plan.experiment.model_dump())
     for key in sorted(before.keys() | after.keys()):
-        if before.get(key) != after.get(key):
+        if key not in MAY_CHANGE and before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
             raise UserError(key, change, "restore it, or start a new run")
     return folder
@@ -389,6 +413,21 @@ def _make_folder(place: Path) -> None:
     except OSError as error:
         problem = f"'{place}' cannot be made ({error.strerror})"
         raise UserError("--out", problem, "name another folder") from None
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep other processes from working in the same folder; the lock ends with the process, however it ends."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"another process is at work in '{place}'"
+            raise UserError("--resume", problem, "wait until it has ended") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _fingerprint(federation: Federation) -> str:

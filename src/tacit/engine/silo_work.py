@@ -12,8 +12,9 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Kernels
 from tacit.engine.lanes import LANES, in_lanes
+from tacit.exchange import Grid
 from tacit.learning import Arrays, Rows, power_of_two
-from tacit.methods import Facts, Method, ServerState
+from tacit.methods import Facts, Method, Private, ServerState
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -72,6 +73,26 @@ class SiloWork:
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
         return tuple(total for total, _ in done), _put_back(states, groups, kept)
+
+    def each(
+        self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
+    ) -> tuple[np.ndarray, Any]:
+        """Every silo's contribution ``[silos, numbers]`` as integers, zero for who takes no part, and what silos keep.
+
+        Rounding toward zero leaves every silo within the bound that its method clips to.
+        """
+        assert isinstance(self.method, Private)
+        broadcast = self.method.broadcast(server)
+        groups, kept = [group for lane in drawn for group in lane], []
+        vectors = np.zeros((self.federation.silo_count, len(self._nothing(server, frozen, arrays))), np.int64)
+        for group in groups:
+            own = jax.tree.map(partial(_at, group.places), states)
+            found, own = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
+            kept.append(own)
+            for place, vector in zip(group.places, np.asarray(found), strict=True):
+                if place < len(vectors):
+                    vectors[place] = grid.bounded(vector, self.method.clip)
+        return vectors, _put_back(states, groups, kept)
 
     def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
         """The sum before anybody contributed."""

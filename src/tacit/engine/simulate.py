@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan
+from tacit.config import Plan, sum_bound
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
-from tacit.engine.kernel import kernels, outputs
+from tacit.engine.kernel import kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
+from tacit.exchange import Grid, Masked, Session
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
 from tacit.methods.per_subject import PerSubject
@@ -34,6 +35,10 @@ class Labour(Protocol):
         self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any
     ) -> tuple[tuple[jax.Array, ...], Any]: ...
 
+    def each(
+        self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
+    ) -> tuple[np.ndarray, Any]: ...
+
 
 class Simulation:
     """The moving state of a simulated run: the server's and the silos'. Rounds are numbered from 1."""
@@ -46,12 +51,15 @@ class Simulation:
         self.randomness = randomness
         train = self.federation.train
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
-        self.arrays = Arrays(jnp.asarray(train.features), jnp.asarray(train.labels))
+        self.arrays = Arrays(jnp.asarray(prepared(learner.objective, train.features)), jnp.asarray(train.labels))
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
         self.work: Labour = self._work(facts)
-        self._noisy = self.method.sum_noise(facts) is not None
+        self._facts = facts
+        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked) else None
+        self._session: Session | None = None
+        self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
 
@@ -84,11 +92,25 @@ class Simulation:
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
-        totals, self.states = self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
+        totals, self.states = self._totals(number, drawn)
         self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
+
+    def _totals(self, number: int, drawn: Any) -> tuple[tuple[jax.Array, ...], Any]:
+        """The sum over silos (in parts that are still to be added), and what silos keep."""
+        exchange = self._private_sum
+        if exchange is None:
+            return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
+        grid = Grid(exchange.precision)
+        vectors, states = self.work.each(drawn, self.server, self.frozen, self.arrays, self.states, grid)
+        if self._session is None:  # the parties of the exchange, each with keys of its own
+            facts = replace(self._facts, subjects=max(self._facts.subjects or 0, self.federation.subject_count))
+            bound, noise = sum_bound(self.method, facts), self.method.sum_noise(facts)
+            self._session = exchange.session(self.federation.silo_names, vectors.shape[1], bound, noise)
+        streams = [self.randomness.stream("noise", number, silo) for silo in range(len(vectors))]
+        return (jnp.asarray(self._session.sum(number, vectors, streams), jnp.float32),), states
 
     def _keys(self, number: int) -> Any:
         """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""

@@ -14,6 +14,7 @@ from tacit.privacy import Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
+FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
 STANDS_FOR = {"silos": "silo", "server+silos": "server"}
 
@@ -28,6 +29,12 @@ class Plain:
 
     def reveals_to(self, view: View) -> Reveals | None:
         return self.reveals.get(STANDS_FOR.get(view.kind, view.kind))
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        return (FLOATS,)
+
+    def check(self, silos: int, bound: float, noise: Noise | None) -> None:
+        """Any numbers will do."""
 
     def add(self, total: jax.Array, vector: jax.Array) -> jax.Array:
         return total + vector

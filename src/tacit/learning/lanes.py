@@ -8,7 +8,7 @@ core is busy even where one silo holds most of the people. All of it on the host
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heapreplace
 from math import prod
 
@@ -31,6 +31,8 @@ CHUNK_ROWS = 512
 CHUNK_NUMBERS = 1 << 15
 # Gradients of single records are as large as models.
 RECORD_NUMBERS = 1 << 20
+# A size is worth its compilation if the next larger one would add this much to the rows of a round.
+MERGE_COST = 0.04
 # The work that does not depend on a person's records (copy, clip, add), in rows.
 PERSON_COST = 2
 # Up to so many chunks per lane are dealt one by one to the lane with the least work.
@@ -91,6 +93,7 @@ class Layout:
     batch_size  records per local step; None: all of a person's
     together    a person's records are one batch, never in pieces (Cox)
     apart       every record's gradient is clipped on its own, and takes as much space as a model
+    left_out    sizes that are not worth a compilation: see :meth:`suited`
     """
 
     parameters: int
@@ -98,6 +101,7 @@ class Layout:
     batch_size: int | None = None
     together: bool = False
     apart: bool = False
+    left_out: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -125,11 +129,31 @@ class Layout:
         """The smallest size: below it, the model costs more than the padding."""
         return max(1, self.pass_rows // 32)
 
+    def suited(self, counts: np.ndarray) -> Layout:
+        """The same layout with fewer sizes, for people with ``counts [people]`` records and subsets of them.
+
+        Every size takes a second or two to compile. One whose people would hardly make more work in the next larger
+        size is left out: each adds at most MERGE_COST of all rows.
+        """
+        counts = counts[counts > 0]
+        sizes = self._sizes_for(counts)
+        place = np.searchsorted(sizes, counts)
+        people = np.bincount(place, minlength=len(sizes))[: len(sizes)]
+        most = MERGE_COST * np.maximum(counts, sizes[np.minimum(place, len(sizes) - 1)]).sum()
+        left_out: list[int] = []
+        while len(sizes) > 1:
+            extra = people[:-1] * np.diff(sizes)
+            i = int(np.argmin(extra))
+            if extra[i] > most:
+                break
+            left_out.append(int(sizes[i]))
+            people[i + 1] += people[i]
+            sizes, people = np.delete(sizes, i), np.delete(people, i)
+        return replace(self, left_out=tuple(sorted(left_out)))
+
     def shapes(self, counts: np.ndarray) -> tuple[list[Shape], np.ndarray]:
         """The shapes that people with ``counts [people]`` records need, and each one's place in that list."""
-        largest = int(counts.max(initial=1))
-        cap = self.pass_rows if self.batch_size is None else min(self.batch_size, self.pass_rows)
-        sizes = self._sizes(max(largest, self.smallest) if self.together else cap)
+        sizes, cap = self._sizes_for(counts), self._cap
         place = np.searchsorted(sizes, counts)  # len(sizes): more than can be seen at once
         found = np.unique(place)
         shapes = [
@@ -137,6 +161,18 @@ class Layout:
             for i in found
         ]
         return shapes, np.searchsorted(found, place)
+
+    @property
+    def _cap(self) -> int:
+        """Most rows that are ever looked at in one go, unless they must all be."""
+        return self.pass_rows if self.batch_size is None else min(self.batch_size, self.pass_rows)
+
+    def _sizes_for(self, counts: np.ndarray) -> np.ndarray:
+        largest = max(int(counts.max(initial=1)), self.smallest) if self.together else self._cap
+        sizes = self._sizes(largest)
+        kept = ~np.isin(sizes, self.left_out)
+        kept[-1] = True
+        return sizes[kept]
 
     def _sizes(self, largest: int) -> np.ndarray:
         """Powers of two up to ``largest``, with one size between two of them as far as a pass reaches."""

@@ -29,11 +29,13 @@ class Arrays(NamedTuple):
 class Objective:
     """The loss of a model on a task. ``frozen`` layers travel beside the trainable ones and are never differentiated.
 
-    apply  ``(params, x) -> outputs``, over the trainable and the frozen layers together
+    apply    ``(params, x) -> outputs``, over the trainable and the frozen layers together
+    prepare  what the model computes of records once, before training; None: nothing
     """
 
     apply: Callable[[Params, jax.Array], jax.Array]
     task: Task
+    prepare: Callable[[jax.Array], jax.Array] | None = None
 
     def loss(
         self, params: Params, frozen: Params, features: jax.Array, labels: jax.Array, mask: jax.Array

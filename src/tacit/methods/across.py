@@ -24,7 +24,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import ServerStep, Work, clipped, descend
 from tacit.methods.averaging import like, minus
 from tacit.methods.local_noise import NoisyBatches
-from tacit.methods.method import Count, Facts, LocalTraining, Private, ServerState
+from tacit.methods.method import Contributions, Count, Facts, LocalTraining, Private, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
 
@@ -39,9 +39,13 @@ class UldpNaive(LocalTraining, Private):
     units = ("subject", "silo", "record")
     clips = "a silo's whole update"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
+
+    def contributions(self, facts: Facts) -> Contributions:
+        return Contributions(facts.silos, facts.silos, "silos")
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip * facts.silos, "shares")

@@ -27,7 +27,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Adaptive, Facts, LocalTraining, Rate, SampledSilos, ServerState
+from tacit.methods.method import Adaptive, Contributions, Facts, LocalTraining, Rate, SampledSilos, ServerState
 from tacit.models import Params
 from tacit.privacy import (
     AsPublished,
@@ -60,6 +60,9 @@ class CentralSilo(SampledSilos, Adaptive):
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip, "once")
+
+    def contributions(self, facts: Facts) -> Contributions:
+        return Contributions(self.silo_sample_rate * facts.silos, facts.silos, "silos")
 
     def upload(self, work: Work, params: Params) -> jax.Array:
         """The silo's update, before it is clipped."""
@@ -153,6 +156,10 @@ class CentralGroup(Adaptive):
     def schedule(self, facts: Facts) -> PoissonBatches:
         divisors = tuple(self.sample_rate * count for count in facts.records_per_silo or ())
         return PoissonBatches((self.sample_rate,) * facts.silos, (1,) * facts.silos, divisors, noise=(0.0,))
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        records = sum(facts.records_per_silo or ())
+        return Contributions(self.sample_rate * records, records, "records") if records else None
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(math.sqrt(facts.silos) * self.sigma * self.clip, "once")

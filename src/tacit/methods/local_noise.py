@@ -39,7 +39,7 @@ from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
 from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Adaptive, Count, Facts, Positive, Rate, ServerState
+from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
 from tacit.privacy import (
     AsPublished,
     Composed,
@@ -109,6 +109,15 @@ class NoisyBatches(Adaptive):
         return PoissonBatches(
             rates, self.batches(facts), divisors, self.noise_levels(facts), averaged=self.averaged, cap=self.cap
         )
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        if not facts.records_per_silo:
+            return None
+        size, records, _ = min(
+            (rate * count, count, k)
+            for k, (rate, count) in enumerate(zip(self.rates(facts), facts.records_per_silo, strict=True))
+        )
+        return Contributions(size, records, "records of a silo")
 
     @property
     def cap(self) -> int | None:

@@ -90,6 +90,20 @@ class Drawing(Protocol):
     def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Any: ...
 
 
+class Contributions(NamedTuple):
+    """How many clipped contributions one noised sum has on average, ``of`` how many, and what they are."""
+
+    number: float
+    of: int
+    what: str
+
+    @property
+    def words(self) -> str:
+        if self.number == self.of:
+            return f"{self.of:,} {self.what}"
+        return f"{self.number:,.4g} of {self.of:,} {self.what} on average"
+
+
 class ServerState(NamedTuple):
     """The server's memory: trainable parameters, the optimiser's memory, and what else a method keeps."""
 
@@ -260,6 +274,10 @@ class Private(Method):
     @property
     def private(self) -> bool:
         return True
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        """What the noise hides, as far as it is public."""
+        return None
 
     @property
     def sigma(self) -> float:

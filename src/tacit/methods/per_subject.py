@@ -26,7 +26,7 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Adaptive, Count, Facts, Positive, Rate, ServerState
+from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
 
@@ -45,6 +45,7 @@ class PerSubject(Adaptive):
     units = ("subject", "record")
     clips = "a subject's contribution in a silo"
     noise_place = "shares, one per silo"
+    exchanges = ("plain", "masked")
 
     subject_sample_rate: Rate = 1.0
 
@@ -75,6 +76,11 @@ class PerSubject(Adaptive):
 
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip, "shares")
+
+    def contributions(self, facts: Facts) -> Contributions | None:
+        if facts.subjects is None:
+            return None
+        return Contributions(self.subject_sample_rate * facts.subjects, facts.subjects, "people")
 
     def divisor(self, facts: Facts) -> float:
         """The public number by which the sum is divided."""

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.models import checks
-from tacit.models.layers import ACTIVATIONS, INITIAL, dense, dense_init, glorot
+from tacit.models.layers import ACTIVATIONS, INITIAL, Layer, dense, dense_init, glorot
 from tacit.models.model import Model, Params
 
 
@@ -57,8 +57,8 @@ def cnn(
         x = x.reshape(-1, *input_shape[:2], depth).astype(jnp.float32)
         x = jnp.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)))
         # pooling before the activation: both are monotone, so the order is free, and there is less to activate
-        x = act(max_pool(dense(params["layer0"], patches(x, 8))))
-        x = act(max_pool(dense(params["layer1"], patches(x, 4))))
+        x = act(max_pool(convolved(params["layer0"], patches(x, 8))))
+        x = act(max_pool(convolved(params["layer1"], patches(x, 4))))
         x = act(dense(params["layer2"], x.reshape(x.shape[0], flat)))
         return dense(params["layer3"], x)
 
@@ -78,6 +78,17 @@ def patches(x: jax.Array, size: int) -> jax.Array:
     x = jnp.concatenate([x[:, :, j : j + cols] for j in pairs], axis=-1)
     x = x.reshape(b, height // 2, 2, cols, size * c).swapaxes(2, 3).reshape(b, height // 2, cols, 2 * size * c)
     return jnp.concatenate([x[:, i : i + rows] for i in pairs], axis=-1)
+
+
+def convolved(layer: Layer, x: jax.Array) -> jax.Array:
+    """``x w + b`` for many rows and few columns: ``[..., in] -> [..., out]``.
+
+    The same as ``dense``, with a faster gradient: of the two ways to write the gradient of ``w``, a tall matrix product
+    ``[in, rows] [rows, out]`` and a wide one ``[out, rows] [rows, in]``, the wide one takes half the time on a CPU (a
+    step of the whole network a fifth less). The barrier keeps the compiler from turning it back.
+    """
+    transposed = jax.lax.optimization_barrier(layer["w"].T)
+    return x @ transposed.T + layer["b"]
 
 
 def max_pool(x: jax.Array) -> jax.Array:

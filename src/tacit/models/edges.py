@@ -59,7 +59,7 @@ def edges(input_shape: tuple[int, ...], outputs: int, *, cell: int = 4, directio
 
     def apply(params: Params, x: jax.Array) -> jax.Array:
         layer = params["layer0"]
-        result: jax.Array = described(x) @ layer["w"].T + layer["b"]
+        result: jax.Array = x @ layer["w"].T + layer["b"]
         return result
 
-    return Model("edges", init, apply)
+    return Model("edges", init, apply, prepare=described)

@@ -21,13 +21,16 @@ Params = dict[str, Any]
 class Model:
     """A named pair of pure functions.
 
-    init   ``key -> params``
-    apply  ``(params, x [records, ...]) -> outputs [records, outputs]``
+    init     ``key -> params``
+    apply    ``(params, x [records, ...]) -> outputs [records, outputs]``
+    prepare  what is computed of records once and for all, before ``apply`` sees them: ``[records, ...] -> [records,
+             ...]``, record by record and fixed by formula; None: nothing
     """
 
     name: str
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array], jax.Array]
+    prepare: Callable[[jax.Array], jax.Array] | None = None
 
 
 def layer_names(model: Model | Params) -> tuple[str, ...]:

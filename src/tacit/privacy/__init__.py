@@ -28,6 +28,7 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
 )
@@ -35,17 +36,23 @@ from tacit.privacy.exposure import Exposure, Noise
 from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
+from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
 from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
     from tacit.privacy.calibrate import calibrate_cost, calibrate_noise, calibrate_rounds
+    from tacit.privacy.selection import Repetitions, repeat_and_select
+    from tacit.privacy.statistics import CategoryCounts, Means, Metrics, Moments, Quantile
 
 __all__ = [
     "RELATIONS",
+    "SAMPLINGS",
+    "SUPPORTED",
     "UNITS",
     "AsPublished",
     "Bound",
+    "CategoryCounts",
     "Composed",
     "DiscreteGaussian",
     "Event",
@@ -57,17 +64,24 @@ __all__ = [
     "Largest",
     "Ledger",
     "LedgerError",
+    "Means",
+    "Metrics",
+    "Moments",
     "Noise",
     "Nothing",
     "PoissonSampled",
     "Pure",
+    "Quantile",
     "RandomWalk",
     "RandomizedResponse",
     "Randomness",
     "Relation",
     "Repeated",
+    "Repetitions",
     "Reveals",
     "SampledWithoutReplacement",
+    "Sampling",
+    "Selected",
     "ShuffledReports",
     "Stream",
     "Unit",
@@ -79,6 +93,9 @@ __all__ = [
     "calibrate_noise",
     "calibrate_rounds",
     "delta_of",
+    "refusal",
+    "repeat_and_select",
+    "require_supported",
     "spent",
     "unprotected",
 ]
@@ -91,6 +108,13 @@ _ON_FIRST_USE = {
     "calibrate_cost": "calibrate",
     "calibrate_noise": "calibrate",
     "calibrate_rounds": "calibrate",
+    "CategoryCounts": "statistics",
+    "Means": "statistics",
+    "Metrics": "statistics",
+    "Moments": "statistics",
+    "Quantile": "statistics",
+    "Repetitions": "selection",
+    "repeat_and_select": "selection",
 }
 
 

@@ -7,7 +7,8 @@ gaussian  exact, for compositions of Gaussians (``gaussian``)
 pld       privacy loss distributions, pessimistic, the grid halved until epsilon moves by less than 0.2 % (``pld``)
 rdp       Renyi divergences (``rdp``)
 simple    the sum of pure epsilons, where every part has one (Dwork et al. 2006)
-blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle``)
+blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle_bounds``)
+selection a single choice of the best of several runs, from the trade-off of one run (``selection_bounds``)
 unsampled batches without replacement counted as if the unit were in each, then one of the above
 split     some parts by pld at delta / 2 and the others by rdp at delta / 2, added, where neither knows all of them
 
@@ -24,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.composition import Flat, canonical
+from tacit.privacy.composition import Flat, canonical, zero_out
 from tacit.privacy.event_losses import by_pld, refined_deltas, refined_epsilon
 from tacit.privacy.events import (
     Composed,
@@ -36,6 +37,7 @@ from tacit.privacy.events import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
 )
 from tacit.privacy.gaussian import gaussian_delta, gaussian_epsilon
@@ -96,9 +98,14 @@ def _account(flat: Flat, delta: float) -> Bound:
             parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
         blanket = _with_blanket(flat)
         if blanket is not None:
-            from tacit.privacy.shuffle import blanket_epsilon
+            from tacit.privacy.shuffle_bounds import blanket_epsilon
 
             parts["blanket"] = blanket_epsilon(blanket, delta)
+        selected = _only_selected(flat)
+        if selected is not None:
+            from tacit.privacy.selection_bounds import selection_epsilon
+
+            parts["selection"] = selection_epsilon(selected, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
             parts["unsampled"] = account(_unsampled(flat), delta).epsilon
     return _bound(parts, delta)
@@ -130,9 +137,14 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
     blanket = _with_blanket(flat)
     if blanket is not None:
-        from tacit.privacy.shuffle import blanket_delta
+        from tacit.privacy.shuffle_bounds import blanket_delta
 
         values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
+    selected = _only_selected(flat)
+    if selected is not None:
+        from tacit.privacy.selection_bounds import selection_deltas
+
+        values = np.minimum(values, selection_deltas(selected, epsilons))
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
         values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
     return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
@@ -177,8 +189,14 @@ def pure_epsilon(event: Event) -> float:
             return epsilon if pair is None else max(epsilon, pair)
         case PoissonSampled(rate, inner):
             whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            if whole == math.inf or not zero_out(canonical(inner).parts):
+                return whole
             # ln(1 + rate (e^epsilon - 1)), without overflow
-            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole)) if whole < math.inf else whole
+            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
+        case Selected():
+            from tacit.privacy.selection_bounds import selection_pure_epsilon
+
+            return selection_pure_epsilon(event)
         case Largest(members):
             return max(
                 math.fsum(count * pure_epsilon(simple) for simple, count in canonical(member).parts)
@@ -203,6 +221,15 @@ def _with_blanket(flat: Flat) -> ShuffledReports | None:
     match flat.parts:
         case ((ShuffledReports(epsilon, _, pair, randomizer) as reports, 1),):
             return reports if randomizer != "any" and pair in (None, epsilon) else None
+        case _:
+            return None
+
+
+def _only_selected(flat: Flat) -> Selected | None:
+    """A single selection of the best of several runs and nothing else."""
+    match flat.parts:
+        case ((Selected() as selected, 1),):
+            return selected
         case _:
             return None
 

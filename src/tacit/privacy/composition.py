@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,11 +43,21 @@ from tacit.privacy.events import (
     RandomWalk,
     Repeated,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
     Unprotected,
 )
 
 Array = npt.NDArray[np.float64]
+
+# multipliers beyond these are treated as the nearer, worse one: no noise at all, or as much as squares can hold
+_LEAST_NOISE, _MOST_NOISE = 1e-100, 1e100
+# mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
+_FAINTEST = 1e-10
+# by how much the probabilities of a mixture may fall short of 1: rounding, a few units of the last place
+_ROUNDING = 2e-15
+# local epsilons beyond this are not amplified by shuffling: e^-40 of the reports are clones
+_LARGEST_LOCAL = 40.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _noisy(event, _number("noise_multiplier", noise), count)
         case DiscreteGaussian(sigma, sensitivity):
             if _whole("sensitivity", sensitivity) > 0:
-                yield from _noisy(event, _number("sigma", sigma), count)
+                yield from _noisy(event, _number("sigma", sigma), count, "sigma")
         case GaussianMixture():
             yield from _mixture(event, count)
         case PoissonSampled():
@@ -121,20 +131,26 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             if not 0 <= size <= population:
                 raise ValueError(f"a batch of {size} cannot be drawn from {population}")
             noise = _number("noise_multiplier", gaussian.noise_multiplier)
-            if size > 0:
-                yield from _noisy(gaussian if size == population else event, noise, count)
+            if size == population > 0:
+                yield from _noisy(gaussian, noise, count)
+            elif size > 0 and noise != math.inf:
+                kept = replace(event, event=Gaussian(min(noise, _MOST_NOISE)))
+                yield from _noisy(kept, noise, count, None)
         case ShuffledReports(epsilon, reports, pair):
             pair = _number("pair", epsilon if pair is None else pair)
             if _number("epsilon", epsilon) == 0 or pair == 0:
                 return
-            lonely = _whole("reports", reports) <= 1 or math.isinf(epsilon)
+            # so few clones that no crowd hides anything
+            lonely = _whole("reports", reports) <= 1 or epsilon > _LARGEST_LOCAL
             local = max(pair, epsilon)
             yield from _scaled(RandomizedResponse(local) if lonely else event, local, count)
         case RandomWalk(nodes, steps, noise):
-            if _whole("nodes", nodes) < 1:
-                raise ValueError("a walk needs at least one node")
+            if _whole("nodes", nodes) < 2:
+                raise ValueError("a walk needs at least two nodes")
             if _whole("steps", steps) > 0:
                 yield from _noisy(event, _number("noise_multiplier", noise), count)
+        case Selected():
+            yield from _selected(event, count)
         case Largest(events):
             yield from _largest(events, count)
         case Unprotected():
@@ -143,12 +159,14 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             raise ValueError(f"{event!r} cannot be accounted for")
 
 
-def _noisy(event: Event, noise: float, count: int) -> Iterator[tuple[Event, int]]:
-    """No noise: no protection; infinite noise: nothing is said."""
-    if noise == 0:
+def _noisy(
+    event: Event, noise: float, count: int, field: str | None = "noise_multiplier"
+) -> Iterator[tuple[Event, int]]:
+    """No noise: no protection; infinite noise: nothing is said; absurdly much: not more than can be computed with."""
+    if noise < _LEAST_NOISE:
         yield Unprotected("no noise"), count
     elif noise != math.inf:
-        yield event, count
+        yield (replace(event, **{field: _MOST_NOISE}) if field and noise > _MOST_NOISE else event), count
 
 
 def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, int]]:
@@ -159,33 +177,67 @@ def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, i
 
 
 def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
-    """Sensitivities in units of the standard deviation, ascending and distinct; probability that is missing from 1 goes
-    to the largest one."""
+    """Sensitivities in units of the standard deviation, ascending and distinct, of probabilities that sum to 1."""
     noise = _number("noise_multiplier", event.noise_multiplier)
-    if len(event.sensitivities) != len(event.probabilities):
-        raise ValueError("a mixture needs one probability per sensitivity")
-    weights: defaultdict[float, float] = defaultdict(float)
-    for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
-        if _number("probability", probability) > 0:
-            weights[float(_number("sensitivity", sensitivity))] += float(probability)
-    total = math.fsum(weights.values())
-    if total > 1 + 1e-9:
-        raise ValueError(f"the probabilities of a mixture sum to {total}")
-    if event.sensitivities:
-        # also sensitivities of probability 0 can be the largest one; a deficit of rounding size is none
-        largest = float(max(event.sensitivities))
-        if total < 1 - 1e-15 * (len(weights) + 4):
-            weights[largest] += 1 - total
+    weights = _weights(event)
     if not any(weights):
         return
-    if noise == 0 or math.inf in weights:
+    shifts = sorted(weights)
+    if noise < _LEAST_NOISE * shifts[-1] or math.inf in weights:
         yield Unprotected("no noise"), count
     elif noise != math.inf:
-        shifts = sorted(weights)
-        if len(shifts) == 1:
-            yield Gaussian(noise / shifts[0]), count
+        largest = shifts[-1] / noise
+        if len(shifts) == 1 or largest < 10 * _FAINTEST:
+            yield from _noisy(Gaussian(1 / largest), 1 / largest, count)
         else:
+            _raise_to_faintest(weights, noise)
+            shifts = sorted(weights)
             yield GaussianMixture(1.0, tuple(c / noise for c in shifts), tuple(weights[c] for c in shifts)), count
+
+
+def _weights(event: GaussianMixture) -> dict[float, float]:
+    """Sensitivities and their probabilities, which sum to 1.
+
+    What is missing from 1 by more than rounding (a number of units that does not depend on how many there are) goes to
+    the largest sensitivity, also if that has probability 0 so far. What exceeds 1 is taken from the smallest ones: then
+    Pr[c >= t] = min(1, sum of those from t on) is at least that of any probabilities which are no larger than those
+    given, and larger sensitivities are worse (see the module).
+    """
+    if len(event.sensitivities) != len(event.probabilities):
+        raise ValueError("a mixture needs one probability per sensitivity")
+    grouped: defaultdict[float, list[float]] = defaultdict(list)
+    for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
+        shift = float(_number("sensitivity", sensitivity))
+        if _number("probability", probability) > 0:
+            grouped[shift].append(float(probability))
+    weights = {shift: math.fsum(parts) for shift, parts in grouped.items()}
+    total = math.fsum(probability for parts in grouped.values() for probability in parts)
+    if total > 1 + 1e-9:
+        raise ValueError(f"the probabilities of a mixture sum to {total}")
+    if total < 1 - _ROUNDING and event.sensitivities:
+        largest = float(max(event.sensitivities))
+        weights[largest] = weights.get(largest, 0.0) + (1 - total)
+    elif 0 < total < 1:
+        weights = {shift: weight / total for shift, weight in weights.items()}
+    excess = max(0.0, total - 1)
+    for shift in sorted(weights):
+        if excess <= 0 or len(weights) == 1:
+            break
+        taken = min(excess, weights[shift])
+        excess -= taken
+        weights[shift] -= taken
+        if weights[shift] == 0:
+            del weights[shift]
+    return weights
+
+
+def _raise_to_faintest(weights: dict[float, float], noise: float) -> None:
+    """Move probability from no shift to the largest one until the expected shift is worth computing: more is worse."""
+    largest = min(1.0, max(weights) / noise)
+    lacking = _FAINTEST - math.fsum(weight * min(1.0, shift / noise) for shift, weight in weights.items())
+    if lacking > 0 and weights.get(0.0, 0.0) > lacking / largest:
+        weights[0.0] -= lacking / largest
+        weights[max(weights)] += lacking / largest
 
 
 def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
@@ -210,6 +262,22 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
             yield PoissonSampled(rate * other, deeper), count
         case _:
             yield PoissonSampled(rate, inner.as_event()), count
+
+
+def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
+    """Exactly one run is that run; runs that say nothing say nothing about which is the best."""
+    certain = event.law == "negative-binomial"
+    if certain and not (math.isfinite(event.shape) and event.shape > -1):
+        raise ValueError(f"the shape of a negative binomial must be a number above -1, not {event.shape}")
+    if _number("mean", event.mean) == math.inf or (certain and event.mean < 1):
+        raise ValueError(f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}")
+    inner = canonical(event.event)
+    if inner.empty or event.mean == 0:
+        return
+    if not inner.protected or (certain and event.mean == 1):
+        yield from _simple(inner.as_event(), count)
+    else:
+        yield Selected(inner.as_event(), event.mean, event.law, event.shape if certain else 1.0), count
 
 
 def _largest(events: tuple[Event, ...], count: int) -> Iterator[tuple[Event, int]]:
@@ -260,6 +328,24 @@ def _survival(mixture: tuple[tuple[float, ...], tuple[float, ...]], points: Arra
     """Pr[c >= point]."""
     shifts, weights = np.array(mixture[0]), np.array(mixture[1])
     return np.array([weights[shifts >= point].sum() for point in points])
+
+
+def zero_out(parts: tuple[tuple[Event, int], ...]) -> bool:
+    """Whether canonical events hold for a unit that may be absent: then sampling amplifies them. Shuffled reports,
+    batches of a fixed size and a walk are known under replacement only: the unit is always there."""
+    return all(_may_be_absent(event) for event, _ in parts)
+
+
+def _may_be_absent(event: Event) -> bool:
+    match event:
+        case ShuffledReports() | SampledWithoutReplacement() | RandomWalk():
+            return False
+        case PoissonSampled(_, inner) | Selected(inner):
+            return zero_out(canonical(inner).parts)
+        case Largest(events):
+            return all(zero_out(canonical(inner).parts) for inner in events)
+        case _:
+            return True
 
 
 def _precision(noise: float, count: int) -> float:

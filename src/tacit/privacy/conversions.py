@@ -24,8 +24,10 @@ def advanced_composition(epsilon: float, delta: float, times: int, slack: float)
     (Dwork, Rothblum, Vadhan 2010, Theorem III.3)."""
     if times == 0 or epsilon == 0:
         return 0.0, min(1.0, times * delta)
+    if slack <= 0 or epsilon == math.inf:
+        return math.inf, min(1.0, times * delta)
     drift = times * epsilon * math.expm1(epsilon) if epsilon < 700 else math.inf
-    return epsilon * math.sqrt(2 * times * math.log(1 / slack)) + drift, min(1.0, times * delta + slack)
+    return epsilon * math.sqrt(2 * times * max(0.0, -math.log(slack))) + drift, min(1.0, times * delta + slack)
 
 
 def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float]:

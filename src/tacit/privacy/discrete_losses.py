@@ -25,12 +25,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.pld import Losses, Pld, from_atoms, spread
+from tacit.privacy.pld import LARGEST_TABLE, Losses, Pld, from_atoms, spread
 
 Array = npt.NDArray[np.float64]
 
-# beyond this many integers the discrete Gaussian is left to Renyi accounting
+# beyond this many integers, or standard deviations of shift, the discrete Gaussian is left to Renyi accounting
 LARGEST_DISCRETE_SIGMA = 1e5
+LARGEST_DISCRETE_SHIFT = 1e3
 _REACH = 11.5
 
 
@@ -50,6 +51,8 @@ def laplace_losses(noise_multiplier: float, grid: float) -> Losses:
     place.
     """
     top = 1.0 / noise_multiplier
+    if 2 * top > grid * LARGEST_TABLE:
+        raise MemoryError(f"losses up to {top} at grid {grid}: choose a coarser one")
     inner = np.arange(math.floor(-top / grid) + 1, math.ceil(top / grid)) * grid
     ends = np.concatenate([[-top], inner, [top]])
     cells = np.floor(-top / grid).astype(np.int64) + np.arange(len(ends) - 1)
@@ -88,20 +91,29 @@ def sampled_losses(inner: Losses, rate: float) -> Losses:
     with np.errstate(divide="ignore"):
         log_mass = np.log(mass)
     log_q = log_mass - losses
-    remove_losses = np.logaddexp(math.log1p(-rate), math.log(rate) + losses)
+    remove_losses = _sampled(losses, rate)
     remove_mass = np.exp(log_q + remove_losses)
     remove = spread(remove_mass, log_q, _floor(remove_losses, grid), grid)
     # Q without a counterpart in P (what the table's Q lacks) has the smallest loss ln(1 - rate): raised to 0 here
     missing = max(0.0, 1.0 - float(remove_mass.sum()) - rate * inner.remove.infinite)
     remove = plus(remove, Pld(grid, 0, np.array([missing])))
     reverse, mass_q = inner.add.losses, inner.add.mass
-    add_losses = -np.logaddexp(math.log1p(-rate), math.log(rate) - reverse)
+    add_losses = -_sampled(-reverse, rate)
     with np.errstate(divide="ignore"):
         add = spread(mass_q, np.log(mass_q) - add_losses, _floor(add_losses, grid), grid)
-    # an infinite loss of (Q, P) becomes the largest finite one, -ln(1 - rate)
+    # an infinite loss of (Q, P) becomes the largest finite one, -ln(1 - rate), or stays where that is off the table
     ceiling = math.ceil(-math.log1p(-rate) / grid)
-    add = plus(add, Pld(grid, ceiling, np.array([inner.add.infinite])))
+    if ceiling - add.low < LARGEST_TABLE:
+        add = plus(add, Pld(grid, ceiling, np.array([inner.add.infinite])))
+    else:
+        add = Pld(grid, add.low, add.mass, inner.add.infinite)
     return Losses(Pld(grid, remove.low, remove.mass, rate * inner.remove.infinite), add)
+
+
+def _sampled(losses: Array, rate: float) -> Array:
+    """ln(1 - rate + rate e^loss), accurate also for losses far below the spacing of floats around 1."""
+    near = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
+    return np.where(np.abs(losses) < 1, near, np.logaddexp(math.log1p(-rate), math.log(rate) + losses))
 
 
 def plus(one: Pld, other: Pld) -> Pld:

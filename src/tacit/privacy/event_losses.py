@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.composition import canonical
+from tacit.privacy.composition import canonical, zero_out
 from tacit.privacy.discrete_losses import (
+    LARGEST_DISCRETE_SHIFT,
     LARGEST_DISCRETE_SIGMA,
     discrete_gaussian_losses,
     laplace_losses,
@@ -63,14 +64,14 @@ def losses_of(event: Event, grid: float) -> Losses:
             if remove is None or add is None:
                 raise MemoryError("the sampled composition is too large for this grid")
             whole = Losses(remove, add)
-            return sampled_losses(whole, rate) if _zero_out(parts) else whole
+            return sampled_losses(whole, rate) if zero_out(parts) else whole
         case _:
             raise ValueError(f"no privacy loss distribution is known for {event!r}")
 
 
 @lru_cache(maxsize=32)
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
-    from tacit.privacy.shuffle import shuffled_pld
+    from tacit.privacy.shuffle_bounds import shuffled_pld
 
     return from_dp_accounting(shuffled_pld(event, grid))
 
@@ -97,8 +98,8 @@ def _has_pld(event: Event) -> bool:
     match event:
         case Gaussian() | GaussianMixture() | Laplace() | RandomizedResponse() | ShuffledReports():
             return True
-        case DiscreteGaussian(sigma):
-            return sigma <= LARGEST_DISCRETE_SIGMA
+        case DiscreteGaussian(sigma, sensitivity):
+            return sensitivity / LARGEST_DISCRETE_SHIFT <= sigma <= LARGEST_DISCRETE_SIGMA
         case PoissonSampled(_, inner):
             return all(_has_pld(simple) for simple, _ in canonical(inner).parts)
         case _:
@@ -109,12 +110,6 @@ def _absent(event: Event) -> Event:
     """An event whose pair is the unit's presence against its absence. Responses on k levels are described by two values
     of the unit; against its absence all that is known is their epsilon."""
     return RandomizedResponse(event.epsilon) if isinstance(event, RandomizedResponse) else event
-
-
-def _zero_out(parts: Parts) -> bool:
-    """Whether the events hold for a unit that may be absent: sampling then amplifies. Shuffled reports are always
-    there."""
-    return not any(isinstance(simple, ShuffledReports) for simple, _ in parts)
 
 
 def _deviation(event: Event) -> float:

@@ -157,6 +157,24 @@ class RandomWalk(Event):
 
 
 @dataclass(frozen=True)
+class Selected(Event):
+    """The best of K independent runs of ``event``, by a score that is part of what ``event`` covers; K is random and
+    neither it nor the other runs are seen (``selection``).
+
+    law     "negative-binomial": truncated at 1, of shape > -1 (1: geometric, random stopping; 0: logarithmic), or
+            "poisson": K = 0 is possible and gives no result; ``shape`` is then not used
+    mean    E[K]: at least 1 for a negative binomial
+    event   one run; ``Largest`` of several where each run first draws one of them at random and says which
+    """
+
+    kind = "selected"
+    event: Event
+    mean: float
+    law: Literal["negative-binomial", "poisson"] = "negative-binomial"
+    shape: float = 1.0
+
+
+@dataclass(frozen=True)
 class Repeated(Event):
     """``count`` runs of ``event``, each free to depend on the outputs before it (adaptive composition)."""
 
@@ -197,6 +215,7 @@ EVENTS: dict[str, type[Event]] = {
         GaussianMixture,
         ShuffledReports,
         RandomWalk,
+        Selected,
         Repeated,
         Composed,
         Largest,

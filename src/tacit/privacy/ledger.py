@@ -4,10 +4,10 @@ A text file of JSON lines, append-only. Each line carries the SHA-256 of the lin
 neither changed nor removed from the middle unnoticed, and each is on disk (fsync) before :meth:`Ledger.append` returns.
 A crash between the line and the release over-counts by that one release; nothing under-counts.
 
-One line is one release of one mechanism by one party in one round. ``events`` says, for each unit and view
-(``"subject/public"``), what happened in the accountant's terms. Releases of one mechanism add up, unless the line is
-``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated over rounds, a gossip
-projection), and only the last such line of the mechanism counts.
+One line is one release of one mechanism by one party in one round. ``events`` says, for each place (a unit, a view and
+a relation: ``"subject/public/zero-out"``), what happened in the accountant's terms. Releases of one mechanism add up,
+unless the line is ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated
+over rounds, a gossip projection), and only the last such line of the mechanism and party counts.
 
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
@@ -45,8 +45,11 @@ class Ledger:
             sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
         self._end = 0
-        with self._locked():
-            self._read_on()
+        try:
+            self.refresh()
+        except LedgerError:
+            self.close()
+            raise
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -70,7 +73,7 @@ class Ledger:
         joint: bool = False,
         unless: Callable[[Sequence[Mapping[str, Any]]], Exception | None] = lambda lines: None,
     ) -> None:
-        """Write down one release of ``run`` by ``party``; ``events`` by ``unit/view``.
+        """Write down one release of ``run`` by ``party``; ``events`` by place.
 
         ``unless`` is asked first, with all lines and while nobody else can write: an exception that it returns is
         raised, and nothing is written. So runs that share a budget cannot both take its last part.
@@ -116,6 +119,7 @@ class Ledger:
 
     def _read_on(self) -> None:
         """Verify and take in everything after what is known; cut off a last line that a crash left unfinished."""
+        self._check_place()
         self._file.seek(self._end)
         raw = self._file.read()
         whole = raw[: raw.rfind(b"\n") + 1]
@@ -132,6 +136,16 @@ class Ledger:
             self._file.truncate(self._end)
         self._file.seek(self._end)
 
+    def _check_place(self) -> None:
+        """What is appended to a file that was moved, replaced or cut meanwhile is lost for everybody else."""
+        here = os.fstat(self._file.fileno())
+        try:
+            in_place = os.path.samestat(here, os.stat(self.path))
+        except OSError:
+            in_place = False
+        if not in_place or here.st_size < self._end:
+            raise LedgerError(f"{self.path.name}: the file was moved, replaced or cut while it was in use")
+
 
 class _Lock:
     """An exclusive lock on an open file, among processes."""
@@ -146,23 +160,46 @@ class _Lock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
-def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
-    """Everything that the lines released at ``place`` (``unit/view``), as one event.
+def place(unit: object, view: object, relation: object) -> str:
+    """The name under which lines keep what happened to one unit, for one view, against one kind of change."""
+    return f"{unit}/{view}/{relation}"
 
-    A line that says nothing about that unit and view promised nothing to it: it counts as unprotected.
+
+class Tally:
+    """Everything that lines released at ``place``, as one event, taken in as they come.
+
+    A line that says nothing about that place promised nothing there: it counts as unprotected.
     """
-    joint: dict[tuple[str, str], Event] = {}
-    single: Counter[Event] = Counter()
-    for line in lines:
-        values = line["events"].get(place)
-        missing = Unprotected(f"round {line['round']} of {line['mechanism']} promised nothing here")
-        event = missing if values is None else event_from_dict(values)
-        if line["joint"]:
-            joint[line["run"], line["mechanism"]] = event
-        else:
-            single[event] += 1
-    parts = [*joint.values(), *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
-    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.count = 0
+        self._joint: dict[tuple[str, str, str], Event] = {}
+        self._single: Counter[Event] = Counter()
+
+    def add(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        for line in lines:
+            values = line["events"].get(self.place)
+            missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
+            event = missing if values is None else event_from_dict(values)
+            if line["joint"]:
+                self._joint[line["run"], line["party"], line["mechanism"]] = event
+            else:
+                self._single[event] += 1
+            self.count += 1
+
+    @property
+    def event(self) -> Event:
+        repeated = (event if count == 1 else Repeated(event, count) for event, count in self._single.items())
+        parts = [*self._joint.values(), *repeated]
+        return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+
+
+def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:
+    """Everything that the lines released at ``place``, as one event."""
+    tally = Tally(place)
+    tally.add(lines)
+    return tally.event
 
 
 def sync_folder(folder: Path) -> None:

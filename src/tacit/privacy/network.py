@@ -65,17 +65,56 @@ def gopa(
     Sigma = independent_std^2 I + pairwise_std^2 L_H, with L_H the Laplacian of the edges among them.
     """
     honest, laplacian = _honest(edges, coalition)
-    eigenvalues, vectors = np.linalg.eigh(laplacian)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    parts, _ = csgraph.connected_components(laplacian, directed=False)
+    parts, labels = csgraph.connected_components(laplacian, directed=False)
     isolated = tuple(int(honest[k]) for k in np.flatnonzero(np.diag(laplacian) == 0)) if honest.size > 1 else ()
-    variances = independent_std**2 + pairwise_std**2 * eigenvalues
+    connected = bool(parts == 1)
     if independent_std == 0:
-        return PairwiseNoise(math.inf, math.inf, isolated, bool(parts == 1))
-    mu = sensitivity * math.sqrt(float((vectors**2 / variances).sum(axis=1).max()))
-    second = float(eigenvalues[1]) if honest.size > 1 else 0.0
-    bound = 1 / (honest.size * independent_std**2) + 1 / (independent_std**2 + pairwise_std**2 * second)
-    return PairwiseNoise(mu, sensitivity * math.sqrt(bound), isolated, bool(parts == 1))
+        return PairwiseNoise(math.inf, math.inf, isolated, connected)
+    eigenvalues, vectors = _eigenbasis(laplacian, labels)
+    shrunk = _shrunk(eigenvalues, independent_std, pairwise_std)
+    scale = sensitivity / independent_std
+    mu = scale * math.sqrt(float((vectors**2 * shrunk).sum(axis=1).max()))
+    # the eigenvalues that are 0 come first, one for each part
+    bound = 1 / honest.size + (float(shrunk[1]) if honest.size > 1 else 1.0)
+    return PairwiseNoise(mu, scale * math.sqrt(bound), isolated, connected)
+
+
+def _eigenbasis(laplacian: Floats, labels: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
+    """Eigenvalues, ascending, and eigenvectors (columns) of a Laplacian whose connected parts are ``labels``.
+
+    The null space is known: one indicator per part, with the eigenvalue 0, which a numerical decomposition would return
+    as 1e-15 and a large pairwise noise would turn into noise that is not there. The others are decreased by more than
+    their rounding error (backward stability: 8 n units of the norm), so that noise is never overstated, but not below
+    4 / n^2, which the algebraic connectivity of a connected graph of n nodes exceeds (Mohar 1991: 4 / (n diameter)).
+    """
+    nodes = labels.size
+    values, vectors = np.zeros(nodes), np.zeros((nodes, nodes))
+    column = 0
+    members = [np.flatnonzero(labels == part) for part in range(int(labels.max()) + 1)]
+    for inside in members:
+        vectors[inside, column] = 1 / math.sqrt(inside.size)
+        column += 1
+    for inside in members:
+        if inside.size == 1:
+            continue
+        found, directions = np.linalg.eigh(laplacian[np.ix_(inside, inside)])
+        rounding = 8 * inside.size * np.finfo(float).eps * found[-1]
+        stop = column + inside.size - 1
+        values[column:stop] = np.maximum(found[1:] - rounding, 4 / inside.size**2)
+        vectors[inside, column:stop] = directions[:, 1:]
+        column = stop
+    order = np.argsort(values, kind="stable")
+    return values[order], vectors[:, order]
+
+
+def _shrunk(eigenvalues: Floats, independent_std: float, pairwise_std: float) -> Floats:
+    """independent_std^2 over the variance in every direction: 1 / (1 + (pairwise_std / independent_std)^2 lambda)."""
+    shrunk = np.ones(eigenvalues.size)
+    if independent_std < math.inf:
+        noisy = eigenvalues > 0
+        with np.errstate(over="ignore"):
+            shrunk[noisy] = 1 / (1 + np.square(np.float64(pairwise_std) / independent_std) * eigenvalues[noisy])
+    return shrunk
 
 
 def gopa_subject_mu(
@@ -92,8 +131,9 @@ def gopa_subject_mu(
         return 0.0
     if independent_std == 0:
         return math.inf
-    covariance = independent_std**2 * np.eye(honest.size) + pairwise_std**2 * laplacian
-    return math.sqrt(float(shift @ np.linalg.solve(covariance, shift)))
+    eigenvalues, vectors = _eigenbasis(laplacian, csgraph.connected_components(laplacian, directed=False)[1])
+    along = vectors.T @ shift
+    return math.sqrt(float(along**2 @ _shrunk(eigenvalues, independent_std, pairwise_std))) / independent_std
 
 
 def gopa_pairwise_std(
@@ -169,8 +209,9 @@ def gopa_choice(
     """
     honest, laplacian = _honest(edges, coalition)
     independent = central_std / math.sqrt(honest.size)
-    second = float(np.linalg.eigvalsh(laplacian)[1]) if honest.size > 1 else 0.0
-    if second < 1e-9:
+    labels = csgraph.connected_components(laplacian, directed=False)[1]
+    second = float(_eigenbasis(laplacian, labels)[0][1]) if honest.size > 1 else 0.0
+    if second == 0:
         return independent, math.inf
     return independent, math.sqrt(kappa * honest.size / second) * independent
 
@@ -202,16 +243,23 @@ def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int
     noise and sees the rows (W^t)_w for its neighbours w and t < steps. All of these are linear in the same noises, so
     the view's privacy loss is Gaussian with mu = (Delta / sigma) sqrt([Pi]_uu), Pi the projector on the space of the
     rows seen; 1 is local privacy. The space is built by block Arnoldi steps (W times the directions that are new,
-    orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1.
+    orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1. So it is
+    also where weights are that small, or where a node is within reach of the rows and yet not in what was kept of them.
     """
     weights = _square(mixing)
     nodes = weights.shape[0]
     seen = set(observers)
     if steps > 0:
         seen |= {int(w) for v in observers for w in np.flatnonzero(weights[v])}
+    between = weights[~np.eye(nodes, dtype=np.bool_)]
+    if steps > 1 and ((between != 0) & (np.abs(between) < _SOMETHING)).any():
+        return np.ones(nodes)
     # an observer's own rows follow from its noise and its neighbours' rows one step before: they may be counted in
     basis = moving = np.eye(nodes)[:, sorted(seen)]
+    within = np.isin(np.arange(nodes), sorted(seen))
+    dropped = False
     for _ in range(steps - 1):
+        within |= (weights[within] != 0).any(axis=0)
         candidates = weights.T @ moving
         for _ in range(2):
             candidates = candidates - basis @ (basis.T @ candidates)
@@ -219,10 +267,15 @@ def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int
         if ((sizes > _NOTHING) & (sizes < _SOMETHING)).any():
             return np.ones(nodes)
         moving = directions[:, sizes >= _SOMETHING]
+        dropped |= moving.shape[1] < sizes.size
         if moving.shape[1] == 0:
             break
         basis = np.concatenate([basis, moving], axis=1)
-    return np.asarray(np.minimum((basis**2).sum(axis=1), 1.0), dtype=np.float64)
+    exposure = np.minimum((basis**2).sum(axis=1), 1.0)
+    # a weight on a path, however faint, shows the node: a direction that was dropped may have been its only one
+    if dropped and (exposure[within] < _SOMETHING**2).any():
+        return np.ones(nodes)
+    return np.asarray(exposure, dtype=np.float64)
 
 
 def gossip_mu(mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0) -> Floats:

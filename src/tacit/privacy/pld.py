@@ -38,6 +38,7 @@ _LOG_TAIL = 23.0
 _UNIT_ROUNDOFF = 2.0**-53
 # windows larger than this are not computed: the accountant answers infinity and another one takes over
 _LARGEST_WINDOW = 1 << 22
+LARGEST_TABLE = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ def spread(mass: Array, other: Array, low: npt.NDArray[np.int64], grid: float) -
     l = low grid, hence b = (mass - e^{other + l}) / (1 - e^{-grid}); clipping b to [0, mass] absorbs rounding.
     """
     start = int(low.min())
+    size = int(low.max()) - start + 2
+    if size > LARGEST_TABLE:
+        raise MemoryError(f"{size} losses at grid {grid}: choose a coarser one")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         upper = (mass - np.exp(other + low * grid)) / -math.expm1(-grid)
     upper = np.where(np.isfinite(upper), np.clip(upper, 0.0, mass), mass)
-    size = int(low.max()) - start + 2
     total = np.zeros(size)
     total += np.bincount(low - start, weights=mass - upper, minlength=size)
     total += np.bincount(low - start + 1, weights=upper, minlength=size)
@@ -138,9 +141,10 @@ def delta_curve(parts: Parts, epsilons: Array, tilt: float = 0.0) -> Array:
     if profile is None:
         return np.ones(len(epsilons))
     grid = parts[0][0].grid
-    place = epsilons / grid - profile.low
-    lower = np.floor(place).astype(np.int64)
     size = len(profile.deltas)
+    # beyond the window all is the same: no number too large to be a place, infinity among them
+    place = np.clip(epsilons / grid - profile.low, -2.0, size + 1.0)
+    lower = np.floor(place).astype(np.int64)
     inside = (lower >= 0) & (lower < size - 1)
     at = np.where(inside, lower, 0)
     # linear in e^epsilon between grid points: the chord
@@ -159,8 +163,9 @@ def composed(parts: Parts) -> Pld | None:
     if profile is None:
         return None
     kept = profile.mass.copy()
-    # what fell below the window is raised to its lower end; renormalising is not needed, mass beyond 1 only adds
-    kept[0] += max(0.0, 1.0 - infinite_mass(parts) - float(kept.sum()))
+    # what fell below the window, or was lost to rounding, is raised to loss 0 or what is nearest to it: at a very
+    # negative loss it would be a probability above 1 without the unit. Mass beyond 1 only adds
+    kept[min(max(0, -profile.low), len(kept) - 1)] += max(0.0, 1.0 - infinite_mass(parts) - float(kept.sum()))
     return Pld(parts[0][0].grid, profile.low, kept, min(1.0, infinite_mass(parts) + profile.above))
 
 

@@ -30,6 +30,7 @@ from tacit.privacy.events import (
     RandomizedResponse,
     RandomWalk,
     SampledWithoutReplacement,
+    Selected,
     ShuffledReports,
 )
 from tacit.privacy.mixture import loss_and_slope
@@ -103,6 +104,10 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             from tacit.privacy.network import random_walk_rdp
 
             return np.asarray(random_walk_rdp(event, orders), dtype=np.float64)
+        case Selected():
+            from tacit.privacy.selection_bounds import selection_rdp
+
+            return selection_rdp(event, orders)
         case Largest(members):
             from tacit.privacy.composition import canonical
 

@@ -1,17 +1,19 @@
 """A promise in words: one sentence for everybody, and a sheet for the person who has to sign.
 
-Words are derived from :class:`Guarantee` values alone; nothing here computes an epsilon. What a guarantee means against
-an attacker follows from (epsilon, delta) by hypothesis testing (Kairouz, Oh, Viswanath 2015): whoever guesses whether a
-unit's data were used, with false-positive rate f, is right about the used ones at most at the rate
-``min(e^eps f + delta, 1 - e^-eps (1 - delta - f))``.
+Words are derived from :class:`Guarantee` values; nothing here computes an epsilon. What a guarantee means against an
+attacker follows by hypothesis testing (Kairouz, Oh, Viswanath 2015): whoever guesses whether a unit's data were used,
+with false-positive rate f, is right about the used ones at most at the rate
+``min(e^eps f + delta, 1 - e^-eps (1 - delta - f))``. That holds for every pair (epsilon, delta) which an event
+satisfies, so where the event is known the limits come from its whole trade-off curve (``accounting.attack_limits``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tacit.privacy.events import Event
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.terms import Relation, Unit
 
@@ -28,23 +30,32 @@ _CHANGE: dict[tuple[Unit, Relation], str] = {
 
 # What no guarantee of a training run covers, whatever its epsilon (privacy.md 0.6).
 NOT_COVERED = (
-    "Metrics computed on private records, unless they are paid for or the evaluation data are public.",
     "Choosing settings (rounds, clip, rates, model) by looking at results on the same private records.",
     "What is public by declaration: sizes, caps, rates, class names, column names, constants for standardising.",
     "Other releases from the same data that are not in this ledger.",
     "The least significant bits of floating-point noise.",
 )
+METRICS = {
+    "outside-guarantee": "The metrics of this run: they were computed on private records and nobody paid for them.",
+    "paid": "Metrics on private records beyond those that are paid for.",
+    "public": "Metrics on private records; those of this run were computed on data declared public.",
+}
+REFERENCES = "The references beside this run (each silo alone, all records pooled): trained without noise."
 SEEDED = "The run had a seed: whoever knows it can regenerate the noise, so the model must not be published."
 
 
 def sentence(guarantee: Guarantee) -> str:
-    """The promise in one sentence."""
+    """The promise in one sentence: Pr[with] <= e^epsilon Pr[without] + delta, for anything that can be seen.
+
+    (Not "by at most that factor, except with probability delta": that is a stronger statement, and does not follow;
+    privacy.md 6, S1.)
+    """
     who = guarantee.view.who
     if not guarantee.finite:
-        return f"Nothing is promised about what {who} can learn about any one {_unit_word(guarantee.unit)}."
+        return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
     change = _CHANGE[guarantee.unit, guarantee.relation]
     factor = f"a factor of {_factor(guarantee.epsilon)}"
-    rest = f", except with probability {guarantee.delta:g}" if guarantee.delta > 0 else ""
+    rest = f", plus {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
 
 
@@ -84,13 +95,40 @@ def _true_positives(guarantee: Guarantee, rate: float) -> float:
 
 @dataclass(frozen=True)
 class SheetRow:
-    """One view of the sheet: who looks, at which epsilon, and what that means."""
+    """One view of the sheet: who looks, at which epsilon, and what that means.
+
+    whole_curve  the limits come from the event's whole trade-off curve, not from (epsilon, delta) alone
+    """
 
     who: str
     promise: str
     guarantee: Guarantee
     advantage: float
     limits: tuple[AttackLimit, ...]
+    whole_curve: bool = False
+
+    @property
+    def right_guesses(self) -> float:
+        """The share of right guesses of the best attacker, if presence and absence are equally likely beforehand."""
+        return (1 + self.advantage) / 2
+
+    @property
+    def meaning(self) -> str:
+        """What the limits mean, in plain words."""
+        whose = unit_word(self.guarantee.unit)
+        if not self.guarantee.finite:
+            return f"{_capital(self.who)} may find out with certainty whether the data of one {whose} were used."
+        first, *others = self.limits
+        found = (
+            f"at most {percent(first.true_positives)} of those whose data were used, where false alarms may strike "
+            f"{percent(first.false_positives, up=False)} of those whose data were not"
+        )
+        for limit in others:
+            found += f", and at most {percent(limit.true_positives)} at {percent(limit.false_positives, up=False)}"
+        return (
+            f"Even the best attack by {self.who} guesses rightly whether one {whose}'s data were used in at most "
+            f"{percent(self.right_guesses)} of cases (a coin toss: 50 %). It recognises {found}."
+        )
 
 
 @dataclass(frozen=True)
@@ -102,31 +140,113 @@ class Sheet:
     rows: tuple[SheetRow, ...]
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...]
+    seeded: bool = False
+
+    @property
+    def promise(self) -> str | None:
+        """The sentence of the first view to which anything is promised; None where nothing is to anybody."""
+        return next((row.promise for row in self.rows if row.guarantee.finite), None)
 
 
-def sheet(guarantees: Sequence[Guarantee], seeded: bool) -> Sheet:
-    """Everything that somebody who signs must know, from the guarantees of one unit."""
+def sheet(
+    guarantees: Sequence[Guarantee],
+    seeded: bool,
+    *,
+    events: Mapping[str, Event] | None = None,
+    evaluation: str = "outside-guarantee",
+    references: bool = False,
+) -> Sheet:
+    """Everything that somebody who signs must know, from the guarantees of one unit.
+
+    events      what happened in all, by view (``str(view)``): attack limits then come from its whole trade-off curve
+    evaluation  on what the metrics were computed: ``public``, ``outside-guarantee`` or ``paid``
+    references  models without noise were trained beside the run
+    """
     if not guarantees:
         raise ValueError("a sheet needs at least one guarantee")
     first = guarantees[0]
-    rows = tuple(SheetRow(g.view.who, sentence(g), g, advantage(g), membership_limits(g)) for g in guarantees)
-    assumptions = tuple(dict.fromkeys(text for g in guarantees for text in g.assumptions))
+    known = events or {}
+    rows = tuple(_row(guarantee, known.get(str(guarantee.view))) for guarantee in guarantees)
+    # the noise's last bits stand under what is not covered
+    stated = (text for g in guarantees if g.finite for text in g.assumptions if "least significant bits" not in text)
+    assumed = dict.fromkeys(stated)
+    not_covered = (METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED)
     return Sheet(
-        _unit_word(first.unit),
+        unit_word(first.unit),
         _CHANGE[first.unit, first.relation].rstrip(","),
         rows,
-        assumptions,
-        (*NOT_COVERED, SEEDED) if seeded else NOT_COVERED,
+        tuple(assumed),
+        (*not_covered, *([REFERENCES] if references else []), *([SEEDED] if seeded else [])),
+        seeded,
     )
 
 
-def _unit_word(unit: Unit) -> str:
+def _row(guarantee: Guarantee, event: Event | None) -> SheetRow:
+    gain, limits = advantage(guarantee), membership_limits(guarantee)
+    if event is not None and guarantee.finite:
+        from tacit.privacy.accounting import attack_limits
+
+        # both are valid; the curve is asked at many epsilons, which need not include this guarantee's own
+        curve = attack_limits(event, FALSE_POSITIVE_RATES)
+        gain = min(gain, curve.advantage)
+        limits = tuple(
+            AttackLimit(limit.false_positives, min(limit.true_positives, curve.tpr_at_fpr[limit.false_positives]))
+            for limit in limits
+        )
+    whole = event is not None and guarantee.finite
+    return SheetRow(guarantee.view.who, sentence(guarantee), guarantee, gain, limits, whole)
+
+
+# -- words and numbers -------------------------------------------------------------------------------------------------
+
+
+def unit_word(unit: Unit) -> str:
     return "person" if unit == "subject" else unit
 
 
+def epsilon_text(epsilon: float, digits: int = 4) -> str:
+    """Epsilon in a few significant digits, rounded up: what is printed still holds."""
+    if not math.isfinite(epsilon):
+        return "inf"
+    return f"{rounded_up(epsilon, digits):.{digits}g}" if epsilon < 10**digits else f"{math.ceil(epsilon):d}"
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """The smallest number of so many significant digits that is at least ``value`` (to within 1e-12 of it)."""
+    if value <= 0:
+        return 0.0
+    value = max(value, 1e-290)  # what is smaller has fewer digits
+    places = digits - 1 - math.floor(math.log10(value))
+    scaled = value * 10.0**places
+    return float(f"{math.ceil(scaled * (1 - 1e-12))}e{-places}")
+
+
+def percent(share: float, *, up: bool = True) -> str:
+    """A share in per cent, limits rounded up in the digit that is shown."""
+    value = 100 * share
+    if value >= 99.95 and share < 1:
+        return "almost 100 %"
+    shown = min(100.0, rounded_up(value, 3 if value >= 10 else 2)) if up else value
+    return f"{shown:.3g} %"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _chance(delta: float) -> str:
+    """Delta as people say it, rounded up."""
+    if delta >= 0.01:
+        return f"a probability of {rounded_up(delta, 3):g} (delta)"
+    return f"a probability of 1 in {math.floor(1 / delta * (1 + 1e-9)):,} (delta = {delta:g})"
+
+
 def _factor(epsilon: float) -> str:
-    """e^epsilon in a form that people can read."""
-    factor = math.exp(epsilon) if epsilon < 700 else math.inf
-    if factor < 1000:
-        return f"{factor:.3g}"
-    return f"10^{epsilon / math.log(10):.0f}"
+    """e^epsilon in a form that people can read, rounded up: 1 only for epsilon 0."""
+    if epsilon >= math.log(1e6):
+        return f"10^{math.ceil(epsilon / math.log(10))}"
+    if 0 < epsilon < 0.01:  # two digits of what it is above 1
+        above = max(1e-6, rounded_up(math.expm1(epsilon), 2))
+        return f"{1 + above:.{1 - math.floor(math.log10(above))}f}"
+    factor = rounded_up(math.exp(epsilon), 3)
+    return f"{factor:.3g}" if factor < 1000 else f"{factor:,.0f}"

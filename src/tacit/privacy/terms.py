@@ -15,7 +15,7 @@ RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
 # kind -> the sentence's "from whom"; kinds with a number or a list of members carry it after a colon
 _KINDS = {
-    "public": "everybody who sees the released models",
+    "public": "anyone who sees the released models",
     "server": "the server",
     "silo": "one curious silo",
     "silos": "colluding silos",
@@ -67,7 +67,10 @@ class View:
     def who(self) -> str:
         """The view in words, for sentences."""
         words = _KINDS[self.kind]
-        return words.replace("colluding", f"{self.count} colluding") if self.kind in _COUNTED else words
+        if self.kind in _COUNTED:
+            several = f"{self.count} colluding silos" if self.count > 1 else "one curious silo"
+            return words.replace("colluding silos", several)
+        return words
 
 
 def _forms() -> list[str]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "comparison_table", "write"]
+    from tacit.planner import Sweep
+
+__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_sheet"]
 
 
 def write(run: Path) -> Path:
@@ -45,3 +47,25 @@ def comparison_table(runs: Sequence[Path]) -> pd.DataFrame:
     from tacit.report import comparison
 
     return comparison.table(comparison.read_runs([Path(run) for run in runs]))
+
+
+def verdict(runs: Sequence[Path]) -> str:
+    """Which run leads, in a sentence or two; or why none of them can be called the best."""
+    from tacit.report import comparison
+
+    return comparison.best_sentence(comparison.read_runs([Path(run) for run in runs]))
+
+
+def write_sheet(run: Path, out: Path | None = None) -> Path:
+    """Write the privacy sheet of a run, one page to sign; by default ``sheet.html`` in the run folder."""
+    from tacit.report import folder, page, sheet
+
+    run = Path(run)
+    return page.save(Path(out) if out else run / "sheet.html", sheet.sections(folder.read_run(run)))
+
+
+def sweep_page(sweep: Sweep, file: Path) -> Path:
+    """Write a planner's sweep as a page with a plot and its table."""
+    from tacit.report import page, sweeps
+
+    return page.save(Path(file), sweeps.sections(sweep))

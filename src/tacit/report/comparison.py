@@ -86,7 +86,8 @@ def _results(runs: Named) -> Html:
         Column("Time", True),
     ]
     titles = {run.title for run in runs.values()}
-    best = {name: _best(runs, name) for name in names}
+    same = not different_data(runs)
+    best = {name: _best(runs, name) if same else set() for name in names}
     rows = [
         [
             _run_cell(label, run, titles),
@@ -98,11 +99,12 @@ def _results(runs: Named) -> Html:
         ]
         for label, run in runs.items()
     ]
+    bold = "; the best of each metric is bold" if same else ""
     return section(
         "Results",
         paragraph(best_sentence(runs), class_="answer"),
-        paragraph("One run each: small differences may be chance.", class_="quiet"),
-        html_table(columns, rows, "Final metrics, guarantees and cost; the best of each metric is bold", stacked=True),
+        paragraph("One run each: small differences may be chance.", class_="quiet") if same else "",
+        html_table(columns, rows, f"Final metrics, guarantees and cost{bold}", stacked=True),
         name="results",
     )
 
@@ -131,10 +133,11 @@ def _guarantee_cell(run: RunFiles) -> Html:
     return bullets(lines)
 
 
-def _rounds_cell(run: RunFiles) -> str:
+def _rounds_cell(run: RunFiles) -> str | Html:
     if run.status == "finished":
         return words.count(run.rounds)
-    return f"{words.count(run.rounds)} of {words.count(run.rounds_planned)} ({run.status})"
+    done = f"{words.count(run.rounds)} of {words.count(run.rounds_planned)}"
+    return join([done, tag("span", run.status, class_="note")], "<br>")
 
 
 def _best(runs: Named, metric: str) -> set[str]:
@@ -147,15 +150,42 @@ def _best(runs: Named, metric: str) -> set[str]:
     return {label for label, value in shown.items() if words.number(value) == words.number(top)}
 
 
+def different_data(runs: Named) -> list[str]:
+    """In what the runs' test data differ; empty where they were tested on the same records."""
+    tested = [run.test_data for run in runs.values()]
+    return [key for key in tested[0] if any(other[key] != tested[0][key] for other in tested)]
+
+
 def best_sentence(runs: Named) -> str:
-    """Which run leads by the headline metric, in one sentence."""
-    metrics = {run.headline for run in runs.values()}
-    if len(metrics) > 1:
+    """Which run leads, in one sentence or two; or why none of them can be called the best."""
+    differ = different_data(runs)
+    if differ:
+        why = " (another seed holds out other people)" if differ == ["seed"] else ""
+        return (
+            f"These runs were not tested on the same data: {', '.join(differ)} differ{'s' if len(differ) == 1 else ''}"
+            f"{why}. Their metrics cannot be compared, and none of them is called the best."
+        )
+    headlines = {run.headline for run in runs.values()}
+    if len(headlines) > 1:
         return "These runs have different headline metrics, so none of them is called the best."
-    metric = metrics.pop()
-    leaders = [label for label in runs if label in _best(runs, metric)]
+    headline, first = headlines.pop(), next(iter(runs.values()))
+    leaders = _leaders(runs, headline)
     if not leaders:
         return "There is no metric that two of these runs share."
+    others = {name: _leaders(runs, name) for name in words.judges(first.task, headline, first.metrics)[1:]}
+    differing = [name for name, found in others.items() if found and not set(found) & set(leaders)]
+    if not differing:
+        return _lead(runs, headline, leaders)
+    rest = " ".join(_lead(runs, name, others[name]) for name in differing)
+    return f"The metrics disagree. {_lead(runs, headline, leaders)} {rest}"
+
+
+def _leaders(runs: Named, metric: str) -> list[str]:
+    best = _best(runs, metric)
+    return [label for label in runs if label in best]
+
+
+def _lead(runs: Named, metric: str, leaders: list[str]) -> str:
     name, value = words.metric_in_sentence(metric), words.number(runs[leaders[0]].metrics[metric])
     if len(leaders) == len(runs):
         return f"By {name} all runs are level ({value})."

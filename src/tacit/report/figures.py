@@ -20,7 +20,7 @@ from tacit.report.folder import Evaluated, Metrics, RunFiles
 Figure = dict[str, Any]
 
 INK, SOFT, GRID = "#1d2733", "#586471", "#e3e7eb"
-ACCENT, PALE = "#0b5c9e", "#c3cbd4"
+ACCENT, PALE, DANGER = "#0b5c9e", "#c3cbd4", "#9b2a22"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 BLUES = [[0, "#f3f7fb"], [0.5, "#7fb0d6"], [1, "#08457a"]]
 MANY_SILOS = 60
@@ -39,6 +39,8 @@ STYLES = {
     "federated": Style(ACCENT),
     "silo-only": Style("#c2570c", "dash", "diamond"),
     "pooled": Style("#4a4f57", "dot", "square"),
+    "fedavg": Style("#00795a", "dashdot", "triangle-up"),
+    "local-record": Style("#a8487e", "longdash", "cross"),
 }
 RUN_STYLES = [
     Style("#0b5c9e"),
@@ -434,6 +436,86 @@ def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | N
     layout["margin"]["b"] = 44
     spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
     return Chart({"data": [trace], "layout": layout}, words.metric(metric), spoken)
+
+
+# ---- plans
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line over any number."""
+
+    name: str
+    style: Style
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def sweep_chart(name: str, across: str, curves: Sequence[Curve], note: str) -> Chart:
+    """Lines over a swept number; axes are logarithmic where the numbers span more than a factor of 20."""
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": plain(curve.name, 60),
+            "x": [rounded(value) for value in curve.x],
+            "y": [rounded(value) for value in curve.y],
+            "line": {"color": curve.style.color, "dash": curve.style.dash, "width": 2.5},
+            "marker": {"symbol": curve.style.symbol, "size": 7, "color": curve.style.color},
+            "hovertemplate": "%{y:.4~g}",
+        }
+        for curve in curves
+    ]
+    x = _axis(across, **_scale([value for curve in curves for value in curve.x]))
+    y = _axis(**_scale([value for curve in curves for value in curve.y]))
+    layout = _layout(hovermode="x unified", xaxis=x | {"showgrid": False}, yaxis=y)
+    layout["margin"]["b"] = 44
+    spoken = f"{name} over {across}. " + " ".join(
+        f"{curve.name}: {words.number(curve.y[0])} at {curve.x[0]:g}, {words.number(curve.y[-1])} at {curve.x[-1]:g}."
+        for curve in curves
+        if curve.x
+    )
+    return Chart({"data": traces, "layout": layout}, name, spoken, 340, words.sentence(note))
+
+
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    """Logarithmic with 1-2-5 ticks where the values span more than a factor of 20; from zero otherwise."""
+    if values and min(values) > 0 and max(values) > 20 * min(values):
+        return {"type": "log", "dtick": "D2" if max(values) < 2000 * min(values) else 1, "tickformat": "~g"}
+    return {"rangemode": "tozero", "tickformat": "~g"}
+
+
+def epsilon_curve(run: RunFiles) -> Chart | None:
+    """Epsilon so far over rounds, a line per view (views that cost the same share one), and the budget."""
+    lines: dict[tuple[float | None, ...], list[str]] = {}
+    rounds = [point.round for point in run.curve]
+    for view in dict.fromkeys(view for point in run.curve for view in point.epsilon):
+        values = tuple(rounded(point.epsilon.get(view)) for point in run.curve)
+        if sum(value is not None for value in values) >= 2:
+            lines.setdefault(values, []).append(view)
+    if not lines:
+        return None
+    series = [
+        Series(", ".join(views), RUN_STYLES[index % len(RUN_STYLES)], rounds, values)
+        for index, (values, views) in enumerate(lines.items())
+    ]
+    traces = [_line(one) for one in series]
+    shown = [value for one in series for value in one.values]
+    layout = _layout(hovermode="x unified", xaxis=_rounds_axis(), yaxis=_metric_axis(shown) | {"rangemode": "tozero"})
+    whom = "; ".join(f"{one.style.dash} line: {one.name}" for one in series) if len(series) > 1 else series[0].name
+    note = f"What the rounds so far cost, against: {whom}."
+    if run.budget is not None:
+        note += f" Red: the budget, {run.budget:g}."
+        layout["shapes"] = [
+            {
+                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": run.budget, "y1": run.budget,
+                "line": {"color": DANGER, "width": 1.5, "dash": "dash"},
+            }
+        ]  # fmt: skip
+        top = max([run.budget, *(value for value in shown if value is not None)])
+        layout["yaxis"] |= {"range": [0, 1.05 * top]}
+    spoken = "Epsilon so far over rounds. " + " ".join(_spoken(one) for one in series)
+    return Chart({"data": traces, "layout": layout}, "Privacy spent (epsilon so far)", spoken, 300, note)
 
 
 # ---- shared

@@ -1,19 +1,22 @@
 """Read a run folder.
 
 :class:`RunFiles` holds what may be shared and nothing else: counts of private records that stand in ``result.json`` are
-dropped here, and ``local.json`` is read by a function of its own. Numbers that are not finite become ``None``.
+dropped here, and ``local.json`` is read by a function of its own. Numbers that are not finite become ``None``. The
+ledger is read too: what was released, in the accountant's terms, is public.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tacit.errors import UserError
+from tacit.privacy import Event, Ledger, LedgerError, spent
 
 Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
@@ -21,12 +24,16 @@ PRIVATE_COUNTS = {"records", "test_records", "subjects"}
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training."""
+    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training.
+
+    epsilon  what the rounds so far cost, by view; None where that is infinite
+    """
 
     round: int
     seconds: float | None
     metrics: Metrics
     silos: Mapping[str, Metrics]
+    epsilon: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,17 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class Released:
+    """What the ledger says: how many ``releases``, what they ``spent`` by place, the hash of the last line
+    (``head``), or why nothing can be read (``problem``)."""
+
+    releases: int = 0
+    spent: Mapping[str, Event] = field(default_factory=dict)
+    head: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class RunFiles:
     """A run, as far as it may be shared."""
 
@@ -92,6 +110,8 @@ class RunFiles:
     seed: int | None
     evaluation: Mapping[str, Any]
     source: str
+    clip: float | None = None
+    released: Released = Released()
     plan: str = field(repr=False, default="")
 
     @property
@@ -106,6 +126,36 @@ class RunFiles:
     def better(self, metric: str) -> int:
         """1 where more is better, -1 where less is."""
         return 1 if self.higher_is_better.get(metric, True) else -1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The experiment file as it was run; empty where it cannot be read."""
+        try:
+            return tomllib.loads(self.plan)
+        except tomllib.TOMLDecodeError:
+            return {}
+
+    @property
+    def budget(self) -> float | None:
+        """The epsilon that the run had to stay within."""
+        return _number(_mapping(self.settings.get("privacy")).get("budget"))
+
+    @property
+    def test_data(self) -> dict[str, Any]:
+        """What decides on which records a run was tested: runs that differ in it cannot be ranked by their metrics."""
+        settings = self.settings
+        data = {"source": self.source} | _mapping(settings.get("data"))
+        evaluation = _mapping(settings.get("evaluation")).get("data", "held-out")
+        by_chance = self.evaluation.get("held_out") in ("subjects", "records")
+        drawn = data.get("seed", settings.get("seed", 0)) if by_chance else None
+        keys = ("source", "path", "label", "task", "classes", "subjects", "silos", "test_fraction")
+        return {
+            **{f"data.{key}": data.get(key) for key in keys},
+            "evaluation.data": evaluation,
+            "seed": drawn,
+            "silos": self.silo_count,
+            "task": self.task,
+        }
 
 
 def read_run(path: Path) -> RunFiles:
@@ -137,6 +187,8 @@ def read_run(path: Path) -> RunFiles:
         seed=result.get("seed"),
         evaluation=_mapping(result.get("evaluation")),
         source=str(data.get("source") or ""),
+        clip=_number(result.get("clip")),
+        released=_released(path / "ledger.jsonl"),
         plan=_read_text(path / "plan.toml"),
     )
 
@@ -233,6 +285,22 @@ def _any_number(baseline: Baseline) -> bool:
     return any(value is not None for table in (baseline.metrics, *baseline.silos.values()) for value in table.values())
 
 
+def _released(file: Path) -> Released:
+    """The ledger, its chain checked. One that was altered, or cannot be read, confirms nothing."""
+    if not file.is_file():
+        return Released()
+    try:
+        with Ledger(file) as ledger:
+            lines = ledger.lines
+        places = dict.fromkeys(place for line in lines for place in line["events"])
+        totals = {place: spent(lines, place) for place in places}
+        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "")
+    except LedgerError as error:
+        return Released(problem=str(error))
+    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return Released(problem="the ledger cannot be read")
+
+
 def _curve(file: Path) -> tuple[Evaluated, ...]:
     """Evaluated rounds in order. A resumed run may write a round twice (the later line counts), a killed one may leave
     half a line (skipped)."""
@@ -245,6 +313,7 @@ def _curve(file: Path) -> tuple[Evaluated, ...]:
                 _number(entry.get("seconds")),
                 _metrics(entry.get("metrics")),
                 _silos(entry.get("silos")),
+                {view: _number(value) for view, value in _mapping(entry.get("epsilon")).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue

@@ -47,20 +47,34 @@ def save(file: Path, sections: Sections) -> Path:
 
 
 def render(sections: Sections) -> str:
-    from plotly.offline import get_plotlyjs
-
+    main = join(sections.parts)
+    drawn = "data-chart=" in main
     return Template(_asset("page.html")).substitute(
         title=text(sections.title),
         kicker=text(sections.kicker),
         lead=text(sections.lead),
         banners=join(sections.banners),
-        main=join(sections.parts),
+        main=main,
         footer=text(sections.footer),
         css=_asset("page.css"),
-        # a script ends at the first "</script", wherever it stands
-        plotly=get_plotlyjs().replace("</script", "<\\/script"),
-        charts=_asset("charts.js"),
+        without_charts=Html(_WITHOUT_CHARTS) if drawn else "",
+        scripts=_scripts() if drawn else "",
     )
+
+
+_WITHOUT_CHARTS = (
+    '<noscript><div class="banner warning">'
+    "<p>Charts need JavaScript. Every number is also in a table.</p></div></noscript>"
+)
+
+
+def _scripts() -> Html:
+    """The drawing library and the code that uses it: a page without charts does without."""
+    from plotly.offline import get_plotlyjs
+
+    # a script ends at the first "</script", wherever it stands
+    library = get_plotlyjs().replace("</script", "<\\/script")
+    return Html(f"<script>{library}</script>\n<script>\n{_asset('charts.js')}\n</script>")
 
 
 def _asset(name: str) -> str:

@@ -3,10 +3,10 @@ there, silo by silo, and what exactly was run. Uses :class:`RunFiles` only, so i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from tacit.report import figures, words
-from tacit.report.folder import Guarantee, Metrics, RunFiles
+from tacit.report import figures, sheet, words
+from tacit.report.folder import Metrics, RunFiles
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
 
@@ -16,18 +16,17 @@ SELECTED_ROUNDS = 11
 
 def sections(run: RunFiles) -> Sections:
     chart = ChartWriter()
-    stop = words.stopped(run)
     return Sections(
         title=run.title,
         kicker="Federated learning report",
         lead=words.in_one_line(run),
-        banners=[banner("warning", "Stopped early", paragraph(stop))] if stop else [],
+        banners=_banners(run),
         parts=[
             headline(run),
             joining(run, chart),
             rounds(run, chart),
             silos(run, chart),
-            privacy(run),
+            sheet.section_of(run),
             experiment(run),
             environment(run),
         ],
@@ -35,11 +34,21 @@ def sections(run: RunFiles) -> Sections:
     )
 
 
+def _banners(run: RunFiles) -> list[Html]:
+    """What everybody must know before reading on."""
+    stop, problem = words.stopped(run), sheet.ledger_problem(run)
+    heading = "Stopped by its privacy budget" if run.status == "budget" else "Stopped early"
+    return [
+        *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
+        *([banner("warning", heading, paragraph(stop))] if stop else []),
+    ]
+
+
 # ---- headline
 
 
 def headline(run: RunFiles) -> Html:
-    """The numbers and the promise, before anything else."""
+    """The promise and the numbers, before anything else."""
     numbers = cards(
         (words.metric(name), words.number(run.metrics.get(name)), _card_note(run, name))
         for name in run.metric_names
@@ -49,7 +58,7 @@ def headline(run: RunFiles) -> Html:
         numbers = paragraph("No metric was computed in this run.", class_="quiet")
     status = words.evaluation(run)
     return section(
-        "The result", numbers, paragraph(status, class_="quiet") if status else "", promise(run), name="result"
+        "The result", promise(run), numbers, paragraph(status, class_="quiet") if status else "", name="result"
     )
 
 
@@ -61,17 +70,18 @@ def _card_note(run: RunFiles, name: str) -> Html:
 
 
 def promise(run: RunFiles) -> Html:
-    """The guarantee in plain words; the table with every detail comes later."""
+    """The guarantee in plain words; the sheet with every detail comes later."""
     seed = words.seed(run)
     never = words.not_to_publish(run)
     note = join([paragraph(seed) if seed else "", paragraph(never, class_="infinite") if never else ""])
+    where = paragraph(tag("a", "The privacy sheet: what this rests on, and what it means", href="#privacy"))
+    where = tag("div", where, class_="on-screen")
     nothing = words.no_promise(run.guarantees)
     if nothing:
         consequence = "Whoever sees the model, or the messages it was made from, may learn about the people behind it."
         return banner("danger", nothing, paragraph(consequence), note)
     lines = [tag("span", words.promise(line), class_=None if line.finite else "infinite") for line in run.guarantees]
-    where = paragraph(tag("a", "What this rests on", href="#privacy"), class_="on-screen")
-    return banner("promise", "Privacy guarantee", bullets(lines), note, where)
+    return banner("promise", sheet.opening(run), bullets(lines), note, where)
 
 
 # ---- is joining worth it?
@@ -104,7 +114,7 @@ def joining(run: RunFiles, chart: ChartWriter) -> Html:
 
 
 def _series(run: RunFiles) -> list[tuple[str, figures.Style]]:
-    known = [(words.baseline(name), figures.STYLES[name]) for name in ("silo-only", "pooled") if name in run.baselines]
+    known = [(words.baseline(name), figures.STYLES[name]) for name in figures.STYLES if name in run.baselines]
     return [("Federation", figures.STYLES["federated"]), *known]
 
 
@@ -181,9 +191,17 @@ def rounds(run: RunFiles, chart: ChartWriter) -> Html:
         "Round by round",
         legend(_series(run)) if run.baselines else "",
         grid(charts, chart),
+        _outside(run),
+        chart(figures.epsilon_curve(run)),
         selected_rounds(run),
         name="rounds",
     )
+
+
+def _outside(run: RunFiles) -> Html:
+    """A reminder wherever metrics stand beside a guarantee that does not cover them."""
+    note = words.metrics_outside(run)
+    return paragraph(note, class_="quiet") if note else Html("")
 
 
 def selected_rounds(run: RunFiles) -> Html:
@@ -193,13 +211,20 @@ def selected_rounds(run: RunFiles) -> Html:
     chosen = sorted({round(step * last / steps) for step in range(steps + 1)})
     timed = any(run.curve[index].seconds is not None for index in chosen)
     columns = [Column("Round"), *(Column(words.metric(name), True) for name in run.metric_names)]
+    views = list(dict.fromkeys(view for point in run.curve for view in point.epsilon))
+    columns += [Column(f"Epsilon, {view}", True) for view in views]
     columns += [Column("Time since start", True)] if timed else []
     rows = []
     for index in chosen:
         point = run.curve[index]
         time = [words.duration(point.seconds)] if timed else []
         rows.append(
-            [words.count(point.round), *(words.number(point.metrics.get(name)) for name in run.metric_names), *time]
+            [
+                words.count(point.round),
+                *(words.number(point.metrics.get(name)) for name in run.metric_names),
+                *(words.epsilon(value) if (value := point.epsilon.get(v)) is not None else "∞" for v in views),
+                *time,
+            ]
         )
     inner = table(columns, rows, "The federation at selected rounds")
     return tag("details", tag("summary", "The curves in numbers"), inner)
@@ -224,6 +249,7 @@ def silos(run: RunFiles, chart: ChartWriter) -> Html:
         "" if run.baselines else chart(figures.silo_dots(run, _by_value(run))),
         chart(figures.silo_curves(run)),
         table(columns, rows, "Final metrics of the federation's model on each silo's test set", tall=len(rows) > TALL),
+        _outside(run),
         _undefined_note(run, names),
         name="silos",
     )
@@ -244,69 +270,6 @@ def _undefined_note(run: RunFiles, names: list[str]) -> Html:
         f"{words.MISSING} stands where a metric is undefined, for example where a silo's test set has one class only.",
         class_="quiet",
     )
-
-
-# ---- privacy
-
-
-def privacy(run: RunFiles) -> Html:
-    """Every line of the guarantee with what it rests on. Columns that say nothing are left out."""
-    if not run.guarantees:
-        return Html("")
-    every: list[tuple[Column, Callable[[Guarantee], str | Html]]] = [
-        (Column("From whom"), lambda g: words.view(g.view)),
-        (Column("Who is protected"), lambda g: words.unit(g.unit)),
-        (Column("Epsilon", True), _epsilon_cell),
-        (Column("Delta", True), lambda g: words.delta(g.delta)),
-        (Column("What it rests on"), _basis_cell),
-        (Column("As published"), _published_cell),
-    ]
-    cells = [[write(line) for _, write in every] for line in run.guarantees]
-    kept = [index for index in range(len(every)) if any(row[index] != words.MISSING for row in cells)]
-    return section(
-        "The privacy guarantee in detail",
-        paragraph(
-            "Epsilon bounds how much taking part can change what an onlooker learns: 0 reveals nothing, infinity "
-            "promises nothing. Delta is the small chance that the bound fails.",
-            class_="quiet",
-        ),
-        table(
-            [every[i][0] for i in kept],
-            [[row[i] for i in kept] for row in cells],
-            "Guarantees of this run",
-            stacked=True,
-        ),
-        _noise(run),
-        name="privacy",
-    )
-
-
-def _basis_cell(line: Guarantee) -> str | Html:
-    """Neighbouring data, sampling, accountant and assumptions, as far as they are stated."""
-    stated = [
-        f"neighbouring data: {words.relation(line.relation)}" if line.relation else "",
-        f"sampling: {line.sampling}" if line.sampling else "",
-        f"accountant: {line.accountant}" if line.accountant not in ("", "none") else "",
-        *(f"assumes: {assumption}" for assumption in line.assumptions),
-    ]
-    return bullets(item for item in stated if item) if any(stated) else words.MISSING
-
-
-def _epsilon_cell(line: Guarantee) -> Html:
-    return tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite")
-
-
-def _published_cell(line: Guarantee) -> str | Html:
-    published = line.as_published
-    if published is None:
-        return words.MISSING
-    return tag("span", words.as_published(published), class_="infinite" if published.valid == "no" else None)
-
-
-def _noise(run: RunFiles) -> Html:
-    if run.noise_multiplier is None:
-        return Html("")
-    return paragraph(f"Noise multiplier: {words.number(run.noise_multiplier)}.", class_="quiet")
 
 
 # ---- what was run

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit.report.folder import AsPublished, Guarantee, Metrics, RunFiles
+from tacit.privacy import View
+from tacit.privacy.statement import rounded_up
+from tacit.report.folder import AsPublished, Baseline, Guarantee, Metrics, RunFiles
 
 MISSING = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -29,15 +31,6 @@ UNITS = {
     "silo": "one silo, with all its records",
 }
 SHORT_UNITS = {"record": "one record", "subject": "one person", "silo": "one silo"}
-VIEWS = {
-    "public": "anyone who sees the released models",
-    "server": "the server",
-    "silo": "another silo",
-    "shuffler": "the shuffler",
-    "analyzer": "the analyzer",
-    "shuffler+analyzer": "shuffler and analyzer together",
-    "neighbour": "a neighbouring silo",
-}
 RELATIONS = {
     "zero-out": "with or without (zero-out)",
     "replace": "replaced by another (replace)",
@@ -49,6 +42,15 @@ HELD_OUT = {
     "given": "the test part that came with the private data",
     "file": "a separate test file",
 }
+ACCOUNTANTS = {
+    "gaussian": "exact for Gaussian noise",
+    "pld": "privacy loss distributions, rounded up",
+    "rdp": "Rényi divergences",
+    "simple": "sum of the parts",
+    "blanket": "privacy blanket of the shuffled reports",
+    "unsampled": "as if everybody were in every batch",
+    "split": "privacy loss distributions and Rényi divergences, half of delta each",
+}
 WORK = {
     "compile": "Compiling",
     "train": "Training",
@@ -56,7 +58,12 @@ WORK = {
     "evaluate": "Evaluating",
     "total": "Total",
 }
-BASELINES = {"silo-only": "Each silo alone", "pooled": "All records pooled"}
+BASELINES = {
+    "silo-only": "Each silo alone",
+    "pooled": "All records pooled",
+    "fedavg": "FedAvg, no privacy",
+    "local-record": "Single records protected, same epsilon",
+}
 
 
 # ---- numbers
@@ -121,7 +128,8 @@ def duration(seconds: float | None) -> str:
 def epsilon(value: float) -> str:
     if not math.isfinite(value):
         return "∞"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:#.3g}".rstrip(".")
+    up = rounded_up(value, 3)  # what is shown still holds
+    return f"{math.ceil(value):,}" if value >= 1000 else f"{up:#.3g}".rstrip(".")
 
 
 def delta(value: float | None) -> str:
@@ -149,7 +157,7 @@ def metric(name: str) -> str:
 def metric_in_sentence(name: str) -> str:
     """Within a sentence: AUC stays, Accuracy becomes accuracy."""
     shown = metric(name)
-    return shown.lower() if re.fullmatch(r"[A-Z][a-z]+(-[a-z]+)?", shown) else shown
+    return shown.lower() if re.fullmatch(r"[A-Z][a-z]+([- ][a-z]+)*", shown) else shown
 
 
 def metric_note(run: RunFiles, name: str) -> str:
@@ -165,14 +173,11 @@ def unit(name: str, *, short: bool = False) -> str:
 
 def view(name: str) -> str:
     """From whom: the views of the design in plain words."""
-    if name in VIEWS:
-        return VIEWS[name]
-    if match := re.fullmatch(r"(server\+)?silos:(\d+)", name):
-        silos = counted(int(match[2]), "silo") + (" together" if int(match[2]) > 1 else "")
-        return f"the server together with {counted(int(match[2]), 'silo')}" if match[1] else silos
-    if match := re.fullmatch(r"coalition:\[?(.*?)\]?", name):
-        return f"a coalition of {match[1]}"
-    return name or MISSING
+    try:
+        known = View.parse(name)
+    except ValueError:
+        return name or MISSING
+    return f"{known.who} ({', '.join(known.members)})" if known.members else known.who
 
 
 def relation(name: str) -> str:
@@ -214,6 +219,13 @@ def stopped(run: RunFiles) -> str | None:
             f"Training diverged: after round {count(run.rounds)} the model was no longer finite. "
             "Its learning rate is too high; nothing here is a result."
         )
+    if run.status == "budget":
+        limit = "" if run.budget is None else f" (epsilon {run.budget:g})"
+        planned = counted(run.rounds_planned, "planned round")
+        return (
+            f"Stopped by its privacy budget{limit} after round {count(run.rounds)} of {planned}: the next one would "
+            "have exceeded it. All numbers on this page describe the model of that round."
+        )
     return (
         f"This run was stopped after {count(run.rounds)} of {counted(run.rounds_planned, 'planned round')}. "
         "All numbers on this page describe the model as it was then."
@@ -233,6 +245,14 @@ def evaluation(run: RunFiles) -> str | None:
     if status == "outside-guarantee":
         return f"These metrics were computed on {data} and are outside the guarantee."
     return None
+
+
+def metrics_outside(run: RunFiles) -> str | None:
+    """The reminder beside metrics that a finite guarantee does not cover."""
+    if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
+        return None
+    beside = " So are those of the references, which were trained without noise." if run.baselines else ""
+    return f"Metrics are outside the guarantee: they were computed on private records.{beside}"
 
 
 def seed(run: RunFiles) -> str | None:
@@ -311,17 +331,61 @@ def joining(together: Mapping[str, Metrics], alone: Mapping[str, Metrics], metri
     return Joining(sides.count(1), sides.count(-1), sides.count(0), sides.count(None))
 
 
+# Where one class is rare, accuracy is high for a model that never finds it: these two see that.
+BESIDE_ACCURACY = ("auc", "average_precision")
+
+
+def judges(task: str, headline: str, metrics: Metrics) -> list[str]:
+    """The metrics that a verdict goes by: the headline, and for two classes also those that see a rare one."""
+    others = [name for name in BESIDE_ACCURACY if name != headline and metrics.get(name) is not None]
+    return [headline, *(others if task == "binary" else [])]
+
+
 def is_joining_worth_it(run: RunFiles) -> list[str]:
-    """The answer in up to three sentences, from the numbers; empty where there is nothing to compare with."""
+    """The answer in a few sentences, from the numbers; empty where there is nothing to compare with."""
     alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
     sentences = []
     if alone:
         verdict = joining(run.silos, alone.silos, run.headline, run.better(run.headline))
-        sentences += [_by_silo(verdict), _overall(run, _judged(run.headline, alone.metrics, alone.silos))]
+        others = [name for name in judges(run.task, run.headline, run.metrics)[1:] if name in alone.metrics]
+        by = f"By {metric_in_sentence(run.headline)}, j" if others else "J"
+        sentences += [
+            _by_silo(verdict).replace("J", by, 1),
+            _overall(run, _judged(run.headline, alone.metrics, alone.silos)),
+            _other_judges(run, alone, others),
+        ]
     if pooled:
         before = _judged(run.headline, alone.metrics, alone.silos) if alone else None
         sentences.append(_against_pooled(run, before))
     return [sentence for sentence in sentences if sentence]
+
+
+def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:
+    """Whether the metrics that see a rare class say the same as the headline."""
+
+    def pair(name: str) -> tuple[float | None, float | None]:
+        return _judged(name, run.metrics, run.silos), _judged(name, alone.metrics, alone.silos)
+
+    def direction(name: str) -> int | None:
+        return side(*pair(name), run.better(name))
+
+    known = [name for name in others if direction(name) is not None]
+    main = direction(run.headline)
+    if not known or main is None:
+        return ""
+    against = [name for name in known if direction(name) != main]
+    if not against:
+        agree = "agrees" if len(known) == 1 else "agree"
+        listed = " and ".join(metric_in_sentence(name) for name in known)
+        return f"{listed[:1].upper()}{listed[1:]} {agree}."
+    said = {1: "better together", -1: "worse together", 0: "level"}
+    listed = "; ".join(
+        f"by {metric_in_sentence(name)} ({number(pair(name)[0])} against {number(pair(name)[1])} alone) it is "
+        f"{said[direction(name) or 0]}"
+        for name in against
+    )
+    weak = metric_in_sentence(run.headline)
+    return f"The metrics disagree: {listed}. Where one class is rare, these say more than {weak}."
 
 
 def _judged(metric: str, overall: Metrics, silos: Mapping[str, Metrics]) -> float | None:

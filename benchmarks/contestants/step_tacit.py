@@ -1,0 +1,94 @@
+"""Private-step race, Tacit: clipped sum, noise and update as one compiled step.
+
+Modes: ``private`` (every record with weight 1, as in DP-SGD), ``weighted`` (records of one person share a weight of 1,
+as in HiGradAvgDP; here by a made-up number of records per person) and ``plain`` (no privacy: the ordinary gradient).
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+from benchmarks.record import Record, arguments
+
+options = arguments(model="cnn", mode="private", batch=0)
+record = Record(f"tacit {options.mode}")
+with record.phase("imports"):
+    from functools import partial
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.flatten_util import ravel_pytree
+
+    from benchmarks import private_step as work
+    from tacit.learning import (
+        Arrays,
+        Objective,
+        clipped_gradient_sum,
+        gaussian,
+        key_words,
+        nonce_words,
+    )
+    from tacit.models import Params, build, parameter_count, task_for
+    from tacit.privacy import Randomness
+
+RACE = work.RACES[options.model]
+BATCH = options.batch or RACE.batch_size
+
+
+def main() -> None:
+    with record.phase("load"):
+        made = work.examples(RACE)
+        integers = made.features.dtype == np.int64
+        arrays = Arrays(
+            jnp.asarray(made.features.astype(np.int32) if integers else made.features),
+            jnp.asarray(made.labels.astype(np.int32)),
+        )
+    with record.phase("train"):
+        classes = work.CHARACTERS if integers else 10
+        model = build(RACE.model, made.features.shape[1:], classes)
+        objective = Objective(model.apply, task_for("multiclass", classes))
+        params = model.init(jax.random.key(RACE.seed))
+        step = plain_step(objective) if options.mode == "plain" else private_step(objective)
+        key = key_words(Randomness.from_seed(RACE.seed).stream("noise"))
+        people = np.random.default_rng(0).integers(1, 5, BATCH) if options.mode == "weighted" else np.ones(BATCH)
+        weight = jnp.asarray(1 / people, jnp.float32)
+        for number, batch in enumerate(work.batches(RACE, BATCH)):
+            begun = time.perf_counter()
+            params = step(params, arrays, batch.astype(np.int32), weight, np.int32(BATCH), key, np.int32(number))
+            jax.block_until_ready(params)
+            record.round_seconds.append(time.perf_counter() - begun)
+    with record.phase("evaluate"):
+        if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params)):
+            sys.exit("the parameters are not finite")
+    record.parameters = parameter_count(model)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts in kilobytes
+    record.settings = {"threads": "JAX's default", "batch": BATCH, "peak_gb": peak}
+    record.versions = {"jax": jax.__version__}
+    record.show()
+
+
+def private_step(objective: Objective):
+    @partial(jax.jit, donate_argnums=0)
+    def step(params: Params, arrays: Arrays, index, weight, stop, key, number) -> Params:
+        summed = clipped_gradient_sum(objective, params, {}, arrays, index, weight, 0, stop, work.CLIP)
+        flat, unravel = ravel_pytree(params)
+        noise = work.NOISE_MULTIPLIER * work.CLIP * gaussian(key, nonce_words(1, number), flat.shape)
+        return unravel(flat - work.LEARNING_RATE / BATCH * (summed.total + noise))
+
+    return step
+
+
+def plain_step(objective: Objective):
+    @partial(jax.jit, donate_argnums=0)
+    def step(params: Params, arrays: Arrays, index, weight, stop, key, number) -> Params:
+        gradient = objective.batch_gradient(params, {}, arrays, index, stop)
+        return jax.tree.map(lambda p, g: p - work.LEARNING_RATE * g, params, gradient)
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""How the comparisons on docs/subject.md are made: settings from training people only, then seeds that were not used.
+
+A trial trains a plan in memory and scores it. Settings of a method (clip, learning rate) come from a small grid: they
+are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then run with other
+seeds on people or records that no choice has seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tacit
+from tacit.config import Plan
+from tacit.data import Federation
+from tacit.engine import load_federation
+from tacit.engine.learner import learner
+from tacit.engine.simulate import Simulation
+from tacit.errors import TacitError
+from tacit.privacy import Randomness
+
+CHOOSING_SEED = 1001  # never a seed of a result
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method in a comparison: its keys of ``[method]``, and the grid of numbers that are chosen for it.
+
+    changes  settings outside ``[method]``, by their dotted names
+    """
+
+    label: str
+    method: Settings
+    grid: Mapping[str, Sequence[Any]]
+    changes: Settings
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a contender reached: the metric per seed, what is proved and what its paper says, or why it did not run."""
+
+    label: str
+    scores: tuple[float, ...] = ()
+    proved: float = math.inf
+    published: float | None = None
+    unit: str = ""
+    chosen: Settings | None = None
+    refused: str = ""
+
+
+def planned(file: Path, contender: Contender, chosen: Settings, seed: int) -> Plan:
+    """The plan of a contender under chosen numbers; names with a dot belong to other sections than ``[method]``."""
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    content["seed"] = seed
+    content["method"] = {**contender.method, **{name: value for name, value in chosen.items() if "." not in name}}
+    outside = {**contender.changes, **{name: value for name, value in chosen.items() if "." in name}}
+    for name, value in outside.items():
+        section, key = name.split(".", 1)
+        content[section] = {**content.get(section, {}), key: value}
+    return tacit.plan(content, folder=file.parent)
+
+
+def trial(plan: Plan, federation: Federation) -> dict[str, float]:
+    """Train and score, without a run folder."""
+    randomness = Randomness.from_seed(plan.experiment.seed)
+    made = learner(plan.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
+    simulation = Simulation(plan, federation, made, randomness)
+    for number in range(1, plan.rounds + 1):
+        simulation.round(number)
+    return {name: value for name, value in simulation.evaluate(federation, False).overall.items() if value is not None}
+
+
+def without_strangers(federation: Federation, seed: int) -> Federation:
+    """The training people alone: a fifth of them are held out instead of those of the results."""
+    people = np.unique(federation.train.subject)
+    out = np.random.default_rng([seed, 5]).permutation(people)[: len(people) // 5]
+    held_out = np.isin(federation.train.subject, out)
+    return replace(federation, train=federation.train.take(~held_out), test=federation.train.take(held_out))
+
+
+def compete(file: Path, contender: Contender, metric: str, seeds: Sequence[int]) -> Outcome:
+    """Choose on training people, then run every seed."""
+    try:
+        best = max(_judged(file, contender, metric), key=lambda pair: pair[0])
+    except TacitError as error:
+        return Outcome(contender.label, refused=str(error))
+    chosen, scores = best[1], []
+    for seed in seeds:
+        plan = planned(file, contender, chosen, seed)
+        scores.append(trial(plan, load_federation(plan)).get(metric, math.nan))
+    guarantee = plan.guarantees()[0]
+    published = guarantee.as_published.epsilon if guarantee.as_published else None
+    return Outcome(contender.label, tuple(scores), guarantee.epsilon, published, guarantee.unit, chosen)
+
+
+def _judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:
+    """Every setting of the grid with its score on held-out training people."""
+    names = list(contender.grid)
+    for values in itertools.product(*contender.grid.values()):
+        chosen = dict(zip(names, values, strict=True))
+        plan = planned(file, contender, chosen, CHOOSING_SEED)
+        federation = without_strangers(load_federation(plan), CHOOSING_SEED)
+        score = trial(plan, federation).get(metric, math.nan)
+        yield (-math.inf if math.isnan(score) else score), chosen

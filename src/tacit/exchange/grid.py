@@ -1,0 +1,76 @@
+"""Numbers on a grid: what masks and ciphers can add exactly, and how wide a sum can get.
+
+A grid has one public step, ``precision``. A number becomes the integer of steps between it and zero, rounded toward
+zero, so that no norm ever grows: an l2 bound C on a vector is a bound C / precision on its integers, and the
+sensitivity of a sum of such vectors is what it was. Noise is a discrete Gaussian on the same integers. Its sums over
+silos are not exactly discrete Gaussians, but for shares of at least ``LEAST_SHARE`` steps the difference is below
+10 silos exp(-pi^2 LEAST_SHARE^2) < 2^-900 (Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism",
+theorem 11), and a discrete Gaussian protects at least as well as a continuous one of the same scale (Canonne, Kamath,
+Steinke 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+# the least standard deviation of one silo's noise, in steps of the grid
+LEAST_SHARE = 8.0
+# a sum of noise beyond so many standard deviations has probability below exp(-128) in each number
+REACH = 16.0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Multiples of ``precision``."""
+
+    precision: float
+
+    def truncated(self, vectors: npt.NDArray[np.floating], factors: npt.NDArray[np.float64] | float = 1.0) -> Integers:
+        """``vectors [n, numbers]`` times ``factors [n]`` in steps of the grid, rounded toward zero.
+
+        Products are taken in double precision: a vector in single precision whose norm is two parts per million below
+        a bound stays below it.
+        """
+        scale = np.asarray(factors, np.float64) / self.precision
+        steps = np.asarray(vectors, np.float64) * (scale[..., np.newaxis] if scale.ndim else scale)
+        return np.asarray(np.trunc(steps).astype(np.int64))
+
+    def bounded(self, vector: npt.NDArray[np.floating], bound: float) -> Integers:
+        """One ``vector [numbers]``, scaled down to an l2 norm of ``bound`` where rounding has left it above."""
+        norm = float(np.linalg.norm(np.asarray(vector, np.float64)))
+        return self.truncated(vector, min(1.0, bound * (1 - 1e-12) / norm) if norm else 1.0)
+
+    def steps(self, size: float) -> int:
+        """A bound in steps, rounded up."""
+        return math.ceil(size / self.precision * (1 + 1e-12))
+
+    def numbers(self, steps: Integers) -> npt.NDArray[np.float64]:
+        return steps.astype(np.float64) * self.precision
+
+
+def ring_bits(largest: int, noise: float) -> int:
+    """Bits, in whole bytes, of a ring Z_2^bits in which a sum with entries up to ``largest`` and noise of standard
+    deviation ``noise`` (both in steps) does not wrap around. May be more than 64: the caller refuses that."""
+    reach = largest + math.ceil(REACH * noise)
+    return 8 * -(-(reach.bit_length() + 1) // 8)
+
+
+def share_variance(silos: int, drop_outs: int, colluding: int) -> float:
+    """The variance of one silo's noise as a part of the whole, 1 / silos where nobody drops out.
+
+    Methods account for noise of variance 1 in the sum, of which c curious silos know their parts c / silos and are left
+    with 1 - c / silos. After ``drop_outs`` silos have vanished with their parts, the sum of the others must still have
+    variance 1, and what c of them do not know must still be 1 - c / silos:
+
+        (silos - drop_outs) v >= 1                 (silos - drop_outs - c) v >= (silos - c) / silos
+
+    The second is the stronger one, and rises with c; one curious silo is always counted.
+    """
+    curious = max(1, colluding)
+    return (silos - curious) / (silos * (silos - drop_outs - curious))

@@ -1,0 +1,135 @@
+"""The masked exchange: the server learns the sum over silos, with the noise of all of them, and no silo's part."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import UserError
+from tacit.exchange.grid import LEAST_SHARE, Grid, Integers, ring_bits, share_variance
+from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.masked.server import MaskedServer
+from tacit.exchange.masked.silo import MaskedSilo
+from tacit.exchange.masked.terms import MaskedTerms
+from tacit.privacy import Noise, Reveals, View
+from tacit.privacy.randomness import Stream
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Secure aggregation with drop-outs (Bonawitz et al. 2017, double masking) of integers on a grid.
+
+    drop_outs  so many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
+    colluding  so many silos may share what they see with the server
+    precision  the step of the grid
+
+    Formal guarantee: whatever the server and up to ``colluding`` silos do (the server also by telling silos different
+    stories), they learn of the other silos of a round nothing but one sum over at least ``silos - drop_outs`` silos,
+    for ``2 drop_outs + colluding < silos``. In it is at least the noise that the method accounts for.
+    """
+
+    name: ClassVar[str] = "masked"
+    about: ClassVar[str] = (
+        "secure aggregation: the server sees the sum, with every silo's noise in it, and no single silo"
+    )
+
+    drop_outs: int = 0
+    colluding: int = 0
+    precision: float = 1e-8
+
+    @property
+    def reveals(self) -> Mapping[str, Reveals]:
+        known: dict[str, Reveals] = {"public": "sum", "server": "sum", "silo": "sum"}
+        if self.colluding > 1:
+            known[f"silos:{self.colluding}"] = "sum"
+        if self.colluding:
+            known[f"server+silos:{self.colluding}"] = "sum"
+        return known
+
+    def reveals_to(self, view: View) -> Reveals | None:
+        """The sum; None for more colluding silos than are declared."""
+        most = {"public": 1, "server": 1, "silo": 1, "silos": max(1, self.colluding), "server+silos": self.colluding}
+        return "sum" if view.count <= most.get(view.kind, -1) else None
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        return (
+            "silos know each other's signing keys, and follow the protocol; noise is discrete, drawn exactly",
+            f"at least {silos - self.drop_outs} of {silos} silos stay to the end of a round, or it is not released",
+        )
+
+    def check(self, silos: int, bound: float, noise: Noise | None) -> None:
+        """Refuse (UserError) numbers that do not go together: for ``silos``, with sums of entries up to ``bound``."""
+        if silos < 2:
+            raise UserError("exchange.name", "a masked sum needs at least two silos", 'use exchange.name = "plain"')
+        if 2 * self.drop_outs + self.colluding >= silos:
+            raise UserError(
+                "exchange.drop_outs",
+                f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos",
+                f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos",
+            )
+        share, bits = self._share(silos, noise), self._bits(silos, bound, noise)
+        if 0 < share < LEAST_SHARE:
+            finer = self.precision * share / LEAST_SHARE
+            problem = (
+                f"{self.precision:g} is too coarse: a silo's noise has {share:.2g} steps, {LEAST_SHARE:g} are needed"
+            )
+            raise UserError("exchange.precision", problem, f"use {finer:.1e} or less")
+        if bits > 64:
+            coarser = self.precision * 2.0 ** (bits - 64)
+            problem = f"{self.precision:g} is too fine: sums would take {bits} bits, there are 64"
+            raise UserError("exchange.precision", problem, f"use {coarser:.1e} or more")
+
+    def terms(self, run: str, silos: Sequence[str], numbers: int, bound: float, noise: Noise | None) -> MaskedTerms:
+        """What the parties agree on, for vectors of ``numbers`` numbers whose sum has entries up to ``bound``."""
+        self.check(len(silos), bound, noise)
+        count = len(silos)
+        return MaskedTerms(
+            run,
+            tuple(silos),
+            numbers,
+            self._bits(count, bound, noise),
+            Grid(self.precision).steps(bound),
+            self._share(count, noise),
+            count - self.drop_outs,
+        )
+
+    def session(self, silos: Sequence[str], numbers: int, bound: float, noise: Noise | None) -> MaskedSession:
+        """All parties in this process."""
+        return MaskedSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, bound, noise))
+
+    def _share(self, silos: int, noise: Noise | None) -> float:
+        """The standard deviation of a silo's noise in steps, rounded up."""
+        if noise is None:
+            return 0.0
+        part = share_variance(silos, self.drop_outs, self.colluding)
+        return noise.std * math.sqrt(part) / self.precision * (1 + 1e-12)
+
+    def _bits(self, silos: int, bound: float, noise: Noise | None) -> int:
+        return ring_bits(Grid(self.precision).steps(bound), math.sqrt(silos) * self._share(silos, noise))
+
+
+class MaskedSession:
+    """The parties of a masked sum in one process, each with its own keys; messages between them are bytes."""
+
+    def __init__(self, exchange: Masked, terms: MaskedTerms) -> None:
+        self.grid, self.terms = Grid(exchange.precision), terms
+        identities, roster = introduced(terms.silos)
+        self.server = MaskedServer(terms, identities["server"], roster)
+        self.silos = {name: MaskedSilo(terms, name, identities[name], roster) for name in terms.silos}
+
+    def sum(
+        self, number: int, vectors: Integers, noise: Sequence[Stream], carry: Carrier = delivered
+    ) -> npt.NDArray[np.float64]:
+        """The sum of ``vectors [silos, numbers]`` (in steps of the grid) and of everybody's noise, as numbers."""
+        self.server.begin(number)
+        parties = zip(self.silos.items(), vectors, noise, strict=True)
+        first = {name: silo.begin(number, vector, stream) for (name, silo), vector, stream in parties}
+        converse(self.server, self.silos, first, carry)
+        assert self.server.total is not None
+        return self.grid.numbers(self.server.total)

@@ -1,0 +1,59 @@
+"""What all parties of a masked sum agree on before it begins; everything in it is public."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tacit.crypto import EVERYONE, Refused
+from tacit.exchange.post import SERVER
+
+PROTOCOL = "tacit-masked-1"
+# the phases of a round, named after what silos send in them
+KEYS, SHARES, VECTORS, SURVIVORS, UNMASKING = PHASES = ("keys", "shares", "vectors", "survivors", "unmasking")
+
+
+@dataclass(frozen=True)
+class MaskedTerms:
+    """The terms of a masked sum.
+
+    run        a name that no other run has
+    silos      who takes part, by names of the roster
+    numbers    how many numbers every vector has
+    bits       sums are taken in Z_2^bits; a whole number of bytes
+    largest    no entry of a silo's vector is larger, in steps of the grid
+    share      standard deviation of each silo's noise, in steps of the grid
+    threshold  so many silos must stay to the end, and so many together can open one that did not
+
+    A server that, with c silos on its side, tells two stories about who has survived needs 2 threshold - c silos to
+    believe it; with 2 threshold > silos + c there are not so many.
+    """
+
+    run: str
+    silos: tuple[str, ...]
+    numbers: int
+    bits: int
+    largest: int
+    share: float
+    threshold: int
+
+    def __post_init__(self) -> None:
+        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
+            raise Refused("silos need names of their own")
+        if not 2 <= len(self.silos) < 2 * self.threshold or self.threshold > len(self.silos):
+            raise Refused(f"a threshold of {self.threshold} for {len(self.silos)} silos: more than half must stay")
+        if self.bits % 8 or not 8 <= self.bits <= 64:
+            raise Refused(f"sums in whole bytes, up to 64 bits, not {self.bits} bits")
+
+    @property
+    def place(self) -> str:
+        """The run, with a hash of the terms: who goes by other terms signs for another place."""
+        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.numbers * self.bits // 8
+
+    def index(self, silo: str) -> int:
+        """A silo's number as a holder of shares, from 1."""
+        return self.silos.index(silo) + 1

@@ -1,0 +1,91 @@
+"""Signed messages between silos and the server, and how their parts are written as bytes.
+
+Both exchanges that hide single silos speak through a :class:`Post`: every message is signed by its sender for one place
+(protocol, run, round, sender, recipient, phase), and whoever receives it says for which place it must be good. So a
+message that was altered or cut on the way, belongs to another phase, round or run, comes a second time, or is signed by
+somebody else does not open, and the error names who sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
+
+SERVER = "server"
+_LENGTH_BYTES = 8
+
+
+class TooFew(Refused):
+    """Fewer silos are left than the threshold asks for: the round ends, and nothing of it is released."""
+
+
+class OutOfTurn(Refused):
+    """A message or a call that this phase of the round does not have."""
+
+
+class Post:
+    """The mail of one party in one round."""
+
+    def __init__(self, protocol: str, run: str, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
+        self.name = name
+        self._protocol, self._run, self._identity, self._identities = protocol, run, identity, identities
+        self._number = -1
+        self._roster = Roster(identities)
+
+    def begin(self, number: int) -> None:
+        """The next round: numbers only rise, so that nothing of an earlier round, or attempt, is good in this one."""
+        if number <= self._number:
+            raise OutOfTurn(f"round {number} after round {self._number}", self.name)
+        self._number, self._roster = number, Roster(self._identities)
+
+    def place(self, sender: str, recipient: str, purpose: str) -> Context:
+        return Context(self._protocol, self._run, self._number, sender, recipient, purpose)
+
+    def write(self, recipient: str, purpose: str, content: bytes) -> bytes:
+        """``content`` signed for one recipient (or EVERYONE) and purpose."""
+        return self._identity.sign(self.place(self.name, recipient, purpose), content)
+
+    def read(self, sender: str, purpose: str, message: bytes, *, to_everyone: bool = False) -> bytes:
+        """The content of ``sender``'s message to us (or to everyone); refused if it is anything else."""
+        recipient = EVERYONE if to_everyone else self.name
+        return self._roster.open(self.place(sender, recipient, purpose), message)
+
+
+def join(parts: Sequence[bytes]) -> bytes:
+    """Parts of any length as one; :func:`parted` gives them back."""
+    return b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
+
+
+def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
+    """The parts that :func:`join` joined (exactly ``count`` of them, where given)."""
+    parts, start = [], 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
+        start += _LENGTH_BYTES
+        if start + size > len(data):
+            raise Refused("a message that ends too early", peer)
+        parts.append(data[start : start + size])
+        start += size
+    if count is not None and len(parts) != count:
+        raise Refused(f"a message of {len(parts)} parts where {count} are due", peer)
+    return parts
+
+
+def join_named(parts: Mapping[str, bytes]) -> bytes:
+    """Parts by name, in the order of the names: the same bytes whoever writes them."""
+    return join([part for name in sorted(parts) for part in (name.encode(), parts[name])])
+
+
+def named_parts(data: bytes, peer: str, known: Sequence[str]) -> dict[str, bytes]:
+    """The parts that :func:`join_named` joined: names that are known, each once, in order."""
+    parts = parted(data, peer)
+    if len(parts) % 2:
+        raise Refused("a list of names and parts that does not come out even", peer)
+    try:
+        names = [name.decode() for name in parts[::2]]
+    except UnicodeDecodeError:
+        raise Refused("a name that is no text", peer) from None
+    if names != sorted(set(names)) or not set(names) <= set(known):
+        raise Refused("a list of names with strangers, doubles or in disorder", peer)
+    return dict(zip(names, parts[1::2], strict=True))

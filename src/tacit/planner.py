@@ -1,0 +1,371 @@
+"""Planning before training: what a plan promises, how large its noise is beside what it hides, and what other numbers
+would cost.
+
+Everything here is public and known before any record is read. A sweep solves the same plan for many numbers: the noise
+that a target epsilon needs, or the epsilon of a given noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tacit.config import Plan, plan, read_experiment
+from tacit.errors import UserError, nearest
+from tacit.methods import METHODS, Private
+from tacit.models import build, parameter_count, task_for
+from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Repeated, spent
+from tacit.privacy.ledger import place
+from tacit.privacy.statement import sentence
+from tacit.promise import cost
+
+MOST_POINTS = 400
+
+# Short names of the numbers that people sweep most; any other name without a dot is a key of [method].
+SHORT = {"rounds": "train.rounds", "delta": "privacy.delta", "epsilon": "method.target_epsilon"}
+
+Content = dict[str, Any]
+
+
+# -- what a plan says --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoiseToSignal:
+    """The noise on one sum, beside the largest sum that clipping allows.
+
+    multiplier    standard deviation over clip
+    solved        the multiplier was solved for, not given
+    std           standard deviation of the noise on every number of the sum
+    place         who adds it
+    parameters    how many numbers the sum has; None where the shape of the data is not publicly known
+    norm          the noise's typical l2 norm: std times the root of ``parameters``
+    units         how many clipped contributions a sum has on average, in words and as a number; None where not public
+    largest       the largest norm of their sum: number times clip, if all of them pointed the same way
+    """
+
+    multiplier: float
+    solved: bool
+    clip: float
+    std: float
+    place: str
+    clips: str
+    parameters: int | None
+    norm: float | None
+    units: str | None
+    count: float | None
+    largest: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Noise over signal: the noise's norm over the largest norm of the sum."""
+        return self.norm / self.largest if self.norm is not None and self.largest else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A plan in numbers and words: what ``tacit plan`` prints."""
+
+    plan: Plan
+    guarantees: tuple[Guarantee, ...]
+    promise: str
+    noise: NoiseToSignal | None
+    budget: float | None
+    rounds_within_budget: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "title": self.plan.title,
+            "method": self.plan.method.name,
+            "noise_multiplier": self.plan.noise_multiplier,
+            "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
+            "promise": self.promise,
+            "noise": None if self.noise is None else self.noise.as_dict(),
+            "rounds_within_budget": self.rounds_within_budget,
+        }
+
+
+def outlook(made: Plan) -> Outlook:
+    """What a plan promises, at what noise, and how many of its rounds its budget allows."""
+    guarantees = made.guarantees()
+    bound = [guarantee for guarantee in guarantees if guarantee.view in made.promise.against]
+    return Outlook(
+        made,
+        guarantees,
+        sentence((bound or list(guarantees))[0]),
+        noise_to_signal(made),
+        made.experiment.privacy.budget,
+        rounds_within_budget(made),
+    )
+
+
+def noise_to_signal(made: Plan) -> NoiseToSignal | None:
+    """The noise of a plan beside the largest sum that it hides; None for a method without noise."""
+    method = made.method
+    if not isinstance(method, Private):
+        return None
+    noise = method.sum_noise(made.promise.facts)
+    std = method.sigma * method.clip if noise is None else noise.std
+    parameters = parameters_of(made)
+    expected = method.contributions(made.promise.facts)
+    count = None if expected is None else expected.number
+    return NoiseToSignal(
+        multiplier=method.sigma,
+        solved="noise_multiplier" not in made.experiment.method,
+        clip=method.clip,
+        std=std,
+        place=method.noise_place,
+        clips=method.clips,
+        parameters=parameters,
+        norm=None if parameters is None else std * math.sqrt(parameters),
+        units=None if expected is None else expected.words,
+        count=count,
+        largest=None if count is None else count * method.clip,
+    )
+
+
+def parameters_of(made: Plan) -> int | None:
+    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
+    import jax
+
+    from tacit.data import source_facts
+
+    facts, options = source_facts(made.data), made.experiment.model
+    if facts.feature_shape is None:
+        return None
+    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
+    try:
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
+    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
+        return None
+    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
+
+
+def rounds_within_budget(made: Plan) -> int | None:
+    """How many of the planned rounds the budget allows, beside what others have spent of its file; None without one."""
+    from tacit.privacy import calibrate_rounds
+
+    privacy, promise = made.experiment.privacy, made.promise
+    if privacy.budget is None:
+        return None
+    lines = _lines(made.path(privacy.budget_file)) if privacy.budget_file is not None else []
+    most = promise.facts.rounds
+    for view in promise.against:
+        before, event = spent(lines, place(promise.unit, view, promise.relation)), promise.event(promise.unit, view)
+
+        def after(rounds: int, before: Event = before, event: Event = event) -> Event:
+            return Composed((before, Repeated(event, rounds)))
+
+        if cost(after(1), promise.delta).epsilon > privacy.budget:
+            return 0
+        if cost(after(most), promise.delta).epsilon > privacy.budget:
+            most = calibrate_rounds(after, privacy.budget, promise.delta, most=most)
+    return most
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    if not file.is_file():
+        return []
+    try:
+        with Ledger(file) as ledger:
+            return ledger.lines
+    except LedgerError as error:
+        raise UserError("privacy.budget_file", str(error), "restore the ledger from a backup") from None
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One number that is swept: as it was written, its key in the experiment file, its values."""
+
+    name: str
+    key: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The plan at one choice of all swept numbers; ``epsilon`` is the largest over the views that bind."""
+
+    values: tuple[float, ...]
+    noise_multiplier: float
+    std: float
+    epsilon: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What other numbers would cost.
+
+    solves         ``noise_multiplier`` for a target epsilon, or ``epsilon`` at given noise
+    delta, target  None where they are swept themselves
+    """
+
+    title: str
+    method: str
+    unit: str
+    against: tuple[str, ...]
+    delta: float | None
+    axes: tuple[Axis, ...]
+    solves: str
+    target: float | None
+    points: tuple[Point, ...]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        names = [axis.name for axis in self.axes]
+        rows = [
+            {
+                **dict(zip(names, point.values, strict=True)),
+                "noise_multiplier": point.noise_multiplier,
+                "standard_deviation": point.std,
+                "epsilon": point.epsilon if math.isfinite(point.epsilon) else "inf",
+                "noise_to_signal": point.ratio,
+            }
+            for point in self.points
+        ]
+        return {
+            "title": self.title,
+            "method": self.method,
+            "solves": self.solves,
+            "target": self.target,
+            "points": rows,
+        }
+
+
+def axes(texts: Sequence[str], method: str) -> tuple[Axis, ...]:
+    """The numbers to sweep, as people write them.
+
+    ``rounds=10,100,1000``        these values
+    ``rounds=10:1000``            1-2-5 steps from one to the other: 10, 20, 50, 100, …
+    ``rounds=10,100,clip=0.5,1``  two of them at once; several texts do the same
+    """
+    written: dict[str, list[str]] = {}
+    for text in texts:
+        name = ""
+        for part in text.replace(";", ",").split(","):
+            head, equals, value = part.partition("=")
+            if equals:
+                name, part = head.strip(), value
+                if name in written:
+                    raise UserError("--sweep", f"'{name}' is swept twice", "give all its values at once")
+                written[name] = []
+            if not name or not part.strip():
+                raise UserError("--sweep", f"'{text}' has no form name=values", "write for example rounds=10,100,1000")
+            written[name].append(part.strip())
+    return tuple(Axis(name, _key(name, method), _values(name, parts)) for name, parts in written.items())
+
+
+def _key(name: str, method: str) -> str:
+    if "." in name:
+        return name
+    known = {field.name for field in fields(METHODS[method])} if method in METHODS else set()
+    if name not in SHORT and name not in known:
+        raise UserError("--sweep", f"'{name}' is no number of {method}", nearest(name, {*SHORT, *known}))
+    return SHORT.get(name, f"method.{name}")
+
+
+def _values(name: str, parts: Iterable[str]) -> tuple[float, ...]:
+    values: list[float] = []
+    for part in parts:
+        try:
+            ends = [_number(end) for end in part.split(":")]
+        except ValueError:
+            raise UserError("--sweep", f"{name}: '{part}' is no number", "write numbers, or from:to") from None
+        if len(ends) == 1:
+            values += ends
+        elif len(ends) == 2 and 0 < ends[0] < ends[1]:
+            values += _steps(*ends)
+        else:
+            raise UserError("--sweep", f"{name}: '{part}' is no range", "write from:to, both above 0, such as 10:1000")
+    return tuple(dict.fromkeys(values))
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return int(value) if value.is_integer() and "." not in text and "e-" not in text.lower() else value
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20, … between two ends, which are always among them."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = [_number(f"{lead}e{power}" if power < 0 else str(lead * 10**power))
+               for power in range(first, last + 1) for lead in (1, 2, 5)]  # fmt: skip
+    return [low, *(value for value in decades if low < value < high), high]
+
+
+def read_content(experiment: Path, changes: Sequence[str] = (), epsilon: float | None = None) -> Content:
+    """The experiment as a dictionary, with a target epsilon in place of its noise where one is asked for."""
+    content = read_experiment(experiment, changes).model_dump(by_alias=True, exclude_unset=True)
+    if epsilon is not None:
+        method = dict(content.get("method") or {"name": "fedavg"})
+        _refuse_without_noise(str(method.get("name")))
+        method.pop("noise_multiplier", None)
+        content["method"] = method | {"target_epsilon": float(epsilon)}
+    return content
+
+
+def sweep(
+    content: Mapping[str, Any],
+    texts: Sequence[str],
+    folder: Path,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> Sweep:
+    """The plan at every combination of the swept numbers; ``told`` hears how many of how many are done."""
+    began = time.perf_counter()
+    method = str((content.get("method") or {}).get("name"))
+    _refuse_without_noise(method)
+    chosen = axes(texts, method)
+    combinations = list(itertools.product(*(axis.values for axis in chosen)))
+    if len(combinations) > MOST_POINTS:
+        problem = f"{len(combinations)} combinations are more than {MOST_POINTS}"
+        raise UserError("--sweep", problem, "give fewer values")
+    keys = {axis.key for axis in chosen}
+    content = _without_rival(content, keys)
+    points: list[Point] = []
+    for values in combinations:
+        changes = [f"{axis.key}={value!r}" for axis, value in zip(chosen, values, strict=True)]
+        made = plan(content, changes, folder)
+        noise = noise_to_signal(made)
+        assert noise is not None, "methods without noise are refused above"
+        points.append(Point(values, noise.multiplier, noise.std, made.promise.planned_epsilon(), noise.ratio))
+        told(len(points), len(combinations))
+    return Sweep(
+        title=made.title,
+        method=method,
+        unit=made.promise.unit,
+        against=tuple(str(view) for view in made.promise.against),
+        delta=None if "privacy.delta" in keys else made.promise.delta,
+        axes=chosen,
+        solves="epsilon" if "noise_multiplier" in made.experiment.method else "noise_multiplier",
+        target=None if "method.target_epsilon" in keys else made.experiment.method.get("target_epsilon"),
+        points=tuple(points),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _refuse_without_noise(method: str) -> None:
+    if method in METHODS and not issubclass(METHODS[method], Private):
+        raise UserError("method.name", f"{method} adds no noise: there is nothing to solve for", "use a private method")
+
+
+def _without_rival(content: Mapping[str, Any], keys: set[str]) -> Content:
+    """Whoever sweeps the noise does not want the file's target, and the other way round."""
+    rivals = {"method.noise_multiplier": "target_epsilon", "method.target_epsilon": "noise_multiplier"}
+    dropped = {rivals[key] for key in keys if key in rivals}
+    method = {key: value for key, value in dict(content.get("method") or {}).items() if key not in dropped}
+    return {**content, "method": method}

@@ -1,0 +1,257 @@
+"""The privacy sheet: what somebody who signs for a run must know, as a part of the report and as a page of its own.
+
+The promise in one sentence; who sees what at which epsilon, and what that allows an attacker; what it rests on; what it
+does not cover. Limits on attackers come from what the ledger says was released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tacit.privacy import Event, View, account
+from tacit.privacy import Guarantee as Proved
+from tacit.privacy.ledger import place
+from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
+from tacit.privacy.statement import sheet as statement
+from tacit.privacy.terms import RELATIONS, UNITS
+from tacit.report import words
+from tacit.report.folder import Guarantee, RunFiles
+from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, table, tag
+from tacit.report.page import Sections, banner, footer
+
+TITLE = "Privacy sheet"
+
+
+def opening(run: RunFiles) -> str:
+    """The promise to the first view that gets one, in a sentence."""
+    first = next(line for line in run.guarantees if line.finite)
+    proved = _proved(first)
+    return words.promise(first) if proved is None else sentence(proved)
+
+
+def section_of(run: RunFiles) -> Html:
+    """The sheet as a part of the report."""
+    if not run.guarantees:
+        return Html("")
+    return tag("section", tag("h2", TITLE), join(_body(run, opens=False)), id="privacy", class_="sheet")
+
+
+def sections(run: RunFiles) -> Sections:
+    """The sheet as a page to print and sign."""
+    stop, problem = words.stopped(run), ledger_problem(run)
+    return Sections(
+        title=run.title,
+        kicker=TITLE,
+        lead=words.in_one_line(run),
+        banners=[
+            *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
+            *([banner("warning", "Not all rounds were run", paragraph(stop))] if stop else []),
+        ],
+        parts=[
+            tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), class_="sheet"),
+            _signature(),
+        ],
+        footer=footer(run.environment.get("tacit")),
+    )
+
+
+def ledger_problem(run: RunFiles) -> str | None:
+    """Why the run's ledger does not confirm its guarantees; None where it does, or where the run has none."""
+    if not any(line.finite for line in run.guarantees):
+        return None
+    if run.released.problem:
+        return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
+    for line in run.guarantees:
+        event = run.released.spent.get(place(line.unit, line.view, line.relation))
+        if event is None or not line.finite or line.delta is None:
+            continue
+        found = account(event, line.delta).epsilon
+        if found > line.epsilon * 1.001:
+            return (
+                f"The releases in it add up to epsilon {words.epsilon(found)} against {words.view(line.view)}, more "
+                f"than the {words.epsilon(line.epsilon)} of the result file."
+            )
+    return None
+
+
+# ---- the parts
+
+
+def _body(run: RunFiles, *, opens: bool) -> list[Html]:
+    """``opens``: the page has not said the promise yet."""
+    made = _statement(run)
+    nothing = words.no_promise(run.guarantees)
+    first = [] if not opens else [paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer")]
+    return [
+        *first,
+        *(_seed(run) if opens else []),
+        _views(run, made),
+        _reasons(run.guarantees),
+        _meaning(made),
+        tag("div", _rests_on(run, made), _not_covered(run, made), class_="pair lists"),
+        _numbers(run),
+    ]
+
+
+def _seed(run: RunFiles) -> list[Html]:
+    said = " ".join(line for line in (words.seed(run), words.not_to_publish(run)) if line)
+    return [paragraph(said, class_="infinite")] if said else []
+
+
+def _views(run: RunFiles, made: Sheet | None) -> Html:
+    """Who sees what at which epsilon. Columns that say nothing are left out."""
+    rows = {str(row.guarantee.view): row for row in made.rows} if made else {}
+    some = any(line.finite for line in run.guarantees)
+    columns = [Column("From whom"), Column("Who is protected"), Column("Epsilon", True), Column("Delta", True)]
+    columns += [Column("Right guesses (a coin: 50 %)", True)] if some else []
+    columns += [Column("Found at 0.1 % false alarms", True), Column("Found at 1 % false alarms", True)] if some else []
+    published = any(line.as_published for line in run.guarantees)
+    columns += [Column("As published")] if published else []
+    cells = [
+        [
+            words.view(line.view),
+            words.unit(line.unit, short=True),
+            tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite"),
+            words.delta(line.delta) if line.finite else words.MISSING,
+            *(_limits(rows.get(line.view)) if some else []),
+            *([_published(line)] if published else []),
+        ]
+        for line in run.guarantees
+    ]
+    caption = "Who sees what, and the most that the best attacker could make of it"
+    return table(columns, cells, caption if some else "Who sees what", stacked=True)
+
+
+def _limits(row: SheetRow | None) -> list[str]:
+    if row is None:
+        return [words.MISSING] * 3
+    return [percent(row.right_guesses), *(percent(limit.true_positives) for limit in row.limits)]
+
+
+def _published(line: Guarantee) -> str | Html:
+    published = line.as_published
+    if published is None:
+        return words.MISSING
+    return tag("span", words.as_published(published), class_="infinite" if published.valid == "no" else None)
+
+
+def _reasons(lines: Sequence[Guarantee]) -> Html:
+    """Why there is no guarantee, where there is none; a reason that several views share is said once."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if not line.finite and line.assumptions:
+            found.setdefault(line.assumptions[0], []).append(words.view(line.view))
+    items = [
+        tag("span", f"Nothing is promised against {_and(views)}: {reason}.", class_="infinite")
+        for reason, views in found.items()
+    ]
+    return bullets(items, class_="plain") if items else Html("")
+
+
+def _meaning(made: Sheet | None) -> Html:
+    """The limits in plain words, for the first view that has one."""
+    row = next((row for row in made.rows if row.guarantee.finite), None) if made else None
+    if row is None:
+        return Html("")
+    words_ = paragraph(row.meaning)
+    if row.guarantee.epsilon > 10:
+        note = "An epsilon this large says little by itself; the shares above are what it leaves possible."
+        return join([words_, paragraph(note, class_="quiet")])
+    return words_
+
+
+def _rests_on(run: RunFiles, made: Sheet | None) -> Html:
+    assumed = made.assumptions if made else tuple(dict.fromkeys(a for g in run.guarantees for a in g.assumptions))
+    return tag("div", tag("h3", "It rests on"), bullets(map(_capital, assumed))) if assumed else Html("")
+
+
+def _not_covered(run: RunFiles, made: Sheet | None) -> Html:
+    if not any(line.finite for line in run.guarantees):
+        return Html("")
+    return tag("div", tag("h3", "It does not cover"), bullets(made.not_covered if made else NOT_COVERED))
+
+
+def _numbers(run: RunFiles) -> Html:
+    """How it was computed."""
+    first = next((line for line in run.guarantees if line.finite), None)
+    if first is None:
+        return Html("")
+    sigma, clip = run.noise_multiplier, run.clip
+    noise = "" if sigma is None else f"multiplier {sigma:.4g}"
+    if sigma is not None and clip is not None:
+        noise += f", clip {clip:g}, standard deviation {sigma * clip:.4g} on every number of a sum"
+    sampling = dict.fromkeys(line.sampling for line in run.guarantees if line.finite and line.sampling)
+    accountants = dict.fromkeys(line.accountant for line in run.guarantees if line.finite and line.accountant)
+    return facts(
+        [
+            ("Neighbouring data", words.relation(first.relation) if first.relation else ""),
+            ("Secret sampling", ", ".join(sampling)),
+            ("Accountant", "; ".join(words.ACCOUNTANTS.get(name, name) for name in accountants)),
+            ("Noise", noise),
+            ("Budget", "" if run.budget is None else f"epsilon {run.budget:g}"),
+            ("Ledger", _ledger(run)),
+        ]
+    )
+
+
+def _ledger(run: RunFiles) -> str:
+    released = run.released
+    if released.problem or not released.releases:
+        return released.problem or ""
+    return (
+        f"{words.counted(released.releases, 'release')} written down before they were made; chain verified, "
+        f"ends with {released.head[:16]}"
+    )
+
+
+def _signature() -> Html:
+    lines = [
+        tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
+    ]
+    return tag("section", *lines, class_="signature", aria_label="Signature")
+
+
+# ---- from the run to the statement
+
+
+def _statement(run: RunFiles) -> Sheet | None:
+    """The sheet of the guarantees that the statement knows how to read."""
+    proved = [found for line in run.guarantees if (found := _proved(line))]
+    if not proved:
+        return None
+    return statement(
+        proved,
+        seeded=run.seed is not None,
+        events={} if ledger_problem(run) else _events(run, proved),
+        evaluation=str(run.evaluation.get("status") or ""),
+        references=bool(run.baselines),
+    )
+
+
+def _events(run: RunFiles, lines: Sequence[Proved]) -> dict[str, Event]:
+    spent = run.released.spent
+    return {str(g.view): event for g in lines if (event := spent.get(place(g.unit, g.view, g.relation))) is not None}
+
+
+def _proved(line: Guarantee) -> Proved | None:
+    """The guarantee in the words of ``tacit.privacy``; None where the folder holds words that it does not know."""
+    unit = next((unit for unit in UNITS if unit == line.unit), None)
+    relation = next((relation for relation in RELATIONS if relation == line.relation), None)
+    try:
+        view = View.parse(line.view)
+    except ValueError:
+        return None
+    if unit is None or relation is None or (line.delta is None and line.finite) or math.isnan(line.epsilon):
+        return None
+    return Proved(
+        unit, relation, view, line.sampling, line.epsilon, line.delta or 0.0, line.accountant, line.assumptions
+    )
+
+
+def _and(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

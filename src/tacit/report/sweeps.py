@@ -1,0 +1,120 @@
+"""A planner's sweep as a page: the noise that a target needs, or the epsilon of a given noise, over other numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tacit.planner import Axis, Point, Sweep
+from tacit.report import figures, words
+from tacit.report.markup import Column, Html, paragraph, section, table
+from tacit.report.page import ChartWriter, Sections, footer, legend
+
+NAMES = {
+    "rounds": "rounds",
+    "clip": "clip",
+    "sample_rate": "rate at which a record enters a batch",
+    "subject_sample_rate": "rate at which a person enters a round",
+    "silo_sample_rate": "rate at which a silo enters a round",
+    "delta": "delta",
+    "epsilon": "target epsilon",
+    "noise_multiplier": "noise multiplier",
+}
+Read = Callable[[Point], float | None]
+
+
+def sections(sweep: Sweep) -> Sections:
+    noise = sweep.solves == "noise_multiplier"
+    target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
+    what = f"Noise needed{target}" if noise else "Epsilon of the given noise"
+    at = "" if sweep.delta is None else f" · delta {words.delta(sweep.delta)}"
+    views = ", ".join(words.view(view) for view in sweep.against)
+    return Sections(
+        title=f"{what}: {sweep.title}",
+        kicker="Privacy plan",
+        lead=f"{sweep.method} · {words.unit(sweep.unit, short=True)} protected from {views}{at} · no data was read",
+        parts=[_plots(sweep), _numbers(sweep)],
+        footer=footer(None),
+    )
+
+
+def _plots(sweep: Sweep) -> Html:
+    """One line per combination of the numbers that are not on the horizontal axis."""
+    if all(len(axis.values) < 2 for axis in sweep.axes):
+        return Html("")
+    chart = ChartWriter()
+    across = max(range(len(sweep.axes)), key=lambda index: len(sweep.axes[index].values))
+    lines = _lines(sweep, across)
+    styles = {name: figures.RUN_STYLES[index % len(figures.RUN_STYLES)] for index, name in enumerate(lines)}
+    noise = sweep.solves == "noise_multiplier"
+    wanted: list[tuple[str, Read, str]] = (
+        [("Noise multiplier", lambda point: point.noise_multiplier, "standard deviation of the noise over the clip")]
+        if noise
+        else [("Epsilon", lambda point: point.epsilon, "the largest over the views that bind; less is better")]
+    )
+    if any(axis.name == "clip" for axis in sweep.axes):
+        note = "noise on every number of a sum: multiplier times clip"
+        wanted.append(("Standard deviation", lambda point: point.std, note))
+    if any(point.ratio is not None for point in sweep.points):
+        note = "norm of one round's noise over the largest sum that clipping allows"
+        wanted.append(("Noise over signal", lambda point: point.ratio, note))
+    drawn = [
+        chart(figures.sweep_chart(name, _axis_name(sweep.axes[across]), _series(lines, across, read, styles), note))
+        for name, read, note in wanted
+    ]
+    return section("The plot", legend(styles.items()) if len(lines) > 1 else "", *drawn, name="plot")
+
+
+def _lines(sweep: Sweep, across: int) -> dict[str, list[Point]]:
+    """Points by the numbers that stay the same along a line, in words."""
+    lines: dict[str, list[Point]] = {}
+    for point in sweep.points:
+        others = [
+            f"{axis.name} {value:g}"
+            for index, (axis, value) in enumerate(zip(sweep.axes, point.values, strict=True))
+            if index != across
+        ]
+        lines.setdefault(", ".join(others) or sweep.method, []).append(point)
+    return lines
+
+
+def _series(
+    lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, figures.Style]
+) -> list[figures.Curve]:
+    found = []
+    for name, points in lines.items():
+        values = [(point.values[across], read(point)) for point in points]
+        known = sorted((x, y) for x, y in values if y is not None and math.isfinite(y))
+        found.append(figures.Curve(name, styles[name], [x for x, _ in known], [y for _, y in known]))
+    return found
+
+
+def _axis_name(axis: Axis) -> str:
+    return NAMES.get(axis.name, axis.name)
+
+
+def _numbers(sweep: Sweep) -> Html:
+    ratio = any(point.ratio is not None for point in sweep.points)
+    columns = [Column(axis.name) for axis in sweep.axes]
+    columns += [Column("Noise multiplier", True), Column("Standard deviation", True), Column("Epsilon", True)]
+    columns += [Column("Noise over signal", True)] if ratio else []
+    rows = [
+        [
+            *(f"{value:g}" for value in point.values),
+            f"{point.noise_multiplier:.4g}",
+            f"{point.std:.4g}",
+            words.epsilon(point.epsilon),
+            *([words.MISSING if point.ratio is None else f"{point.ratio:.3g}"] if ratio else []),
+        ]
+        for point in sweep.points
+    ]
+    note = (
+        "Standard deviation: multiplier times clip. Noise over signal: the norm of one round's noise over the norm "
+        "that the sum has if every contribution is as long as the clip and all of them pull the same way."
+    )
+    return section(
+        "The numbers",
+        table(columns, rows, "Every point of the plot", tall=len(rows) > 30),
+        paragraph(note, class_="quiet"),
+        name="numbers",
+    )

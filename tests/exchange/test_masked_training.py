@@ -1,0 +1,131 @@
+"""Methods under the masked exchange: the same model as with the plain sum, the noise that the ledger says."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import tacit
+from tacit.config import plan
+from tacit.engine.learner import learner
+from tacit.engine.run import load_federation
+from tacit.engine.simulate import Simulation
+from tacit.errors import UserError
+from tacit.exchange.grid import share_variance
+from tacit.privacy import Randomness
+
+METHODS = {
+    "uldp-avg": {"local_epochs": 2, "local_learning_rate": 0.5},
+    "uldp-sgd": {"subject_sample_rate": 0.5},
+    "subject-sgd": {"subject_sample_rate": 0.5, "records_per_subject": 3},
+    "uldp-naive": {"local_learning_rate": 0.5, "silo_sample_rate": 0.7},
+}
+
+
+def experiment_with(experiment: dict, method: str, exchange: dict, **numbers) -> dict:
+    facts = {"subjects": {"column": "person", "count": 60}, "silos": {"column": "clinic", "count": 3}}
+    options = {"clip": 0.5, "noise_multiplier": 0.0} | METHODS[method] | numbers
+    data = experiment["data"] | facts
+    return experiment | {"data": data, "method": {"name": method, **options}, "exchange": exchange}
+
+
+def simulation(experiment: dict, frame: pd.DataFrame) -> Simulation:
+    planned = plan(experiment)
+    federation, randomness = load_federation(planned, frame), Randomness.from_seed(5)
+    model = planned.experiment.model
+    made = learner(model, federation.labels, federation.train.features.shape[1:], randomness)
+    return Simulation(planned, federation, made, randomness)
+
+
+def weights(simulation: Simulation) -> np.ndarray:
+    return np.asarray(ravel_pytree(simulation.server.params)[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_the_model_is_that_of_the_plain_sum(method, experiment, visits):
+    plain = simulation(experiment_with(experiment, method, {"name": "plain"}), visits)
+    masked = simulation(experiment_with(experiment, method, {"name": "masked", "precision": 1e-9}), visits)
+    for number in range(1, 5):
+        assert plain.round(number) == masked.round(number)
+        # (people + silos) x precision, and what single precision rounds in the plain sum
+        np.testing.assert_allclose(weights(masked), weights(plain), atol=1e-6)
+    assert np.abs(weights(masked)).max() > 1e-3
+
+
+def test_an_adaptive_clip_moves_as_with_the_plain_sum(experiment, visits):
+    numbers = {"adaptive_clip": {"quantile": 0.6, "count_noise": 1e-4}, "noise_multiplier": 1e-4, "clip": 0.05}
+    plain = simulation(experiment_with(experiment, "uldp-avg", {"name": "plain"}, **numbers), visits)
+    masked = simulation(experiment_with(experiment, "uldp-avg", {"name": "masked"}, **numbers), visits)
+    for number in range(1, 6):
+        plain.round(number)
+        masked.round(number)
+    assert float(masked.server.extra) == pytest.approx(float(plain.server.extra), rel=1e-3)
+    assert float(masked.server.extra) != pytest.approx(0.05, rel=0.01)
+
+
+@pytest.mark.parametrize("exchange", [{}, {"drop_outs": 1}])
+def test_the_noise_in_a_round_has_the_variance_that_the_ledger_says(exchange, experiment, visits):
+    """One round of a model with 10,000 numbers, with and without noise: the variance is known to 6 % (1e-5)."""
+    wide = experiment | {"model": {"name": "mlp", "hidden": [2000]}}
+    models = []
+    for sigma in (0.0, 2.0):
+        numbers = {"noise_multiplier": sigma, "subject_sample_rate": 1.0}
+        run = simulation(experiment_with(wide, "uldp-sgd", {"name": "masked", **exchange}, **numbers), visits)
+        run.round(1)
+        models.append(weights(run))
+    expected = (2.0 * 0.5 / (60 * 3)) ** 2 * (3 * share_variance(3, exchange.get("drop_outs", 0), 0))
+    assert expected >= (2.0 * 0.5 / (60 * 3)) ** 2
+    assert np.var(models[1] - models[0]) == pytest.approx(expected, rel=0.06)
+
+
+def test_a_masked_run_leaves_a_folder_with_its_promises(experiment, visits, tmp_path):
+    made = experiment_with(experiment, "uldp-avg", {"name": "masked", "colluding": 1}, noise_multiplier=3.0)
+    run = tacit.run(tacit.plan(made), frame=visits, out=tmp_path / "run")
+    found = {str(guarantee["view"]): guarantee for guarantee in run.result["guarantees"]}
+    assert set(found) == {"public", "server", "silo", "server+silos:1"}
+    assert found["server"]["epsilon"] == found["public"]["epsilon"]
+    assert any("3 of 3 silos stay" in text for text in found["server"]["assumptions"])
+    assert not any("floating point" in text for text in found["server"]["assumptions"])
+
+
+def test_the_server_gains_the_sampling_that_it_cannot_see(experiment):
+    plain = plan(experiment_with(experiment, "uldp-sgd", {"name": "plain"}, noise_multiplier=3.0))
+    masked = plan(experiment_with(experiment, "uldp-sgd", {"name": "masked"}, noise_multiplier=3.0))
+    before = {str(g.view): g.epsilon for g in plain.guarantees()}
+    after = {str(g.view): g.epsilon for g in masked.guarantees()}
+    assert after["server"] == after["public"] == before["public"] < before["server"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"method": {"name": "local-record", "noise_multiplier": 1.0}},
+            ["exchange.name", "masked", "nothing is gained"],
+        ),
+        ({"method": {"name": "dp-fedavg", "noise_multiplier": 1.0}}, ["exchange.name", "masked", "trusted server"]),
+        ({"method": {"name": "fedavg"}}, ["exchange.name", "masked", "bounds no contribution"]),
+        ({"exchange": {"name": "masked", "drop_outs": 2}}, ["exchange.drop_outs", "3 silos", "at most 1"]),
+        ({"exchange": {"name": "masked", "key_bits": 3072}}, ["exchange.key_bits", "masked exchange"]),
+        ({"exchange": {"name": "plain", "drop_outs": 1}}, ["exchange.drop_outs", "plain exchange"]),
+        ({"exchange": {"name": "masked", "drop_outs": -1}}, ["exchange.drop_outs", "-1"]),
+        ({"privacy": {"against": ["server+silos:1"]}}, ["privacy.against", "server+silos:1"]),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_reason(change, words, experiment):
+    made = experiment_with(experiment, "uldp-avg", {"name": "masked"}, noise_multiplier=3.0)
+    made["data"] = made["data"] | {"records_per_silo": 200}
+    with pytest.raises(UserError) as found:
+        plan(made | change)
+    for word in words:
+        assert word in str(found.value)
+
+
+def test_compiled_rounds_of_the_plain_exchange_are_left_as_they_were(experiment, visits):
+    plain = simulation(experiment_with(experiment, "uldp-avg", {"name": "plain"}, noise_multiplier=1.0), visits)
+    plain.round(1)
+    jax.block_until_ready(plain.server)
+    assert plain._session is None

@@ -1,0 +1,151 @@
+"""What a plan says before any record is read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tacit
+from tacit import planner, report
+from tacit.errors import UserError
+from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """Six sites of the built-in data, whole silos protected by a trusted server."""
+    sections: dict[str, Any] = {
+        "title": "Visits",
+        "data": {"source": "randhie"},
+        "model": {"name": "logistic"},
+        "method": {"name": "dp-fedavg", "clip": 0.5, "noise_multiplier": 2.0, "silo_sample_rate": 0.5},
+        "train": {"rounds": 10},
+    }
+    for key, value in changes.items():
+        sections[key] = value if isinstance(value, str | int) else {**sections.get(key, {}), **value}
+    return sections
+
+
+def plan(**changes: Any) -> tacit.Plan:
+    return tacit.plan(content(**changes))
+
+
+def test_the_promise_is_that_of_the_first_view_that_binds():
+    assert planner.outlook(plan()).promise.startswith("Adding or removing everything that any one silo holds changes")
+    against_server = plan(privacy={"against": ["server", "public"]})
+    assert planner.outlook(against_server).promise.startswith("Nothing is promised about what the server can learn")
+
+
+def test_noise_stands_beside_the_largest_sum_that_clipping_allows():
+    noise = planner.noise_to_signal(plan())
+    assert noise is not None
+    assert (noise.multiplier, noise.std, noise.solved) == (2.0, 1.0, False)
+    assert noise.parameters == 23
+    assert noise.norm == pytest.approx(math.sqrt(23))
+    assert noise.units == "3 of 6 silos on average"
+    assert noise.largest == 1.5
+    assert noise.ratio == pytest.approx(math.sqrt(23) / 1.5)
+
+
+def test_layers_that_stay_fixed_carry_no_noise():
+    model = {"name": "mlp", "hidden": [4]}
+    whole = planner.parameters_of(plan(model=model))
+    assert planner.parameters_of(plan(model=model | {"freeze": ["layer0"]})) == whole - (22 * 4 + 4)
+
+
+def test_a_method_without_noise_has_none_and_promises_nothing():
+    made = tacit.plan({**content(), "method": {"name": "fedavg"}})
+    outlook = planner.outlook(made)
+    assert outlook.noise is None
+    assert outlook.promise.startswith("Nothing is promised")
+    assert outlook.rounds_within_budget is None
+
+
+def test_a_budget_allows_as_many_rounds_as_cost_no_more_than_it():
+    def epsilon(rounds: int) -> float:
+        return account(Repeated(PoissonSampled(0.5, Gaussian(2.0)), rounds), 1e-5).epsilon
+
+    budget = (epsilon(6) + epsilon(7)) / 2
+    assert planner.rounds_within_budget(plan(privacy={"budget": budget})) == 6
+    assert planner.rounds_within_budget(plan(privacy={"budget": 100.0})) == 10
+    assert planner.rounds_within_budget(plan(privacy={"budget": epsilon(1) / 2})) == 0
+
+
+# ---- sweeps
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["rounds=10,100"], {"train.rounds": (10, 100)}),
+        (["rounds=10:200"], {"train.rounds": (10, 20, 50, 100, 200)}),
+        (["clip=0.05:1"], {"method.clip": (0.05, 0.1, 0.2, 0.5, 1)}),
+        (["rounds=10,100,clip=0.5,1"], {"train.rounds": (10, 100), "method.clip": (0.5, 1)}),
+        (["rounds=10,100", "delta=1e-5,1e-6"], {"train.rounds": (10, 100), "privacy.delta": (1e-5, 1e-6)}),
+        (["train.rounds=1e3"], {"train.rounds": (1000,)}),
+    ],
+)
+def test_a_sweep_is_written_as_people_write_it(texts, values):
+    found = {axis.key: axis.values for axis in planner.axes(texts, "dp-fedavg")}
+    assert found == values
+
+
+@pytest.mark.parametrize(
+    "text", ["rounds", "rounds=", "rounds=ten", "rounds=10:1", "rouds=10", "=3", "rounds=1,rounds=2"]
+)
+def test_a_sweep_that_makes_no_sense_is_a_users_mistake(text):
+    with pytest.raises(UserError, match="--sweep"):
+        planner.axes([text], "dp-fedavg")
+
+
+def test_a_target_needs_more_noise_for_more_rounds_and_keeps_its_epsilon():
+    target = {"name": "dp-fedavg", "clip": 0.5, "target_epsilon": 2.0, "silo_sample_rate": 0.5}
+    sweep = planner.sweep({**content(), "method": target}, ["rounds=10,40,clip=0.5,1"], Path())
+    assert sweep.solves == "noise_multiplier"
+    noise = {point.values: point.noise_multiplier for point in sweep.points}
+    assert noise[40, 0.5] > noise[10, 0.5] == noise[10, 1]
+    assert all(1.9 < point.epsilon <= 2.0 for point in sweep.points)
+    assert {point.values: point.std for point in sweep.points}[10, 1] == noise[10, 1]
+
+
+def test_given_noise_costs_more_with_more_rounds():
+    told: list[tuple[int, int]] = []
+    sweep = planner.sweep(content(), ["rounds=5,10,20"], Path(), told=lambda done, total: told.append((done, total)))
+    assert sweep.solves == "epsilon"
+    epsilons = [point.epsilon for point in sweep.points]
+    assert epsilons == sorted(epsilons)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_whoever_sweeps_the_target_leaves_the_files_noise_aside():
+    sweep = planner.sweep(content(), ["epsilon=1,4"], Path())
+    assert sweep.points[0].noise_multiplier > sweep.points[1].noise_multiplier
+    assert sweep.target is None
+
+
+def test_what_cannot_be_swept_is_refused():
+    with pytest.raises(UserError, match="adds no noise"):
+        planner.sweep({**content(), "method": {"name": "fedavg"}}, ["rounds=1,2"], Path())
+    with pytest.raises(UserError, match="more than 400"):
+        planner.sweep(content(), [f"rounds={','.join(map(str, range(1, 500)))}"], Path())
+
+
+def test_a_sweep_is_drawn_with_a_line_per_combination(tmp_path):
+    import plotly.graph_objects as go
+
+    from tacit.report import sweeps
+
+    sweep = planner.sweep(content(), ["rounds=5,10,20", "silo_sample_rate=0.5,1"], Path())
+    page = report.sweep_page(sweep, tmp_path / "sweep.html").read_text()
+    assert "silo_sample_rate 0.5" in page
+    lines = sweeps._lines(sweep, across=0)
+    chart = sweeps.figures.sweep_chart(
+        "Epsilon",
+        "rounds",
+        sweeps._series(lines, 0, lambda point: point.epsilon, dict.fromkeys(lines, sweeps.figures.RUN_STYLES[0])),
+        "note",
+    )
+    assert [trace["x"] for trace in chart.figure["data"]] == [[5, 10, 20]] * 2
+    go.Figure(chart.figure)
