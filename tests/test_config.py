@@ -31,7 +31,7 @@ def refusal(content: dict, *changes: str) -> str:
         ({"seed": True}, ["seed", "True"]),
         ({"method": {"name": "fedavg", "batch_size": "8"}}, ["method.batch_size", "'8'"]),
         ({"privacy": {"against": []}}, ["privacy.against", "at least 1"]),
-        ({"evaluation": {"status": "paid"}}, ["evaluation.status", "paid"]),
+        ({"evaluation": {"status": "paid"}}, ["evaluation.noise_multiplier", "is missing"]),
         ({"train": {"server_optimizer": "sdg"}}, ["train.server_optimizer", "'sdg'", "'sgd'"]),
         ({"data": {"silos": {"colum": "x"}}}, ["data.silos.colum", "did you mean 'column'"]),
         ({"data": {"test_fraction": 1.5}}, ["data.test_fraction", "1.5", "less than 1"]),

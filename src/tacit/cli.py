@@ -26,7 +26,7 @@ from tacit.errors import Forbidden, TacitError, UserError
 if TYPE_CHECKING:
     from tacit.config import Plan
     from tacit.engine import Run
-    from tacit.planner import NoiseToSignal, Outlook, Sweep
+    from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -289,9 +289,11 @@ def _print_run(finished: Run) -> None:
     columns = {result["method"]["label"]: result["metrics"]}
     columns.update({name: entry["metrics"] for name, entry in result["baselines"].items()})
     table = _table("held-out", *columns)
+    errors = result["evaluation"].get("standard_errors") or {}
     for metric in result["metrics"]:
-        values = [numbers.get(metric) for numbers in columns.values()]
-        table.add_row(metric, *("–" if value is None else f"{value:.4f}" for value in values))
+        values = ["–" if found is None else f"{found:.4f}" for found in (n.get(metric) for n in columns.values())]
+        values[0] += f" ± {errors[metric]:.4f}" if metric in errors else ""
+        table.add_row(metric, *values)
     console.print(table)
     _print_guarantees(result["guarantees"])
     _print_caveats(result)
@@ -316,6 +318,8 @@ def _print_outlook(outlook: Outlook) -> None:
     console.print(f"{made.label}: {made.method.about}; {made.rounds} rounds")
     if outlook.noise is not None:
         _print_noise(outlook.noise)
+    for paid in outlook.paid:
+        _print_paid(paid)
     finite = any(guarantee.finite for guarantee in outlook.guarantees)
     if finite:
         nothing = outlook.promise.startswith("Nothing")
@@ -353,6 +357,15 @@ def _print_noise(noise: NoiseToSignal) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def _print_paid(paid: PaidOnce) -> None:
+    from tacit.privacy.statement import epsilon_text
+
+    what = {"statistics": "constants for standardising", "evaluation": "metrics of the final model"}[paid.mechanism]
+    whose = "about held-out people only" if paid.apart else "within the guarantees below"
+    alone = f"epsilon {epsilon_text(paid.epsilon)} by themselves"
+    console.print(f"Paid once: {what}, noise multiplier {paid.noise_multiplier:g}, {alone}, {whose}.", highlight=False)
 
 
 def _print_budget(outlook: Outlook) -> None:

@@ -25,14 +25,22 @@ from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Facts, Method, Private
 from tacit.methods.per_subject import PerSubject
 from tacit.models import build, check_fit, check_options, task_for
-from tacit.privacy import Guarantee, Relation, Unit, View
-from tacit.promise import Promise, check_facts, promise
+from tacit.privacy import Event, Guarantee, Relation, Unit, View
+from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
+
+# Metrics that can be paid for, by kind of label: averages over records of scores that have a bound (the
+# square of rmse is one).
+PAID_METRICS = {
+    "binary": ("accuracy", "log_loss"),
+    "multiclass": ("accuracy", "log_loss"),
+    "real": ("rmse",),
+}
 
 # Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
 COX = "Cox has no per-record gradient"
@@ -78,6 +86,7 @@ class PrivacyOptions(Section):
     max_silos_per_subject: Count | None = None
     budget: Positive | None = None
     budget_file: str | None = None
+    statistics_noise_multiplier: Positive | None = None
 
 
 class ExchangeOptions(Section):
@@ -96,10 +105,17 @@ class ExchangeOptions(Section):
 
 
 class EvaluationOptions(Section):
-    """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee."""
+    """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee.
+
+    The other keys go with ``status = "paid"``: which metrics of the final model are released with noise, the largest
+    loss of a record that counts, and the noise on their sums over the sensitivity for one subject.
+    """
 
     data: str = "held-out"
     status: Literal["public", "outside-guarantee", "paid"] = "outside-guarantee"
+    noise_multiplier: Positive | None = None
+    metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
+    loss_bound: Positive | None = None
 
 
 class EngineOptions(Section):
@@ -166,6 +182,21 @@ class Plan:
         return self.method.sigma if isinstance(self.method, Private) else None
 
     @property
+    def statistics(self) -> Once | None:
+        """The release of constants for standardising, where they are paid for."""
+        return self.promise.release("statistics")
+
+    @property
+    def evaluation(self) -> Once | None:
+        """The release of the final metrics, where they are paid for."""
+        return self.promise.release("evaluation")
+
+    @property
+    def paid_metrics(self) -> dict[str, float]:
+        """The metrics of a paid evaluation, each with the largest score that a record may have."""
+        return _paid_metrics(self.experiment.evaluation, source_facts(self.data).labels.kind)
+
+    @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
         return _located(self.experiment.data, self.folder)
@@ -178,6 +209,12 @@ class Plan:
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
         return self.promise.guarantees()
+
+    def events(self) -> dict[str, Event]:
+        """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
+        relation, and every view of the exchange."""
+        promise = self.promise
+        return promise.everywhere(lambda other, view: other.total(view, promise.facts.rounds))
 
     def path(self, name: str) -> Path:
         """A path of the experiment file: relative ones start at the file's own folder."""
@@ -278,8 +315,10 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     check_facts(method, privacy.unit or method.units[0], facts)
     facts = facts.pooled() if method.pools else facts
     method.check_facts(facts)
+    once = _once(experiment, known)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
+    caps = [cap for cap in (privacy.max_records_per_subject_and_silo, method.records_kept(facts)) if cap is not None]
     return promise(
         method,
         exchange,
@@ -290,7 +329,66 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         delta=privacy.delta,
         seeded=experiment.seed is not None,
         leaks=leaks,
+        once=once,
+        records_kept=min(caps, default=None),
     )
+
+
+def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
+    """What is released once and paid for, with everything refused that it cannot be."""
+    privacy, evaluation = experiment.privacy, experiment.evaluation
+    found = []
+    if experiment.data.standardize == "paid":
+        if known.columns is None:
+            problem = f"'paid' is for tables, and source '{experiment.data.source}' is none"
+            raise UserError("data.standardize", problem, "leave it out")
+        from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
+
+        known.columns.bounds()
+        found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
+    elif privacy.statistics_noise_multiplier is not None:
+        problem = "nothing needs it: no statistics are paid for"
+        raise UserError(
+            "privacy.statistics_noise_multiplier", problem, 'leave it out, or set data.standardize = "paid"'
+        )
+    if evaluation.status == "paid":
+        _paid_metrics(evaluation, known.labels.kind)
+        if evaluation.noise_multiplier is None:
+            problem = "is missing: metrics that are paid for need noise"
+            raise UserError("evaluation.noise_multiplier", problem, "add it, for example 10.0")
+        apart = evaluation.data == "held-out" and known.holds_out_people
+        found.append(Once("evaluation", evaluation.noise_multiplier, apart))
+    else:
+        for key in ("noise_multiplier", "metrics", "loss_bound"):
+            if getattr(evaluation, key) is not None:
+                problem = f"has no meaning with status '{evaluation.status}'"
+                raise UserError(f"evaluation.{key}", problem, 'leave it out, or set evaluation.status = "paid"')
+    if found and not known.silo_count:
+        problem = "is missing: what is paid for has noise in shares, one per silo"
+        raise UserError("data.silos.count", problem, "declare it; it is public and cannot be counted from records")
+    return tuple(found)
+
+
+def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
+    """Names and bounds of the metrics that a paid evaluation releases."""
+    from tacit.privacy.defaults import LOG_LOSS_BOUND
+
+    known = PAID_METRICS.get(kind, ())
+    if not known:
+        problem = f"'paid' has no metric for a {kind} task: none is an average over records"
+        raise UserError("evaluation.status", problem, "use 'public' or 'outside-guarantee'")
+    names = evaluation.metrics or known
+    for name in names:
+        if name not in known:
+            problem = f"'{name}' cannot be paid for: {' and '.join(known)} can (averages of bounded scores)"
+            raise UserError("evaluation.metrics", problem, nearest(name, known))
+    if len(set(names)) < len(names):
+        raise UserError("evaluation.metrics", "a metric is named twice", "name each once")
+    if evaluation.loss_bound is None and "rmse" in names:
+        problem = "is missing: the largest squared error of a record that counts is a public choice"
+        raise UserError("evaluation.loss_bound", problem, "declare it, on the scale of the label squared")
+    bound = evaluation.loss_bound or LOG_LOSS_BOUND
+    return {name: 1.0 if name == "accuracy" else bound for name in names}
 
 
 def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None) -> tuple[int, ...] | None:
@@ -415,8 +513,6 @@ def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
 def _check_promises(plan: Plan) -> None:
     """Refuse what this version, or a method without a finite guarantee, cannot keep."""
     privacy = plan.experiment.privacy
-    if plan.experiment.evaluation.status == "paid":
-        raise UserError("evaluation.status", "'paid' is not part of this version", "use 'outside-guarantee'")
     if privacy.budget is None:
         return
     if math.isinf(plan.promise.planned_epsilon()):

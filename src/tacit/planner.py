@@ -19,10 +19,10 @@ from tacit.config import Plan, plan, read_experiment
 from tacit.errors import UserError, nearest
 from tacit.methods import METHODS, Private
 from tacit.models import build, parameter_count, task_for
-from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Repeated, spent
+from tacit.privacy import Event, Guarantee, Ledger, LedgerError, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
-from tacit.promise import cost
+from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
 
@@ -71,6 +71,21 @@ class NoiseToSignal:
 
 
 @dataclass(frozen=True)
+class PaidOnce:
+    """What a plan releases once, beside its rounds: its noise over its sensitivity, and the largest epsilon over the
+    views that bind, by itself; it is part of the guarantees. ``apart``: about people who are not trained on."""
+
+    mechanism: str
+    noise_multiplier: float
+    epsilon: float
+    apart: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        alone = self.epsilon if math.isfinite(self.epsilon) else "inf"
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"epsilon": alone}
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A plan in numbers and words: what ``tacit plan`` prints."""
 
@@ -80,6 +95,7 @@ class Outlook:
     noise: NoiseToSignal | None
     budget: float | None
     rounds_within_budget: int | None
+    paid: tuple[PaidOnce, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -90,6 +106,7 @@ class Outlook:
             "promise": self.promise,
             "noise": None if self.noise is None else self.noise.as_dict(),
             "rounds_within_budget": self.rounds_within_budget,
+            "paid": [paid.as_dict() for paid in self.paid],
         }
 
 
@@ -104,7 +121,18 @@ def outlook(made: Plan) -> Outlook:
         noise_to_signal(made),
         made.experiment.privacy.budget,
         rounds_within_budget(made),
+        paid_once(made),
     )
+
+
+def paid_once(made: Plan) -> tuple[PaidOnce, ...]:
+    """What is released once and paid for."""
+    promise = made.promise
+
+    def alone(once: Once) -> float:
+        return promise.worst(lambda view: promise.once_event(once, promise.unit, view))
+
+    return tuple(PaidOnce(once.mechanism, once.noise_multiplier, alone(once), once.apart) for once in promise.once)
 
 
 def noise_to_signal(made: Plan) -> NoiseToSignal | None:
@@ -160,10 +188,10 @@ def rounds_within_budget(made: Plan) -> int | None:
     lines = _lines(made.path(privacy.budget_file)) if privacy.budget_file is not None else []
     most = promise.facts.rounds
     for view in promise.against:
-        before, event = spent(lines, place(promise.unit, view, promise.relation)), promise.event(promise.unit, view)
+        before = spent(lines, place(promise.unit, view, promise.relation))
 
-        def after(rounds: int, before: Event = before, event: Event = event) -> Event:
-            return Composed((before, Repeated(event, rounds)))
+        def after(rounds: int, before: Event = before, view: View = view) -> Event:
+            return beside(before, promise.total(view, rounds))
 
         if cost(after(1), promise.delta).epsilon > privacy.budget:
             return 0

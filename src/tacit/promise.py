@@ -8,26 +8,32 @@ sampling, assumptions, and what the paper's own accounting says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
 from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Facts, Method, Private
 from tacit.privacy import (
+    RELATIONS,
+    UNITS,
     AsPublished,
+    Composed,
     Event,
     Exposure,
     Guarantee,
     Largest,
+    Nothing,
     Relation,
     Repeated,
     Unit,
     Unprotected,
     View,
 )
+from tacit.privacy.ledger import place
 
 if TYPE_CHECKING:
     from tacit.privacy import Bound
@@ -36,6 +42,41 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
+IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
+BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
+
+Mechanism = Literal["statistics", "evaluation"]
+_WHAT: dict[Mechanism, str] = {
+    "statistics": "the sums that standardising constants come from",
+    "evaluation": "the sums that metrics come from",
+}
+
+
+@dataclass(frozen=True)
+class Once:
+    """A release that a run makes once, beside its rounds, and pays for: a noisy sum over all silos.
+
+    mechanism         ``statistics`` before the first round: means and deviations of columns; ``evaluation`` after the
+                      last: metrics
+    noise_multiplier  standard deviation of the noise on the sum over the sensitivity for one subject
+    apart             it is about people of whom no other release of the run knows anything
+    """
+
+    mechanism: Mechanism
+    noise_multiplier: float
+    apart: bool = False
+
+    def event(self, exposure: Exposure, facts: Facts, records_kept: int | None) -> Event:
+        """What it shows to a view: see :func:`tacit.privacy.statistics.paid_event`, which holds the proof."""
+        from tacit.privacy.statistics import paid_event
+
+        m = facts.silos_of_a_subject
+        caps = m < facts.silos or records_kept == 1
+        return paid_event(exposure, self.noise_multiplier, facts.silos, m, moves_up=caps)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (IN_SHARES.format(what=_WHAT[self.mechanism]), *((BY_LOT,) if self.apart else ()))
 
 
 @dataclass(frozen=True)
@@ -46,6 +87,8 @@ class Promise:
     views           everybody for whom a guarantee is printed
     against         those of them that a target or a budget binds
     leaks           reasons outside the method why nothing can be promised
+    once            what is released once, beside the rounds
+    records_kept    at most so many records of a subject in a silo are used, where there is a cap
     """
 
     method: Method
@@ -58,6 +101,8 @@ class Promise:
     delta: float
     seeded: bool = False
     leaks: tuple[str, ...] = ()
+    once: tuple[Once, ...] = ()
+    records_kept: int | None = None
 
     def exposure(self, unit: Unit, view: View) -> Exposure:
         relation = self.relation if unit == self.unit else self.method.relation(unit)
@@ -70,6 +115,43 @@ class Promise:
             return Unprotected(self.leaks[0])
         return self.method.event(self.exposure(unit, view), self.facts)
 
+    def release(self, mechanism: Mechanism) -> Once | None:
+        """The release of that name beside the rounds, if there is one."""
+        return next((once for once in self.once if once.mechanism == mechanism), None)
+
+    def once_event(self, once: Once, unit: Unit, view: View) -> Event:
+        """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
+        return once.event(self.exposure(unit, view), self.facts, self.records_kept)
+
+    def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
+        """``event_of`` this promise to all units, against all changes and to all views of the exchange, by place."""
+        views = dict.fromkeys((*self.views, *(View.parse(text) for text in self.exchange.reveals)))
+        return {
+            place(unit, view, relation): event_of(replace(self, unit=unit, relation=relation), view)
+            for unit in UNITS
+            for view in views
+            for relation in RELATIONS
+        }
+
+    def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
+        """So many rounds and everything that is released once (or as often as ``times`` says, by mechanism).
+
+        **People apart.** Let T be the training people, H the held-out ones, and let the split depend on nobody's
+        records. The run gives (M, E): everything learned from T, and a release E = K(M, H). Zeroing out somebody of T
+        leaves H and so the kernel K(·, H) as it is: (M, E) is post-processing of M and costs what M costs. Zeroing out
+        somebody of H leaves the law of M as it is and costs what K costs at the worst value of M. Everybody is in one
+        of the two: the larger bounds both. Without such a split, both may be about the same person, and add up.
+        """
+        together: list[Event] = []
+        apart: list[Event] = []
+        for once in self.once:
+            count = 1 if times is None else times.get(once.mechanism, 0)
+            if count:
+                event = self.once_event(once, self.unit, view)
+                (apart if once.apart else together).append(event if count == 1 else Repeated(event, count))
+        training = _composed((*together, Repeated(self.event(self.unit, view), rounds)))
+        return Largest((training, _composed(tuple(apart)))) if apart else training
+
     def guarantees(self, spent: Callable[[View], Event] | None = None) -> tuple[Guarantee, ...]:
         """What each view learns about one unit: over the planned rounds, or what was really ``spent``."""
         if not self.method.private:
@@ -78,11 +160,12 @@ class Promise:
 
     def _guarantee(self, view: View, spent: Callable[[View], Event] | None) -> Guarantee:
         exposure = self.exposure(self.unit, view)
-        event = self._planned(view) if spent is None else spent(view)
         if not self.method.private:  # known without any accounting
+            reason = _reason(self.event(self.unit, view))
             return Guarantee(
-                self.unit, self.relation, view, "none", math.inf, self.delta, "none", (_reason(event), *self.leaks)
+                self.unit, self.relation, view, "none", math.inf, self.delta, "none", (reason, *self.leaks)
             )
+        event = self._planned(view) if spent is None else spent(view)
         bound = cost(event, self.delta)
         finite = math.isfinite(bound.epsilon)
         return Guarantee(
@@ -94,16 +177,25 @@ class Promise:
             self.delta,
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
-            _honest(self.method.as_published(exposure, self.delta, self.facts), finite),
+            self._published_beside(exposure, finite),
         )
+
+    def _published_beside(self, exposure: Exposure, finite: bool) -> AsPublished | None:
+        """The paper's own number, which knows nothing of what is released beside the rounds."""
+        published = _honest(self.method.as_published(exposure, self.delta, self.facts), finite)
+        if published is None or not self.once or published.valid == "no":
+            return published
+        beside = " and ".join(once.mechanism for once in self.once)
+        return replace(published, valid="only-if", reason=f"{published.reason}; the paid {beside} would come on top")
 
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
+        paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
-        return (*seeded, *self.method.assumptions(exposure, self.facts), PUBLIC_SIZES, *travelled)
+        return (*seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
-        return Repeated(self.event(self.unit, view), self.facts.rounds)
+        return self.total(view, self.facts.rounds)
 
     def worst(self, event_of: Callable[[View], Event]) -> float:
         """The largest epsilon over the views that a budget binds."""
@@ -136,7 +228,9 @@ class Promise:
 
     def _all_views(self, sigma: float) -> Event:
         noisy = self._with_noise(sigma)
-        events = tuple(dict.fromkeys(noisy._planned(view) for view in self.against))
+        planned = [noisy._planned(view) for view in self.against]
+        members = (event.events if isinstance(event, Largest) else (event,) for event in planned)
+        events = tuple(dict.fromkeys(chain.from_iterable(members)))
         return events[0] if len(events) == 1 else Largest(events)
 
     def _published(self, sigma: float) -> float:
@@ -157,6 +251,10 @@ class Promise:
                 views = ", ".join(str(other) for other in self.against if other != view) or "public"
                 problem = f"no noise protects a {self.unit} from view '{view}' ({_reason(event)})"
                 return problem, f"leave that view out of privacy.against (for example: {views})"
+            alone = cost(self._with_noise(1e6).total(view, 0), self.delta).epsilon
+            if alone >= epsilon:
+                problem = f"what is paid for beside the rounds alone costs {alone:.3g} against view '{view}'"
+                return problem, "raise privacy.statistics_noise_multiplier or evaluation.noise_multiplier"
         return f"no noise reaches {epsilon:g}", "raise it, or lower rounds and rates"
 
 
@@ -171,6 +269,8 @@ def promise(
     delta: float,
     seeded: bool,
     leaks: tuple[str, ...],
+    once: tuple[Once, ...] = (),
+    records_kept: int | None = None,
 ) -> Promise:
     """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
     that the method does not trust."""
@@ -184,9 +284,22 @@ def promise(
             known = ", ".join(exchange.reveals)
             raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", f"use {known}")
     bound = views if against is not None else tuple(view for view in views if view.kind not in method.trusts)
-    return Promise(
-        method, exchange, facts, chosen, relation or method.relation(chosen), views, bound, delta, seeded, leaks
-    )
+    relation = relation or method.relation(chosen)
+    return Promise(method, exchange, facts, chosen, relation, views, bound, delta, seeded, leaks, once, records_kept)
+
+
+def beside(before: Event, event: Event) -> Event:
+    """``event`` after what others released ``before``. Whom a run holds out does not change with what came before, so
+    the larger of its two parts stays outermost, where it costs least."""
+    if isinstance(before, Nothing):
+        return event
+    if isinstance(event, Largest):
+        return Largest(tuple(Composed((before, member)) for member in event.events))
+    return Composed((before, event))
+
+
+def _composed(parts: tuple[Event, ...]) -> Event:
+    return parts[0] if len(parts) == 1 else Composed(parts)
 
 
 def check_facts(method: Method, unit: Unit, facts: Facts) -> None:

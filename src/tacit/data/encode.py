@@ -2,6 +2,8 @@
 
 ``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
 silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
+``"paid"`` waits for constants that somebody releases with noise and pays for; until then columns are scaled by their
+public bounds.
 Categories are always declared. An :class:`Encoder` carries all of it, so that a trained model meets new rows in the
 same clothes as its training rows.
 """
@@ -45,6 +47,34 @@ class Columns:
             if name in self.numeric:
                 raise UserError("data.numeric", f"column '{name}' is categorical too", "declare it once")
         return self
+
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The public bounds, low and high, of every numeric column; an error names the first column without them."""
+        if not self.numeric:
+            problem = "there is no numeric column whose constants could be paid for"
+            raise UserError("data.standardize", problem, "declare data.numeric with low and high, or use 'declared'")
+        lows, highs = [], []
+        for name, column in self.numeric.items():
+            if column.low is None or column.high is None:
+                missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
+                fix = 'standardize = "paid" needs public bounds: declare { low = …, high = … }'
+                raise UserError("data.numeric", f"column '{name}' has no {missing}", fix)
+            lows.append(column.low)
+            highs.append(column.high)
+        return tuple(lows), tuple(highs)
+
+    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
+        """The same columns with other constants, one of each per numeric column."""
+        fresh = {
+            name: column.model_copy(update={"mean": float(mean), "scale": float(scale)})
+            for (name, column), mean, scale in zip(self.numeric.items(), means, scales, strict=True)
+        }
+        return replace(self, numeric=fresh)
+
+    def scaled_by_bounds(self) -> Columns:
+        """Constants that put the public bounds at -1 and 1: nothing is learned from the data."""
+        low, high = (np.array(ends) for ends in self.bounds())
+        return self.with_constants((low / 2 + high / 2).tolist(), (high / 2 - low / 2).tolist())
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,16 @@ class Encoder:
                 output[known, first + mine[known]] = 1.0
             first += len(categories)
         return outputs
+
+    def numbers(self, table: Table, part: Part) -> np.ndarray:
+        """The numeric columns of some rows as they are, ``[part, columns]`` float64: stand-ins filled in, NaN where a
+        value is missing otherwise. Private."""
+        columns = [self._numbers(table, name)[part.rows].astype(np.float64) for name in self.columns.numeric]
+        return np.stack(columns, axis=1)
+
+    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> Encoder:
+        """The same with constants that were released, one mean and one scale per numeric column."""
+        return replace(self, columns=self.columns.with_constants(means, scales))
 
     def fitted(self, table: Table, train: Part) -> Encoder:
         """With each silo's own mean and deviation (n - 1 in the divisor, 1 where it is zero) of its training rows."""
@@ -171,7 +211,7 @@ class Encoder:
         if self.per_silo is not None and silo is not None:
             means, scales = self.per_silo[name]
             return np.asarray(means)[silo], np.asarray(scales)[silo]
-        if self.standardize == "declared":
+        if self.standardize in ("declared", "paid"):
             return self.columns.numeric[name].mean, self.columns.numeric[name].scale
         return 0.0, 1.0
 

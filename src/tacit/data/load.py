@@ -59,6 +59,7 @@ def load(
         feature_names=built.names,
         held_out=held_out,
         encoder=built.encoder,
+        unpaid=built.unpaid,
     )
 
 

@@ -34,12 +34,21 @@ class Section(BaseModel):
 class NumericColumn(Section):
     """Public facts about one numeric column: ``(value - mean) / scale`` is what the model sees.
 
-    ``missing`` stands in for a missing value, on the scale of the table.
+    ``missing`` stands in for a missing value, on the scale of the table. ``low`` and ``high`` are public bounds, which
+    ``standardize = "paid"`` needs: values beyond them count as the bound when constants are computed.
     """
 
     mean: Number = 0.0
     scale: Positive = 1.0
     missing: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low = {self.low:g} is not below high = {self.high:g}; exchange or widen them")
+        return self
 
 
 class _Assignable(Section):
@@ -91,7 +100,7 @@ class DataOptions(Section):
     silos: Silos = Silos()
     labels_per_subject: Count | None = None
     test_fraction: Share = 0.2
-    standardize: Literal["declared", "per-silo", "none"] = "declared"
+    standardize: Literal["declared", "paid", "per-silo", "none"] = "declared"
     numeric: tuple[str, ...] | dict[str, NumericColumn] | None = None
     categorical: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
     # `schema` in the file; the trailing underscore keeps clear of a pydantic method

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,12 +20,35 @@ class Features(Protocol):
 
 @dataclass(frozen=True)
 class Built:
-    """Features of the training and the held-out rows, ``[rows, ...]`` each, and how new rows would be encoded."""
+    """Features of the training and the held-out rows, ``[rows, ...]`` each, and how new rows would be encoded.
+
+    ``unpaid``: the constants of these features are still to be paid for.
+    """
 
     train: np.ndarray
     test: np.ndarray
     names: tuple[str, ...]
     encoder: Encoder | None = None
+    unpaid: Unpaid | None = None
+
+
+class Unpaid(Protocol):
+    """Numeric columns whose constants have still to be released (``standardize = "paid"``).
+
+    low, high  public bounds, one per column
+    values     ``[training records, columns]`` as they are, NaN where missing: private
+    built      the features under released constants
+    """
+
+    @property
+    def low(self) -> tuple[float, ...]: ...
+
+    @property
+    def high(self) -> tuple[float, ...]: ...
+
+    def values(self) -> np.ndarray: ...
+
+    def built(self, means: Sequence[float], scales: Sequence[float]) -> Built: ...
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ about them).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tacit.data.encode import Encoder
+    from tacit.data.raw import Unpaid
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Federation:
     """Everything an engine needs to know about the data of one run.
 
     ``train`` is grouped by silo and subject. ``labels`` says what kind of label the rows carry. ``held_out`` says how
-    ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, or ``file``.
+    ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, or ``file``. Where columns
+    are ``unpaid``, features are scaled by public bounds until :meth:`standardized` gets constants that were released.
     """
 
     train: Records
@@ -80,6 +83,19 @@ class Federation:
     feature_names: tuple[str, ...]
     held_out: str
     encoder: Encoder | None = field(default=None, repr=False)
+    unpaid: Unpaid | None = field(default=None, repr=False)
+
+    def standardized(self, means: Sequence[float], scales: Sequence[float]) -> Federation:
+        """The same rows under released constants, one mean and one scale per numeric column."""
+        assert self.unpaid is not None, "there is nothing to pay for"
+        built = self.unpaid.built(means, scales)
+        return replace(
+            self,
+            train=replace(self.train, features=built.train),
+            test=replace(self.test, features=built.test),
+            encoder=built.encoder,
+            unpaid=None,
+        )
 
     @property
     def silo_count(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,8 +45,37 @@ class TableFeatures:
 
     def build(self, train: Part, test: Part, silo_names: tuple[str, ...]) -> Built:
         encoder = replace(self.encoder, silo_names=silo_names).fitted(self.table, train)
-        train_features, test_features = encoder.encode_parts(self.table, [train, test])
-        return Built(train_features, test_features, encoder.feature_names, encoder)
+        unpaid = UnpaidColumns(self.table, encoder, train, test) if encoder.standardize == "paid" else None
+        return replace(_built(self.table, encoder, train, test), unpaid=unpaid)
+
+
+@dataclass(frozen=True)
+class UnpaidColumns:
+    """The numeric columns of a table's training rows, of which noisy constants have still to be released."""
+
+    table: Table
+    encoder: Encoder
+    train: Part
+    test: Part
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        return self.encoder.columns.bounds()[0]
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        return self.encoder.columns.bounds()[1]
+
+    def values(self) -> np.ndarray:
+        return self.encoder.numbers(self.table, self.train)
+
+    def built(self, means: Sequence[float], scales: Sequence[float]) -> Built:
+        return _built(self.table, self.encoder.with_constants(means, scales), self.train, self.test)
+
+
+def _built(table: Table, encoder: Encoder, train: Part, test: Part) -> Built:
+    train_features, test_features = encoder.encode_parts(table, [train, test])
+    return Built(train_features, test_features, encoder.feature_names, encoder)
 
 
 def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
@@ -61,7 +91,10 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         known = declared.silo_names if silo_column == declared.silo else ()
         silo, silo_names = _silos(table, silo_column, known)
     test = None if declared.split is None else table.column(declared.split, "data.path").astype(bool)
-    encoder = Encoder(declared.columns.checked(), options.standardize, options.missing, silo_column)
+    columns = declared.columns.checked()
+    if options.standardize == "paid":
+        columns = columns.scaled_by_bounds()
+    encoder = Encoder(columns, options.standardize, options.missing, silo_column)
     return Raw(
         declared.labels,
         read_labels(table, declared.label, declared.labels),

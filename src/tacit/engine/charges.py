@@ -1,10 +1,14 @@
 """What a run has spent and may still spend: its own ledger, the budget file that it shares, the budget.
 
-A round is charged before it begins: while nobody else can write to the budget file, what is left there is looked up,
-the line is written to the run's own ledger, then to the budget file. Whoever is killed in between has released nothing;
-who is killed later has written down one round that nobody saw. With a seed, a round that is repeated after a crash is
-the same release again, and is not charged twice. But another run with that seed would draw the same noise once more,
-which would then protect neither: one budget file takes a seed from one run only.
+A round is charged before it begins, and so is what is released once beside the rounds: while nobody else can write to
+the budget file, what is left there is looked up, the line is written to the run's own ledger, then to the budget file.
+Whoever is killed in between has released nothing; who is killed later has written down one round that nobody saw. With
+a seed, a round that is repeated after a crash is the same release again, and is not charged twice. But another run with
+that seed would draw the same noise once more, which would then protect neither: one budget file takes a seed from one
+run only.
+
+What a run has planned to release at its end is set aside: no round may use up what the paid metrics will cost. (Others
+who share a budget file may; then the metrics are not released.)
 
 A budget file needs no budget: a run without one is written down there all the same, for the sake of those that come
 after. One without a finite guarantee leaves nothing for them.
@@ -15,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,20 +29,16 @@ from typing import Any
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import (
-    RELATIONS,
-    UNITS,
-    Composed,
     Event,
     Guarantee,
     Ledger,
     LedgerError,
     Nothing,
-    Repeated,
     View,
     spent,
 )
 from tacit.privacy.ledger import Tally, place
-from tacit.promise import Promise, cost
+from tacit.promise import Mechanism, Once, Promise, beside, cost
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -53,17 +54,18 @@ class Charges:
         self._budget = plan.experiment.privacy.budget
         self._file = shared_file(plan)
         self._events = events(plan.promise)
+        self._once = {once.mechanism: once for once in plan.promise.once}
         self._own = _open(ledger, "--resume")
         self._shared = None if self._file is None else _open(self._file, "privacy.budget_file")
         self._run = str(self._own.lines[-1]["run"]) if self._own.lines else secrets.token_hex(8) + self._seed_mark
         # what this run had written down before it was (re)opened, and how many lines others had by the last charge
-        self._earlier = {ledger: self._rounds_in(ledger) for ledger in (self._own, self._shared) if ledger is not None}
+        self._earlier = {ledger: self._lines_in(ledger) for ledger in (self._own, self._shared) if ledger is not None}
         self._others = 0 if self._shared is None else len(self._shared.lines) - len(self._earlier[self._shared])
         # ledgers only grow: what was counted once need not be read again
         places = [self._place(view) for view in plan.promise.against]
         self._by_others = {where: Tally(where) for where in places}
         self._by_self = {where: Tally(where) for where in places}
-        self._allowed: dict[tuple[Event, Event], int] = {}
+        self._allowed: dict[tuple[Event, View, tuple[tuple[str, int], ...]], int] = {}
 
     def __enter__(self) -> Charges:
         return self
@@ -74,34 +76,48 @@ class Charges:
         for ledger in self._earlier:
             ledger.close()
 
-    def _rounds_in(self, ledger: Ledger) -> list[int]:
-        return [line["round"] for line in ledger.lines if line["run"] == self._run]
+    def _lines_in(self, ledger: Ledger) -> list[tuple[str, int]]:
+        """Mechanism and round of every line of this run."""
+        return [(line["mechanism"], line["round"]) for line in ledger.lines if line["run"] == self._run]
 
-    def check_covers(self, released: int) -> None:
-        """Refuse to go on where round ``released`` was seen and is not written down: a ledger was cut or lost."""
-        for ledger, rounds in self._earlier.items():
-            last = max(rounds, default=0)
+    def check_covers(self, released: int, *once: Mechanism) -> None:
+        """Refuse to go on where round ``released``, or what is released ``once``, was seen and is not written down: a
+        ledger was cut or lost."""
+        for ledger, lines in self._earlier.items():
+            is_own = ledger is self._own
+            what, field = ("ledger", "--resume") if is_own else ("budget file", "privacy.budget_file")
+            fix = f"restore '{ledger.path.name}' from a backup"
+            last = max((number for mechanism, number in lines if mechanism not in self._once), default=0)
             if last < released:
-                is_own = ledger is self._own
-                what, field = ("ledger", "--resume") if is_own else ("budget file", "privacy.budget_file")
                 problem = f"the {what} ends at round {last} of this run, which has released round {released}"
-                raise UserError(field, problem, f"restore '{ledger.path.name}' from a backup")
+                raise UserError(field, problem, fix)
+            for name in once:
+                if not any(mechanism == name for mechanism, _ in lines):
+                    raise UserError(field, f"the {what} has no line of the {name} that this run has released", fix)
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
-        if self._shared is None:
-            self._write(self._own, number)
-        else:
-            self._write(self._shared, number, first=lambda: self._write(self._own, number))
+        self._charge(_Line(self._method, number, self._events))
 
-    def _write(self, ledger: Ledger, number: int, first: Callable[[], None] = lambda: None) -> None:
+    def charge_once(self, mechanism: Mechanism, number: int) -> None:
+        """Write down what is released once, in (or before) round ``number``; Forbidden as for a round."""
+        once = self._once[mechanism]
+        self._charge(_Line(mechanism, number, once_events(self._promise, once), "held-out" if once.apart else None))
+
+    def _charge(self, line: _Line) -> None:
+        if self._shared is None:
+            self._write(self._own, line)
+        else:
+            self._write(self._shared, line, first=lambda: self._write(self._own, line))
+
+    def _write(self, ledger: Ledger, line: _Line, first: Callable[[], None] = lambda: None) -> None:
         """One line, if the budget allows it; ``first`` is what to do when it does, while the ledger is locked."""
-        if self._seeded and number in self._earlier[ledger]:
+        if self._seeded and (line.mechanism, line.number) in self._earlier[ledger]:
             first()
             return
 
         def refusal(lines: Lines) -> TacitError | None:
-            found = self._refusal(lines, number)
+            found = self._refusal(lines, line)
             if found is None:
                 first()
             return found
@@ -110,59 +126,72 @@ class Charges:
             ledger.append(
                 run=self._run,
                 party="server",
-                round=number,
-                mechanism=self._method,
-                step=number,
-                events=self._events,
+                round=line.number,
+                mechanism=line.mechanism,
+                step=line.number,
+                events=line.events,
+                people=line.people,
                 unless=refusal,
             )
         except LedgerError as error:
             field = "--resume" if ledger is self._own else "privacy.budget_file"
             raise UserError(field, str(error), "restore it from a backup, then go on with --resume") from None
 
-    def _refusal(self, lines: Lines, number: int) -> TacitError | None:
-        others = [line for line in lines if line["run"] != self._run]
+    def _refusal(self, lines: Lines, line: _Line) -> TacitError | None:
+        others = [other for other in lines if other["run"] != self._run]
         if same_noise := _same_noise(others, self._seed_mark):
             return same_noise
         if self._budget is None:
             return None
-        rounds = len(lines) - len(others) + 1
-        fits = all(self._fits(view, others, rounds) for view in self._promise.against)
+        written = Counter(str(own["mechanism"]) for own in lines if own["run"] == self._run)
+        # one more of what is asked for; constants are of no use without a round, and the metrics are still to come
+        rounds = written[self._method] + (line.mechanism != "evaluation")
+        times = {
+            "statistics": max(written["statistics"] + (line.mechanism == "statistics"), 1),
+            "evaluation": written["evaluation"] + 1,
+        }
+        fits = all(self._fits(view, others, rounds, times) for view in self._promise.against)
         if others:
             self._others = len(others)
         if fits:
             return None
         whose = f" ({self._file.name})" if self._file is not None else ""
+        if line.mechanism in self._once:
+            problem = f"the {line.mechanism} would exceed epsilon {self._budget:g}{whose}"
+            return Forbidden("privacy.budget", problem, "they are not released; raise it or plan more noise")
         return Forbidden(
             "privacy.budget",
-            f"round {number} would exceed epsilon {self._budget:g}{whose}",
+            f"round {line.number} would exceed epsilon {self._budget:g}{whose}",
             "the model of the last permitted round is kept; plan fewer rounds or more noise",
         )
 
-    def _fits(self, view: View, others: Lines, rounds: int) -> bool:
-        """Whether so many rounds of this run fit into the budget beside what others spent, as seen by ``view``."""
+    def _fits(self, view: View, others: Lines, rounds: int, times: Mapping[str, int]) -> bool:
+        """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
+        as seen by ``view``."""
         assert self._budget is not None
         tally = self._by_others[self._place(view)]
         tally.add(others[tally.count :])
-        before, event = tally.event if others else Nothing(), self._events[self._place(view)]
-        if others and len(others) != self._others:  # somebody is at work beside us: looking ahead would be in vain
-            return cost(Composed((before, Repeated(event, rounds))), self._promise.delta).epsilon <= self._budget
-        if (before, event) not in self._allowed:
-            self._allowed[before, event] = self._rounds_allowed(before, event)
-        return rounds <= self._allowed[before, event]
+        before, promise = tally.event if others else Nothing(), self._promise
+        crowded = others and len(others) != self._others  # somebody is at work beside us: looking ahead is in vain
+        if crowded or not rounds:
+            return cost(beside(before, promise.total(view, rounds, times)), promise.delta).epsilon <= self._budget
+        key = (before, view, tuple(times.items()))
+        if key not in self._allowed:
+            self._allowed[key] = self._rounds_allowed(before, view, times)
+        return rounds <= self._allowed[key]
 
-    def _rounds_allowed(self, before: Event, event: Event) -> int:
+    def _rounds_allowed(self, before: Event, view: View, times: Mapping[str, int]) -> int:
         from tacit.privacy import calibrate_rounds
 
+        def after(rounds: int) -> Event:
+            return beside(before, self._promise.total(view, rounds, times))
+
         assert self._budget is not None
-        if math.isinf(cost(Composed((before, event)), self._promise.delta).epsilon):
+        if math.isinf(cost(after(1), self._promise.delta).epsilon):
             return 0
-        return calibrate_rounds(
-            lambda rounds: Composed((before, Repeated(event, rounds))),
-            self._budget,
-            self._promise.delta,
-            most=len(self._earlier[self._own]) + self._promise.facts.rounds,  # more cannot be asked for
-        )
+        # more rounds cannot be asked for
+        most = len(self._earlier[self._own]) + self._promise.facts.rounds
+        return calibrate_rounds(after, self._budget, self._promise.delta, most=most)
 
     def _place(self, view: View) -> str:
         return place(self._promise.unit, view, self._promise.relation)
@@ -191,16 +220,25 @@ class Charges:
         return {view: value if math.isfinite(value) else "inf" for view, value in values.items()}
 
 
+@dataclass(frozen=True)
+class _Line:
+    """One release as the ledger wants it."""
+
+    mechanism: str
+    number: int
+    events: Mapping[str, Event]
+    people: str | None = None
+
+
 def events(promise: Promise) -> dict[str, Event]:
     """One round's events by place: for all units and relations, and all views of the exchange, so that a budget of any
     of them holds whatever the run itself promises."""
-    views = dict.fromkeys((*promise.views, *(View.parse(text) for text in promise.exchange.reveals)))
-    return {
-        place(unit, view, relation): replace(promise, unit=unit, relation=relation).event(unit, view)
-        for unit in UNITS
-        for view in views
-        for relation in RELATIONS
-    }
+    return promise.everywhere(lambda other, view: other.event(other.unit, view))
+
+
+def once_events(promise: Promise, once: Once) -> dict[str, Event]:
+    """The same for what is released once."""
+    return promise.everywhere(lambda other, view: other.once_event(once, other.unit, view))
 
 
 def shared_file(plan: Plan) -> Path | None:
@@ -219,10 +257,10 @@ def check_budget(plan: Plan) -> None:
     promise = plan.promise
     for view in promise.against:
         before = spent(lines, place(promise.unit, view, promise.relation))
-        event = promise.event(promise.unit, view)
         used = cost(before, promise.delta).epsilon
-        if cost(Composed((before, event)), promise.delta).epsilon > budget:
-            left = f"epsilon {used:.3g} of {budget:g} is spent" if lines else "one round costs more"
+        if cost(beside(before, promise.total(view, 1)), promise.delta).epsilon > budget:
+            paid = "with what is paid for beside it " if promise.once else ""
+            left = f"epsilon {used:.3g} of {budget:g} is spent" if lines else f"one round {paid}costs more"
             problem = f"{budget:g} does not allow a single round against view '{view}' ({left})"
             raise Forbidden("privacy.budget", problem, "raise it, add noise, or use other data")
 
@@ -244,7 +282,7 @@ def _shared_lines(plan: Plan) -> Lines:
 def _seed_mark(plan: Plan) -> str:
     """The end of a seeded run's name, by which others with the same seed are found; empty without a seed or noise."""
     seed = plan.experiment.seed
-    if seed is None or not plan.method.private:
+    if seed is None or not (plan.method.private or plan.promise.once):
         return ""
     return "-" + hashlib.sha256(f"tacit ledger {seed}".encode()).hexdigest()[:16]
 

@@ -21,13 +21,18 @@ RANKING = {"auc", "average_precision", "c_index"}
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined."""
+    """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined.
+
+    ``errors``: the standard errors that noise added, where the metrics are paid for.
+    """
 
     overall: Numbers
     silos: dict[str, Numbers]
+    errors: Numbers | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"metrics": self.overall, "silos": self.silos}
+        errors = {} if self.errors is None else {"standard_errors": self.errors}
+        return {"metrics": self.overall, "silos": self.silos, **errors}
 
 
 def score(task: Task, outputs: np.ndarray, records: Records, silo_names: tuple[str, ...], per_silo: bool) -> Scores:

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.config import Plan, read_experiment
-from tacit.data import Federation, describe, load, load_evaluation
+from tacit.data import Encoder, Federation, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
@@ -44,6 +44,7 @@ from tacit.engine.folder import (
 )
 from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
+from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import Forbidden, UserError
@@ -55,6 +56,7 @@ EVALUATIONS = 100  # at most so many points on a curve, unless the plan says oth
 SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
 # What a resumed run may change: a budget is about what is still to come, all else about what was done already.
 MAY_CHANGE = ("privacy.budget",)
+NOT_EVALUATED = Scores({}, {})
 
 
 class Progress(Protocol):
@@ -93,9 +95,11 @@ def run(
     """
     place = _place(plan, out, resume)
     references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
+    _check_references(plan, bool(references))
     if resume is None:
         check_budget(plan)
     federation = load_federation(plan, frame)
+    _check_paid(plan, federation)
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
@@ -112,9 +116,11 @@ def _trained(training: _Training, place: Path, resumed: bool, references: tuple[
     plan, federation = training.plan, training.federation
     if resumed:
         training.restore(place)
-    elif federation.encoder is not None:
+    elif federation.encoder is not None and federation.unpaid is None:
         write_json(place / ENCODER, federation.encoder.to_dict())
     write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
+    if not resumed and federation.unpaid is not None:
+        training.keep(place)  # whatever is written down from here on, the run can be gone on with
     status = training.train(place)
     earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
     result = training.result(place, status) | {"baselines": earlier}
@@ -154,7 +160,13 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
         federation = capped(max(1, median // plan.promise.facts.silos_of_a_subject))
     if not own_file:
         return federation
-    return replace(federation, test=load_evaluation(plan.path(experiment.evaluation.data), options, federation))
+    return _tested_on_file(plan, federation)
+
+
+def _tested_on_file(plan: Plan, federation: Federation) -> Federation:
+    """With the held-out records of ``[evaluation] data = "path"``, encoded as the training records are."""
+    file = plan.path(plan.experiment.evaluation.data)
+    return replace(federation, test=load_evaluation(file, plan.data, federation))
 
 
 @dataclass
@@ -195,6 +207,8 @@ class _Training:
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
             with Charges(self.plan, place / LEDGER) as charges, Interruption() as wish:
+                charges.check_covers(self.released)
+                self._standardize(place, charges)
                 status = self._rounds(place, charges, wish)
                 self.guarantees = charges.guarantees()
                 return status
@@ -203,14 +217,13 @@ class _Training:
 
     def _rounds(self, place: Path, charges: Charges, wish: Interruption) -> str:
         every = self._checkpoint_every
-        charges.check_covers(self.released)
         if self.history:  # not before the check: lines that go here may be the only trace of a release
-            write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
+            self._write_history(place)
         exhausted = False
         try:
             if not self.history:
                 self._evaluate(place, charges, participants=0)
-                self._keep(place)
+                self.keep(place)
             while self.done < self.plan.rounds and not wish.asked:
                 try:
                     participants = self._round(self.done + 1, charges)
@@ -223,16 +236,63 @@ class _Training:
                         return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
                 if self.done % every == 0:
-                    self._keep(place)
+                    self.keep(place)
         except KeyboardInterrupt:
             pass  # the second Ctrl-C; the state is that of the last whole round
         status = "finished" if self.done == self.plan.rounds else "budget" if exhausted else "stopped"
-        if not self.history or self.history[-1]["round"] != self.done:
+        if self.plan.evaluation is not None:
+            self._pay_for_metrics(place, charges, status)
+        elif not self.history or self.history[-1]["round"] != self.done:
             self._evaluate(place, charges, participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
             self.scores = self._score()
-        self._keep(place)
+        self.keep(place)
         return status
+
+    def _standardize(self, place: Path, charges: Charges) -> None:
+        """Features under constants that are paid for: released now and written down before, or, on resuming, those that
+        were released then."""
+        if self.federation.unpaid is None:
+            return
+        if (place / ENCODER).is_file():
+            charges.check_covers(self.released, "statistics")
+            encoder = _read_encoder(place)
+        else:
+            charges.charge_once("statistics", 0)
+            constants = release_constants(self.plan, self.federation, self.simulation.randomness)
+            assert self.federation.encoder is not None
+            encoder = self.federation.encoder.with_constants(*constants)
+            write_json(place / ENCODER, encoder.to_dict())
+        columns = encoder.columns.numeric.values()
+        self.federation = self.federation.standardized([c.mean for c in columns], [c.scale for c in columns])
+        if self.federation.held_out == "file":
+            self.federation = _tested_on_file(self.plan, self.federation)
+        self.simulation.feed(self.federation)
+
+    def _pay_for_metrics(self, place: Path, charges: Charges, status: str) -> None:
+        """The noisy metrics of the last model, once; none where the run is to go on, or where others have used up the
+        budget meanwhile."""
+        last = self.history[-1] if self.history and self.history[-1]["round"] == self.done else {}
+        if last.get("metrics"):  # resumed at the end: released already
+            self.scores = Scores(last["metrics"], {}, last["standard_errors"])
+            return
+        self.scores = NOT_EVALUATED
+        if status != "stopped":
+            try:
+                charges.charge_once("evaluation", self.done)
+                self.scores = self._released_metrics()
+            except Forbidden:
+                pass
+        if last:  # its line had no metrics yet
+            self.history = self.history[:-1]
+            self._write_history(place)
+        self._write_line(place, charges, participants=0)
+
+    def _released_metrics(self) -> Scores:
+        test = self.federation.test
+        with self.clock("evaluate"):
+            outputs = self.simulation.outputs(test.features, test.silo)
+            return release_metrics(self.plan, outputs, test, self.simulation.randomness, self.done)
 
     @property
     def _checkpoint_every(self) -> int:
@@ -262,6 +322,8 @@ class _Training:
         return number % every == 0 or number == self.plan.rounds
 
     def _score(self) -> Scores:
+        if self.plan.evaluation is not None:  # nothing but the end is paid for
+            return NOT_EVALUATED
         last = self.done == self.plan.rounds
         with self.clock("train"):
             jax.block_until_ready(self.simulation.state)
@@ -270,6 +332,10 @@ class _Training:
 
     def _evaluate(self, place: Path, charges: Charges, participants: int) -> None:
         self.scores = self._score()
+        self._write_line(place, charges, participants)
+
+    def _write_line(self, place: Path, charges: Charges, participants: int) -> None:
+        assert self.scores is not None
         # who takes part is secret where a guarantee counts on it
         shown = {} if self.plan.method.private else {"silos_in_round": participants}
         line = {
@@ -283,7 +349,10 @@ class _Training:
             file.write(json.dumps(line) + "\n")
         self.history = [*self.history, line]
 
-    def _keep(self, place: Path) -> None:
+    def _write_history(self, place: Path) -> None:
+        write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
+
+    def keep(self, place: Path) -> None:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
         if not is_finite(self.simulation.model()):
             return
@@ -296,12 +365,16 @@ class _Training:
         """Exact numbers about the private data: for the data holder's eyes only."""
         test = self.federation.test
         found = self.simulation.outputs(test.features, test.silo)
-        return {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
+        picture = {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
+        if self.plan.evaluation is None:
+            return picture
+        return {**picture, "silo_metrics": self.simulation.evaluate(self.federation, per_silo=True).silos}
 
     def result(self, place: Path, status: str) -> dict[str, Any]:
         """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
-        assert self.scores is not None
+        scores = self.scores or NOT_EVALUATED
         experiment, task = self.plan.experiment, self.simulation.learner.task
+        names = list(task.metrics if self.plan.evaluation is None else self.plan.paid_metrics)
         return {
             "title": experiment.title,
             "run": str(place),
@@ -317,18 +390,22 @@ class _Training:
             "model": {"name": experiment.model.name, "parameters": self.simulation.learner.parameters},
             "task": {
                 "name": task.name,
-                "headline": task.headline,
-                "higher_is_better": {name: higher_is_better(name) for name in task.metrics},
+                "headline": task.headline if task.headline in names else names[0],
+                "higher_is_better": {name: higher_is_better(name) for name in names},
             },
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "noise_multiplier": self.plan.noise_multiplier,
             "clip": getattr(self.plan.method, "clip", None),
-            "metrics": self.scores.overall,
-            "silos": self.scores.silos,
+            "metrics": scores.overall,
+            "silos": scores.silos,
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,
-            "evaluation": {"status": experiment.evaluation.status, "held_out": self.federation.held_out},
+            "evaluation": {
+                "status": experiment.evaluation.status,
+                "held_out": self.federation.held_out,
+                **({} if self.plan.evaluation is None else {"standard_errors": scores.errors or {}}),
+            },
             "data": {"source": experiment.data.source, "silos": self.federation.silo_count},
             "personal": list(self.federation.silo_names) if self.plan.method.personal else [],
             "inputs": {
@@ -347,6 +424,32 @@ def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> S
     start = None if model.init_from is None else plan.path(model.init_from)
     made = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
     return Simulation(plan, federation, made, randomness)
+
+
+def _check_paid(plan: Plan, federation: Federation) -> None:
+    """What a plan counted on when it priced its releases, now that the data are there."""
+    if not plan.promise.once:
+        return
+    silos = plan.promise.facts.silos
+    if not plan.method.pools and federation.silo_count != silos:
+        problem = f"{silos} silos are promised and the data have {federation.silo_count}"
+        raise UserError("data.silos.count", problem, "what is paid for has noise in shares, one per silo")
+    if plan.evaluation is not None and plan.evaluation.apart and federation.held_out != "subjects":
+        raise AssertionError(f"people are not held out as planned, but {federation.held_out}")
+
+
+def _read_encoder(place: Path) -> Encoder:
+    try:
+        return Encoder.from_dict(read_json(place / ENCODER, "--resume"))
+    except (KeyError, TypeError, ValueError):
+        raise UserError("--resume", f"'{ENCODER}' is damaged", "restore it from a backup") from None
+
+
+def _check_references(plan: Plan, wanted: bool) -> None:
+    """Whoever pays for metrics wants no others from the same people."""
+    if wanted and plan.evaluation is not None:
+        problem = "'paid' does not allow references beside the run, whose metrics nobody pays for"
+        raise UserError("evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
 def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:

@@ -51,7 +51,7 @@ class Simulation:
         self.randomness = randomness
         train = self.federation.train
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
-        self.arrays = Arrays(jnp.asarray(prepared(learner.objective, train.features)), jnp.asarray(train.labels))
+        self.arrays = self._arrays()
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
@@ -62,6 +62,15 @@ class Simulation:
         self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
+
+    def feed(self, federation: Federation) -> None:
+        """Other features of the same rows, under constants that have been released meanwhile."""
+        self.federation = pooled(federation) if self.method.pools else federation
+        self.arrays = self._arrays()
+
+    def _arrays(self) -> Arrays:
+        train = self.federation.train
+        return Arrays(jnp.asarray(prepared(self.learner.objective, train.features)), jnp.asarray(train.labels))
 
     def _work(self, facts: Facts) -> Labour:
         """How this method's local work is done: person by person, or silo by silo."""

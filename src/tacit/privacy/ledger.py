@@ -9,6 +9,10 @@ a relation: ``"subject/public/zero-out"``), what happened in the accountant's te
 unless the line is ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated
 over rounds, a gossip projection), and only the last such line of the mechanism and party counts.
 
+A line with ``people`` is about people of a run who are in none of its other releases (held-out people, on whom a model
+is evaluated that was trained without them). Nobody is then in both, and of that run the larger of the two counts for
+anybody: ``Largest``. Over runs everything adds up: who is held out in one may be trained on in the next.
+
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
 """
@@ -25,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tacit.privacy.events import Composed, Event, Nothing, Repeated, Unprotected, event_from_dict
+from tacit.privacy.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
 
 _GENESIS = "0" * 64
 
@@ -71,9 +75,11 @@ class Ledger:
         step: int,
         events: Mapping[str, Event],
         joint: bool = False,
+        people: str | None = None,
         unless: Callable[[Sequence[Mapping[str, Any]]], Exception | None] = lambda lines: None,
     ) -> None:
-        """Write down one release of ``run`` by ``party``; ``events`` by place.
+        """Write down one release of ``run`` by ``party``; ``events`` by place. ``people`` names those whom it is about
+        where they are in no other release of the run.
 
         ``unless`` is asked first, with all lines and while nobody else can write: an exception that it returns is
         raised, and nothing is written. So runs that share a budget cannot both take its last part.
@@ -86,6 +92,7 @@ class Ledger:
             "step": step,
             "joint": joint,
             "events": {place: event.as_dict() for place, event in events.items()},
+            **({} if people is None else {"people": people}),
         }
         with self._locked():
             self._read_on()
@@ -174,25 +181,43 @@ class Tally:
     def __init__(self, place: str) -> None:
         self.place = place
         self.count = 0
-        self._joint: dict[tuple[str, str, str], Event] = {}
-        self._single: Counter[Event] = Counter()
+        self._joint: dict[_Group, dict[tuple[str, str], Event]] = {}
+        self._single: dict[_Group, Counter[Event]] = {}
 
     def add(self, lines: Iterable[Mapping[str, Any]]) -> None:
         for line in lines:
             values = line["events"].get(self.place)
             missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
             event = missing if values is None else event_from_dict(values)
+            group = (line["run"], line.get("people"))
             if line["joint"]:
-                self._joint[line["run"], line["party"], line["mechanism"]] = event
+                self._joint.setdefault(group, {})[line["party"], line["mechanism"]] = event
             else:
-                self._single[event] += 1
+                self._single.setdefault(group, Counter())[event] += 1
             self.count += 1
 
     @property
     def event(self) -> Event:
-        repeated = (event if count == 1 else Repeated(event, count) for event, count in self._single.items())
-        parts = [*self._joint.values(), *repeated]
-        return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
+        groups = dict.fromkeys((*self._joint, *self._single))
+        parted = {run for run, people in groups if people is not None}
+        # runs in which everybody is in everything add up without ado
+        parts = self._parts([group for group in groups if group[0] not in parted])
+        for run in sorted(parted):
+            parts.append(Largest(tuple(_composed(self._parts([group])) for group in groups if group[0] == run)))
+        return _composed(parts)
+
+    def _parts(self, groups: Sequence[_Group]) -> list[Event]:
+        joint = [event for group in groups for event in self._joint.get(group, {}).values()]
+        single: Counter[Event] = sum((self._single.get(group, Counter()) for group in groups), Counter())
+        return [*joint, *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
+
+
+# a run, and the people whom a release is about where they are in no other release of that run
+_Group = tuple[str, str | None]
+
+
+def _composed(parts: Sequence[Event]) -> Event:
+    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
 
 
 def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:

@@ -26,7 +26,8 @@ class SourceFacts:
     """What is publicly known about a source before any record is read.
 
     ``silo_count`` and ``subject_count`` are those of the data themselves, or of the assignment where one is asked for.
-    ``feature_shape`` is the shape of one record.
+    ``feature_shape`` is the shape of one record. ``columns`` are the declared feature columns of a table, empty where
+    it declares none, None for what is no table. ``holds_out_people``: whole people are held out, by lot.
     """
 
     labels: Labels
@@ -36,6 +37,8 @@ class SourceFacts:
     about: str
     origin: str
     feature_shape: tuple[int, ...] | None
+    columns: Columns | None = None
+    holds_out_people: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ def table_source(
     def facts(options: DataOptions) -> SourceFacts:
         own_silos = options.silos.column in (None, declaration.silo)
         own_people = options.subjects.column in (None, declaration.subject)
-        width = len(declared(options).columns.feature_names)
+        columns = declared(options).columns
+        people = not options.subjects.assign and (options.subjects.column or declaration.subject) is not None
         return SourceFacts(
             declaration.labels,
             options.silos.count or (len(declaration.silo_names) if own_silos else 0) or None,
@@ -109,7 +113,9 @@ def table_source(
             natural_subjects and not options.subjects.assign,
             about,
             origin,
-            (width,),
+            (len(columns.feature_names),),
+            columns,
+            people and declaration.split is None,
         )
 
     def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:

@@ -26,7 +26,7 @@ SITES = tuple(f"site {k}" for k in range(1, 7))
 
 # Declared constants: round numbers close to the summary statistics of this public file; nothing is computed at load.
 # The one gap, years of schooling in 4 rows, is filled with the declared `missing`.
-NUMERIC = {
+_CONSTANTS = {
     "coinsurance": NumericColumn(mean=25, scale=35),  # per cent that the family pays: 0, 25, 50, 95 or 100
     "individual_deductible": NumericColumn(mean=0.25, scale=0.45),  # 1: plan with a deductible per person
     "log_incentive": NumericColumn(mean=4.5, scale=2.5),  # log of the yearly participation incentive in dollars
@@ -49,6 +49,25 @@ NUMERIC = {
     "health_good": NumericColumn(mean=0.36, scale=0.48),  # self-rated at enrolment; all three 0: excellent
     "health_fair": NumericColumn(mean=0.08, scale=0.27),
     "health_poor": NumericColumn(mean=0.015, scale=0.12),
+}
+
+# Public bounds for `standardize = "paid"`, from the questions: indices end at 100, participants were younger than 62.
+_BOUNDS = {
+    "coinsurance": (0, 100),
+    "log_incentive": (0, 8),
+    "log_max_expenditure": (0, 9),
+    "year": (1, 5),
+    "age": (0, 65),
+    "education": (0, 25),
+    "log_income": (0, 11),
+    "log_family_size": (0, 3),
+    "chronic_diseases": (0, 60),
+    "mental_health": (0, 100),
+    "general_health": (0, 100),
+}  # all others are 0 or 1
+NUMERIC = {
+    name: column.model_copy(update=dict(zip(("low", "high"), _BOUNDS.get(name, (0, 1)), strict=True)))
+    for name, column in _CONSTANTS.items()
 }
 
 DECLARATION = Declaration(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.encode import declared_columns, feature_columns
+from tacit.data.encode import Columns, declared_columns, feature_columns
 from tacit.data.labels import declared_labels
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw
@@ -27,6 +27,8 @@ def facts(options: DataOptions) -> SourceFacts:
         about="a table of your own",
         origin=options.path or "a data frame",
         feature_shape=(len(columns.feature_names),) if columns is not None and complete else None,
+        columns=columns or Columns(),
+        holds_out_people=options.subjects.column is not None,
     )
 
 

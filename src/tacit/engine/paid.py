@@ -1,0 +1,122 @@
+"""What a run releases once and pays for: constants for standardising before the first round, metrics after the last.
+
+Both are sums over the records of all silos in which every subject counts at most once, with noise in shares: each silo
+adds its own, from a stream that is its own, before its part leaves it. Who sees what of that is proved in
+``privacy.statistics.paid_event``; whoever calls these functions has written the release down before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tacit.config import Plan
+from tacit.data import Federation, Records
+from tacit.engine.evaluate import Scores
+from tacit.exchange import Masked
+from tacit.exchange.grid import share_variance
+from tacit.privacy import Noise, Randomness, Stream
+from tacit.privacy.statistics import (
+    Means,
+    Metrics,
+    Moments,
+    accuracy_scores,
+    log_loss_scores,
+    noisy_sum,
+    squared_error_scores,
+)
+
+
+def release_constants(plan: Plan, federation: Federation, randomness: Randomness) -> tuple[list[float], list[float]]:
+    """Noisy means and deviations of the numeric columns over training subjects, one of each per column."""
+    once, unpaid = plan.statistics, federation.unpaid
+    assert once is not None, "this plan pays for no statistics"
+    assert unpaid is not None, "the constants are known already"
+    query = Moments(unpaid.low, unpaid.high, once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
+    streams = _streams(plan, randomness, "statistics")
+    noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, streams)
+    found = replace(query, noise_multiplier=noise).estimate(noisy)
+    return found.mean.tolist(), found.deviation.tolist()
+
+
+def release_metrics(plan: Plan, outputs: np.ndarray, records: Records, randomness: Randomness, number: int) -> Scores:
+    """Noisy metrics over the subjects of ``records``, of the model of round ``number`` with its ``outputs [records,
+    k]``, and their standard errors."""
+    once, bounds = plan.evaluation, plan.paid_metrics
+    assert once is not None, "this plan pays for no metrics"
+    most = plan.promise.facts.silos_of_a_subject
+    query = Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
+    scores = [SCORES[name](np.asarray(outputs, np.float64), records.labels, bound) for name, bound in bounds.items()]
+    streams = _streams(plan, randomness, "evaluation", number)
+    noisy, noise = _noisy_sum(plan, query, np.stack(scores, axis=1), records, streams)
+    found = replace(query, noise_multiplier=noise).estimate(noisy)
+    values, errors = {}, {}
+    for name, value, error in zip(bounds, *found, strict=True):
+        values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
+    return Scores(dict(values), {}, dict(errors))
+
+
+def _streams(plan: Plan, randomness: Randomness, purpose: str, *place: int) -> list[Stream]:
+    """Every silo's own noise."""
+    return [randomness.stream(purpose, *place, k) for k in range(plan.promise.facts.silos)]
+
+
+def _noisy_sum(
+    plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
+) -> tuple[np.ndarray, float]:
+    """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
+    is in it, over the sensitivity: a masked sum has more, for the sake of silos that might have dropped out.
+
+    On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With
+    noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
+    it, and S sqrt(D) p is at most 1 / m of the addition.
+    """
+    silos, exchange = plan.promise.facts.silos, plan.exchange
+    silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
+    parts = query.parts(values, records.subject, silo, silos)
+    if not isinstance(exchange, Masked):
+        return noisy_sum(parts, query.sigma, streams), query.noise_multiplier
+    rounding = silos**2 * math.sqrt(parts.shape[1]) * exchange.precision
+    std = query.noise_multiplier * (query.sensitivity + rounding)
+    people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
+    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], people, Noise(std, "shares"))
+    part = share_variance(silos, exchange.drop_outs, exchange.colluding)
+    noise = query.noise_multiplier * math.sqrt(silos * part)
+    return session.sum(1, session.grid.truncated(parts), streams), noise
+
+
+def _rooted(value: float, error: float) -> tuple[float, float]:
+    """The root of a noisy square, and its standard error: to first order, at most the root of the square's own."""
+    root = math.sqrt(max(float(value), 0.0))
+    return root, min(float(error) / (2 * root) if root > 0 else math.inf, math.sqrt(float(error)))
+
+
+def _accuracy(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    predicted = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    return accuracy_scores(predicted.astype(np.int64), labels)
+
+
+def _log_loss(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    """Scores from log-probabilities: a probability may be too small for a float, its logarithm is not."""
+    if outputs.shape[1] == 1:
+        signed = np.where(labels > 0, outputs[:, 0], -outputs[:, 0])
+        of_truth = np.exp(-np.logaddexp(0.0, -signed))
+    else:
+        shifted = outputs - outputs.max(axis=1, keepdims=True)
+        of_truth = np.exp(shifted[np.arange(len(labels)), labels]) / np.exp(shifted).sum(axis=1)
+    return log_loss_scores(of_truth, bound)
+
+
+def _squared_error(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    return squared_error_scores(outputs[:, 0], labels, bound)
+
+
+# The score of every record, between 0 and the bound of the metric.
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
+    "accuracy": _accuracy,
+    "log_loss": _log_loss,
+    "rmse": _squared_error,
+}
