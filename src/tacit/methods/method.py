@@ -68,6 +68,12 @@ class Facts:
         """In how many silos something changes with one subject: under replacement the other may be elsewhere."""
         return min(self.silos, 2 * self.silos_of_a_subject) if replaces else self.silos_of_a_subject
 
+    @property
+    def in_few_silos(self) -> str:
+        """The promise about a subject's silos, in words."""
+        most = self.silos_of_a_subject
+        return f"at most {most} silo{'' if most == 1 else 's'} with records of one subject"
+
     def pooled(self) -> Facts:
         """The same with all records in one place."""
         records = None if self.records_per_silo is None else (sum(self.records_per_silo),)
