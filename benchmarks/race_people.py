@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,7 @@ AGREEMENT = 1e-3  # relative difference between the contestants' answers before 
 
 
 def contestants(case: Case) -> tuple[Contestant, ...]:
-    chunks = sorted({min(case.people, chunk) for chunk in (100, 1000)})
+    chunks = sorted({min(case.people, chunk) for chunk in (20, 100, 1000)})
     base = {"case": case.name}
     return (
         Contestant("tacit", "people_tacit", (base,), is_peer=False),
@@ -83,12 +84,14 @@ def _seconds(results: Results, name: str) -> list[float]:
 
 
 def _processor_seconds(results: Results, name: str) -> list[float]:
+    """By repeat; NaN where it failed."""
     records = [repeat[name].record for repeat in results.repeats]
-    return [median(r["round_processor_seconds"][results.race.warm_up_rounds :]) for r in records if r]
+    warm_up = results.race.warm_up_rounds
+    return [median(record["round_processor_seconds"][warm_up:]) if record else math.nan for record in records]
 
 
 def _processor_ratio(results: Results, name: str) -> dict[str, float] | None:
-    pairs = zip(_processor_seconds(results, name), _processor_seconds(results, "tacit"), strict=False)
+    pairs = zip(_processor_seconds(results, name), _processor_seconds(results, "tacit"), strict=True)
     return tables.spread([theirs / mine for theirs, mine in pairs])
 
 
@@ -120,6 +123,10 @@ def _remarks(results: Results) -> list[str]:
     lines = [
         f"- {a.contestant} failed: {a.failure}" for repeat in results.repeats for a in repeat.values() if a.failure
     ]
+    if not results.tuning:
+        lines.append("- the peers were not tuned: they ran with one thread, vmap with the setting shown")
+    if float(str(results.machine["load_before"])) > 1:
+        lines.append("- other work was running on this machine: wall times, and contestants with two threads, suffer")
     if answers and max(answers) - min(answers) > AGREEMENT * max(answers):
         lines.append(f"- the answers differ ({min(answers):.6g}..{max(answers):.6g}): this is not the same work")
     return lines

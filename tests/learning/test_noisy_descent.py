@@ -55,17 +55,15 @@ def work(arrays: Arrays, batches: list[list[int]], noise: float = 0.0, weights: 
 
 @cache
 def compiled(rule, counted: bool):
-    counting = Counting(0.75, 0.0) if counted else None
-
-    def descend(arrays, sampled, params, clip):
+    def descend(arrays, sampled, params, clip, noise):
         one = Work(objective(), {}, arrays, sampled, jnp.float32(ROWS))
-        return noisy_descend(one, params, 0.5, clip, rule, counting=counting)
+        return noisy_descend(one, params, 0.5, clip, rule, counting=Counting(0.75, noise) if counted else None)
 
     return jax.jit(descend)
 
 
-def descended(one: Work, start, clip: float, rule=clipped_records, counted: bool = False):
-    return compiled(rule, counted)(one.arrays, one.batches, start, jnp.float32(clip))
+def descended(one: Work, start, clip: float, rule=clipped_records, counted: bool = False, noise: float = 0.0):
+    return compiled(rule, counted)(one.arrays, one.batches, start, jnp.float32(clip), jnp.float32(noise))
 
 
 def record_gradients(arrays: Arrays, start, rows) -> np.ndarray:
@@ -147,9 +145,7 @@ def test_a_clipped_batch_counts_once_also_if_it_is_empty(arrays):
 
 
 def test_counts_have_noise_of_their_own_in_every_batch(arrays):
-    one = work(arrays, [[], [], []])
-    counting = Counting(0.5, 4.0)
-    tally = noisy_descend(one, params(), 0.5, jnp.float32(1), clipped_records, counting=counting)[1]
+    tally = descended(work(arrays, [[], [], []]), params(), 1.0, counted=True, noise=4.0)[1]
     normals = sum(float(gaussian(KEY, nonce_words(COUNT_NOISE, t), ())) for t in range(3))
     assert float(tally.excess) == pytest.approx(4.0 * normals, rel=1e-5)
     assert COUNT_NOISE != BATCH_NOISE

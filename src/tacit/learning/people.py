@@ -146,7 +146,8 @@ def bounded(vector: jax.Array, clip: jax.Array) -> tuple[jax.Array, jax.Array, j
     """
     finite = jnp.isfinite(vector).all()
     safe = jnp.where(finite, vector, 0.0)
-    largest = jnp.maximum(jnp.abs(safe).max(initial=0.0), 1e-30)
+    # at most 1e36: the inverse of more is flushed to zero, and a vector would pass for nothing
+    largest = jnp.clip(jnp.abs(safe).max(initial=0.0), 1e-30, 1e36)
     unit = safe / largest
     norm = jnp.sqrt(jnp.square(unit).sum())
     limit = clip * (1 - MARGIN)

@@ -18,6 +18,8 @@ from tacit.learning.batches import Rows, power_of_two
 from tacit.learning.noise import key_words
 from tacit.privacy import Stream
 
+# Room for at least so many entries: small silos share one compiled shape from round to round.
+SMALLEST_CAPACITY = 256
 # Coins per draw: bounds the memory of a large silo with many batches.
 COINS = 1 << 22
 
@@ -67,6 +69,7 @@ class PoissonBatches:
         """The batches of several silos as one plan for ``width`` of them."""
         drawn = [self._silo(rows, stream) for rows, stream in zip(silos, streams, strict=True)]
         capacity = power_of_two(max((len(plan.records) for plan in drawn), default=1))
+        capacity = max(capacity, SMALLEST_CAPACITY)
         steps = power_of_two(max((len(plan.noise) for plan in drawn), default=1))
         return Sampled(
             _stacked([plan.records for plan in drawn], (width, capacity), np.int32),

@@ -129,7 +129,7 @@ class UldpGroup(NoisyBatches):
         kept = self.records_kept(facts)
         return (
             f"each silo uses at most {kept} records of a subject, chosen by that subject's records alone (enforced)",
-            f"at most {facts.silos_of_a_subject} silos with records of one subject",
+            facts.in_few_silos,
         )
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:

@@ -224,7 +224,7 @@ class NoisyBatches(Adaptive):
             return ()
         return (
             f"at most {facts.max_records} records of a subject in a silo (enforced)",
-            f"at most {facts.silos_of_a_subject} silos with records of one subject",
+            facts.in_few_silos,
         )
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:

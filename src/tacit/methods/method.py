@@ -33,6 +33,9 @@ NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
 
+# Within these a clip may follow what it clips: far from where float32 loses squares and quotients.
+CLIP_RANGE = (1e-9, 1e9)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -64,6 +67,12 @@ class Facts:
     def silos_moved(self, replaces: bool) -> int:
         """In how many silos something changes with one subject: under replacement the other may be elsewhere."""
         return min(self.silos, 2 * self.silos_of_a_subject) if replaces else self.silos_of_a_subject
+
+    @property
+    def in_few_silos(self) -> str:
+        """The promise about a subject's silos, in words."""
+        most = self.silos_of_a_subject
+        return f"at most {most} silo{'' if most == 1 else 's'} with records of one subject"
 
     def pooled(self) -> Facts:
         """The same with all records in one place."""
@@ -308,8 +317,10 @@ class AdaptiveClip:
         return max(self.quantile, 1 - self.quantile)
 
     def next(self, clip: jax.Array, excess: jax.Array) -> jax.Array:
-        """The clip after a round in which the share below was ``excess`` larger than the quantile."""
-        return clip * jnp.exp(-self.rate * jnp.clip(excess, -self.quantile, 1 - self.quantile))
+        """The clip after a round in which the share below was ``excess`` larger than the quantile; where there is
+        nothing to clip, it stops before it vanishes."""
+        moved = clip * jnp.exp(-self.rate * jnp.clip(excess, -self.quantile, 1 - self.quantile))
+        return jnp.clip(moved, *CLIP_RANGE)
 
 
 @dataclass(frozen=True)

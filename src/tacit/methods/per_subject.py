@@ -189,7 +189,7 @@ class SubjectSGD(PerSubject):
         return 1.0 / facts.silos_of_a_subject
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        most = f"at most {facts.silos_of_a_subject} silos with records of one subject"
+        most = facts.in_few_silos
         return (*super().assumptions(exposure, facts), most)
 
 

@@ -29,13 +29,16 @@ from tacit.privacy.events import (
     ShuffledReports,
 )
 from tacit.privacy.mixture import loss_deviation, loss_range, mixture_losses
-from tacit.privacy.pld import Losses, Pld, composed, composed_delta, composed_epsilon, delta_curve
+from tacit.privacy.pld import Losses, Pld, composed, composed_delta, composed_epsilon, delta_curve, from_atoms
 
 Array = npt.NDArray[np.float64]
-Parts = Sequence[tuple[Event, int]]
+Parts = tuple[tuple[Event, int], ...]
+PldParts = Sequence[tuple[Pld, int]]
 
-# the grid is fine enough when halving it changes epsilon by less than this
+# the grid is fine enough when halving it on and on would change epsilon by less than this
 _REFINED = 2e-3
+# the first grid is so much coarser than the scale of the losses suggests, and halved at most so often
+_COARSEST, _MOST_HALVINGS = 64.0, 13
 _LARGEST_TABLE = 1 << 18
 # repetitions beyond this are left to the closed forms
 _MOST_RELEASES = 10**9
@@ -57,35 +60,54 @@ def losses_of(event: Event, grid: float) -> Losses:
         case ShuffledReports():
             return _shuffled(event, grid)
         case PoissonSampled(rate, inner):
-            parts = canonical(inner).parts
-            tables = [(losses_of(_absent(simple), grid), count) for simple, count in parts]
-            remove = composed([(table.remove, count) for table, count in tables])
-            add = composed([(table.add, count) for table, count in tables])
-            if remove is None or add is None:
-                raise MemoryError("the sampled composition is too large for this grid")
-            whole = Losses(remove, add)
-            return sampled_losses(whole, rate) if zero_out(parts) else whole
+            return _poisson_sampled(rate, canonical(inner).parts, grid)
         case _:
             raise ValueError(f"no privacy loss distribution is known for {event!r}")
 
 
-@lru_cache(maxsize=32)
+def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:
+    """Sampling of known events; one alone is sampled outcome by outcome where that can be done."""
+    sampled = zero_out(parts)
+    if sampled and len(parts) == 1 and parts[0][1] == 1:
+        match parts[0][0]:
+            case Laplace(noise_multiplier):
+                return laplace_losses(noise_multiplier, grid, rate)
+            case RandomizedResponse(epsilon):
+                return response_losses(epsilon, 2, grid, rate)
+            case DiscreteGaussian(sigma, sensitivity):
+                return discrete_gaussian_losses(sigma, sensitivity, grid, rate)
+            case _:
+                pass
+    # a loss l becomes about rate (e^l - 1): on a grid so much coarser it is known as well
+    own = grid / rate if sampled else grid
+    tables = [(losses_of(_absent(simple), own), count) for simple, count in parts]
+    remove = composed([(table.remove, count) for table, count in tables])
+    add = composed([(table.add, count) for table, count in tables])
+    if remove is None or add is None:
+        raise MemoryError("the sampled composition is too large for this grid")
+    whole = Losses(remove, add)
+    return sampled_losses(whole, rate, grid) if sampled else whole
+
+
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
-    from tacit.privacy.shuffle_bounds import shuffled_pld
+    """From one fine table for all coarser grids: the outcomes are many, and splitting them twice is as pessimistic."""
+    from tacit.privacy.shuffle_bounds import shuffled_deviation, shuffled_table
 
-    return from_dp_accounting(shuffled_pld(event, grid))
+    finest = max(shuffled_deviation(event), 1e-12) / 512
+    if grid <= finest:
+        low, mass = shuffled_table(event, grid)
+        one_way = Pld(grid, low, mass)
+    else:
+        fine = _fine_shuffled(event, finest)
+        one_way = from_atoms(fine.losses, fine.mass, grid).remove
+    return Losses(one_way, one_way)
 
 
-def from_dp_accounting(distribution: object) -> Losses:
-    """A pessimistic distribution of dp-accounting as one of ours."""
+@lru_cache(maxsize=64)
+def _fine_shuffled(event: ShuffledReports, grid: float) -> Pld:
+    from tacit.privacy.shuffle_bounds import shuffled_table
 
-    def table(pmf: object) -> Pld:
-        dense = pmf.to_dense_pmf()  # type: ignore[attr-defined]
-        mass = np.asarray(dense._probs, dtype=np.float64)
-        return Pld(dense._discretization, int(dense._lower_loss), mass, float(dense._infinity_mass))
-
-    remove = table(distribution._pmf_remove)  # type: ignore[attr-defined]
-    return Losses(remove, remove if distribution._symmetric else table(distribution._pmf_add))  # type: ignore[attr-defined]
+    return Pld(grid, *shuffled_table(event, grid))
 
 
 def by_pld(parts: Parts) -> tuple[tuple[tuple[Event, int], ...], tuple[tuple[Event, int], ...]]:
@@ -135,56 +157,93 @@ def _deviation(event: Event) -> float:
             return math.inf
 
 
-def _range(event: Event) -> float:
-    """Length of the interval of losses to tabulate, where it can be much longer than the deviation."""
+def _reach(event: Event) -> float:
+    """The largest loss that is tabulated, about."""
     match event:
+        case Gaussian(noise_multiplier):
+            return (12 + 0.5 / noise_multiplier) / noise_multiplier
         case GaussianMixture():
             return loss_range(event)
-        case PoissonSampled(_, inner):
-            return math.fsum(_range(part) for part, _ in canonical(inner).parts)
+        case Laplace(noise_multiplier):
+            return 1 / noise_multiplier
+        case RandomizedResponse(epsilon):
+            return epsilon
+        case DiscreteGaussian(sigma, sensitivity):
+            return (12 + sensitivity / sigma) * sensitivity / sigma
+        case ShuffledReports(epsilon, _, pair):
+            return epsilon if pair is None else pair
+        case PoissonSampled(rate, inner):
+            parts = canonical(inner).parts
+            each = [(_reach(part), count) for part, count in parts]
+            # what the sum of many is hardly ever above: their means are at most reach^2 / 2
+            square = math.fsum(count * reach**2 for reach, count in each)
+            inside = min(math.fsum(count * reach for reach, count in each), square / 2 + 12 * math.sqrt(square))
+            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + inside)) - math.log1p(-rate)
         case _:
             return 0.0
 
 
 def _first_grid(parts: Parts) -> float:
-    """A grid to begin with: an eighth of the root-mean-square loss for many releases, finer for few.
+    """A grid to begin with, far coarser than what is likely to be needed: an eighth of the root-mean-square loss for
+    many releases, finer for few, times 64.
 
     Splitting losses between grid points adds at most grid^2 / 4 to the variance of each; against the total variance
-    that is harmless when the grid is well below the root-mean-square deviation of one release.
+    that is harmless when the grid is well below the root-mean-square deviation of one release. But often what matters
+    are rare, large losses, for which that is much too fine; and halving the grid doubles the work, so that all the
+    coarser ones together cost no more than the last.
     """
     releases = sum(count for _, count in parts)
     variance = math.fsum(count * _deviation(event) ** 2 for event, count in parts)
     fine = math.sqrt(variance / releases) / (8 * max(1.0, 16 / math.sqrt(releases)))
-    return max(fine, max(_range(event) for event, _ in parts) / _LARGEST_TABLE)
+    return max(_COARSEST * fine, max(_reach(event) for event, _ in parts) / _LARGEST_TABLE)
 
 
 def _refine(
-    parts: Parts, evaluate: Callable[[list[tuple[Losses, int]]], Array], relative: float, absolute: float = 1e-12
+    parts: Parts, evaluate: Callable[[PldParts, Array | None], Array], relative: float, absolute: float = 1e-12
 ) -> Array:
-    """``evaluate`` on ever finer grids until halving changes its answer by less than the tolerance; infinity is an
-    answer.
+    """The larger ``evaluate`` of both directions on ever finer grids, until what halving would still change is less
+    than the tolerance; infinity is an answer. ``evaluate`` is told what it said on the grid before.
 
-    The smallest answer is kept: each is an upper bound.
+    The smallest answer of each direction is kept: each is an upper bound. One that is no larger on a coarse grid than
+    the other on a finer one is not asked again. Errors fall by a factor of 2 to 4 with each halving: with the change c
+    of the last one, and r the ratio of the last two changes, about c r / (1 - r) remains.
     """
-    grid, smallest = _first_grid(parts), max(_range(event) for event, _ in parts) / (2 * _LARGEST_TABLE)
+    grid = _first_grid(parts)
+    smallest = max(_reach(event) for event, _ in parts) / (2 * _LARGEST_TABLE)
+    remove: Array | None = None
+    add: Array | None = None
     best: Array | None = None
-    for _ in range(7):
+    before: Array | None = None
+    for _ in range(_MOST_HALVINGS):
         try:
-            value = evaluate([(losses_of(event, grid), count) for event, count in parts])
+            tables = [(losses_of(event, grid), count) for event, count in parts]
         except MemoryError:
             break
+        remove = _smaller(remove, evaluate([(table.remove, count) for table, count in tables], remove))
+        if all(table.remove is table.add for table, _ in tables):
+            add = remove
+        elif add is None or not np.all(add <= remove):
+            add = _smaller(add, evaluate([(table.add, count) for table, count in tables], add))
+        value: Array = np.maximum(remove, add)
         if best is not None:
-            change = np.abs(best - value)
-            done = bool(np.all((change <= relative * np.abs(value)) | np.isnan(change) | (change <= absolute)))
-            best = np.minimum(best, value)
-            if done:
-                return best
-        else:
-            best = value
+            change = np.where(best == value, 0.0, best - value)
+            ratio = np.full(len(change), 0.5)
+            if before is not None:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ratio = np.where(before > 0, np.clip(change / before, 0.25, 0.75), 0.5)
+            remaining = change * ratio / (1 - ratio)
+            if np.all((remaining <= relative * np.abs(value)) | (change <= absolute)):
+                return value
+            before = change
+        best = value
         grid /= 2
         if grid < smallest:
             break
     return np.array([math.inf]) if best is None else best
+
+
+def _smaller(one: Array | None, other: Array) -> Array:
+    return other if one is None else np.minimum(one, other)
 
 
 def refined_epsilon(parts: Parts, delta: float) -> float:
@@ -192,9 +251,8 @@ def refined_epsilon(parts: Parts, delta: float) -> float:
     if sum(count for _, count in parts) > _MOST_RELEASES:
         return math.inf
 
-    def evaluate(tables: list[tuple[Losses, int]]) -> Array:
-        ways = ([(table.remove, count) for table, count in tables], [(table.add, count) for table, count in tables])
-        return np.array([max(composed_epsilon(way, delta) for way in ways)])
+    def evaluate(way: PldParts, before: Array | None) -> Array:
+        return np.array([composed_epsilon(way, delta, None if before is None else float(before[0]))])
 
     with np.errstate(invalid="ignore"):
         return float(_refine(parts, evaluate, _REFINED)[0])
@@ -207,10 +265,9 @@ def refined_deltas(parts: Parts, epsilons: Array) -> Array:
     # one epsilon: its own tilt, accurate however small; a whole curve: one composition, accurate to 1e-10
     single = len(epsilons) == 1
 
-    def evaluate(tables: list[tuple[Losses, int]]) -> Array:
-        ways = ([(table.remove, count) for table, count in tables], [(table.add, count) for table, count in tables])
+    def evaluate(way: PldParts, _: Array | None) -> Array:
         if single:
-            return np.array([max(composed_delta(way, float(epsilons[0])) for way in ways)])
-        return np.maximum(*(delta_curve(way, epsilons) for way in ways))
+            return np.array([composed_delta(way, float(epsilons[0]))])
+        return delta_curve(way, epsilons)
 
     return np.minimum(1.0, _refine(parts, evaluate, 5 * _REFINED, 1e-12 if single else 1e-5))

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from tacit.privacy.events import Composed, Event, Largest, Repeated, ShuffledReports
 from tacit.privacy.shuffle_bounds import (
     binomial_bulk,
+    binomial_pmf,
     blanket_delta,
     blanket_epsilon,
     dominates,
@@ -107,7 +108,7 @@ def ss_double_bernoulli(
     """
     pair = double_bernoulli_pair(epsilon, rate, randomizer, levels)
     event = ShuffledReports(epsilon, padded, pair, randomizer, levels)
-    overflow = float(stats.binom.sf(padded - 1, subjects - 1, rate))
+    overflow = _exceeds(padded, subjects - 1, rate)
     folds = dimensions * epochs
     return ShuffledProtocol(Repeated(event, folds), min(1.0, folds * overflow), folds * epsilon)
 
@@ -143,6 +144,13 @@ def ss_topk(
         return ShuffledProtocol(Repeated(full, 2 * sent * epochs), 0.0, math.inf)
     mixed = (Composed((Repeated(full, i), Repeated(half, 2 * (sent - i)))) for i in range(sent + 1))
     return ShuffledProtocol(Largest(tuple(mixed)), 0.0, math.inf)
+
+
+def _exceeds(least: int, trials: int, rate: float) -> float:
+    """Pr[Bin(trials, rate) >= least]."""
+    if least > trials:
+        return 0.0
+    return 1.0 if least <= 0 else float(special.bdtrc(least - 1, trials, rate))
 
 
 def double_bernoulli_pair(epsilon: float, rate: float, randomizer: Randomizer = "laplace", levels: int = 2) -> float:
@@ -185,7 +193,7 @@ def as_published_blanket(epsilon: float, reports: int, delta: float, corrected: 
     gamma = math.exp(-epsilon / 2)
     m = binomial_bulk(reports, gamma)
     m = m[m >= 1]
-    weights = stats.binom.pmf(m, reports, gamma)
+    weights = binomial_pmf(m, reports, gamma)
 
     def excess(central: float) -> float:
         a = math.expm1(central)
@@ -281,4 +289,6 @@ def _root(excess: Callable[[float], float], high: float) -> float:
         return high
     if excess(low) <= 0:
         return 0.0
+    from scipy import optimize
+
     return float(optimize.brentq(excess, low, top, xtol=1e-14, rtol=1e-13))

@@ -28,14 +28,18 @@ The protocols that are built from shuffled reports are in ``shuffle``.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy import fft, optimize, signal, special, stats
+from scipy import fft, special
 
 from tacit.privacy.events import ShuffledReports
+
+# dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
+if TYPE_CHECKING:
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,7 +55,15 @@ _LARGE, _SMALL = 40.0, 1e-5
 
 
 def shuffled_pld(event: ShuffledReports, grid: float) -> PrivacyLossDistribution:
-    """The privacy-loss distribution of the event, losses on multiples of ``grid``; pessimistic.
+    """:func:`shuffled_table` as a distribution of dp-accounting."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    return PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, *shuffled_table(event, grid), 0.0, True))
+
+
+def shuffled_table(event: ShuffledReports, grid: float) -> tuple[int, Floats]:
+    """(lowest loss in steps of ``grid``, probabilities) of the event's privacy loss, pessimistic; the same both ways.
 
     k-ary randomised response (``randomizer="response"``) shows v0 or v1, the changed report's two values, with
     probability 2 / (e^epsilon + levels - 1) whatever its input: so many are the clones. The changed report is itself
@@ -61,13 +73,13 @@ def shuffled_pld(event: ShuffledReports, grid: float) -> PrivacyLossDistribution
     _check(event)
     pair = _pair(event)
     if pair == 0 or event.epsilon == 0:
-        return PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, 0, np.ones(1), 0.0, True))
+        return 0, np.ones(1)
     informative, clone = _rates(event)
     losses, masses = _outcomes(event.reports, clone, pair)
     lowest, probabilities = _on_grid(losses, informative * masses, grid)
     if informative < 1:
         probabilities[-lowest] += 1 - informative
-    return PrivacyLossDistribution(pld_pmf.DensePLDPmf(grid, lowest, probabilities, 0.0, True))
+    return lowest, probabilities
 
 
 def shuffled_epsilon(event: ShuffledReports, delta: float, count: int = 1) -> float:
@@ -118,6 +130,8 @@ def _profile(pmf: pld_pmf.DensePLDPmf, points: npt.NDArray[np.int64], grid: floa
     # delta(x) = sum over losses l > x of (1 - e^(x - l)) mass; in steps of the grid g, from the right:
     # delta(x - g) = e^-g delta(x) + (1 - e^-g) Pr[loss >= x]
     above = np.append(0.0, np.cumsum(masses[::-1])[:-1])
+    from scipy import signal
+
     deltas = signal.lfilter([-math.expm1(-grid)], [1.0, -math.exp(-grid)], above)[::-1]
     return np.asarray(np.minimum(deltas + pmf._infinity_mass, 1.0), dtype=np.float64)
 
@@ -167,18 +181,15 @@ def _clone_classes(others: int, clone: float) -> tuple[Floats, Floats]:
 
     The tail below stands at 0, that above at the largest listed; a class of neighbours stands at its smallest.
     """
-    binomial = stats.binom(others, clone)
-    low = max(0, int(binomial.ppf(_TAIL)) - 1)
-    high = min(others, others - int(stats.binom(others, 1 - clone).ppf(_TAIL)) + 1)
+    low, high = _bulk(others, clone)
     width = math.sqrt(max(1.0, high)) * 18
     stride = max(1, math.ceil((high - low + 1) * width / _CELLS))
     starts = np.arange(low, high + 1, stride)
-    masses = binomial.pmf(np.arange(low, high + 1))
-    weights = np.add.reduceat(masses, starts - low)
-    weights[-1] += binomial.sf(high)
+    weights = np.add.reduceat(binomial_pmf(np.arange(low, high + 1), others, clone), starts - low)
+    weights[-1] += special.bdtrc(high, others, clone) if high < others else 0.0
     if low > 0:
-        starts, weights = np.append(0, starts), np.append(binomial.cdf(low - 1), weights)
-    return starts.astype(np.float64), np.asarray(weights, dtype=np.float64)
+        starts, weights = np.append(0, starts), np.append(special.bdtr(low - 1, others, clone), weights)
+    return starts.astype(np.float64), np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def _on_grid(losses: Floats, masses: Floats, grid: float) -> tuple[int, Floats]:
@@ -255,6 +266,8 @@ def blanket_delta(event: ShuffledReports, epsilon: float) -> float:
 
 def blanket_epsilon(event: ShuffledReports, delta: float) -> float:
     """The smallest epsilon (to a relative 1e-4, from above) at which :func:`blanket_delta` is at most ``delta``."""
+    from scipy import optimize
+
     if blanket_delta(event, 0.0) <= delta:
         return 0.0
     if delta <= 0:
@@ -315,6 +328,8 @@ def _blanket_response(event: ShuffledReports, epsilon: float) -> float:
 
 
 def _blanket_laplace(event: ShuffledReports, epsilon: float) -> float:
+    from scipy import optimize
+
     n, eps0 = event.reports, event.epsilon
     gamma = math.exp(-eps0 / 2)
     values, probabilities, step = _laplace_ratio(eps0, epsilon, n)
@@ -403,6 +418,52 @@ def _wrapped(law: Floats, zero: int, size: int) -> Floats:
 
 def binomial_bulk(trials: int, rate: float) -> npt.NDArray[np.int64]:
     """The values of Bin(trials, rate) but for a tail of about 2e-18."""
-    low = max(0, int(stats.binom.ppf(_TAIL, trials, rate)) - 1)
-    high = min(trials, trials - int(stats.binom.ppf(_TAIL, trials, 1 - rate)) + 1)
+    low, high = _bulk(trials, rate)
     return np.arange(low, high + 1)
+
+
+def _bulk(trials: int, rate: float) -> tuple[int, int]:
+    """(low, high): Bin(trials, rate) is below low, or above high, with probability at most 1e-18 each."""
+    if trials < 1 or rate <= 0 or rate >= 1:
+        certain = trials if rate >= 1 else 0
+        return certain, certain
+    low, below = 0, trials  # the largest k with Pr[X < k] <= tail
+    while low < below:
+        middle = (low + below + 1) // 2
+        low, below = (middle, below) if special.bdtr(middle - 1, trials, rate) <= _TAIL else (low, middle - 1)
+    high, above = trials, 0
+    while above < high:
+        middle = (above + high) // 2
+        above, high = (above, middle) if special.bdtrc(middle, trials, rate) <= _TAIL else (middle + 1, high)
+    return low, high
+
+
+def binomial_pmf(values: npt.ArrayLike, trials: int, rate: float) -> Floats:
+    """Pr[Bin(trials, rate) = values], accurate for many trials: by the error of Stirling's formula and deviances
+    (Loader 2000)."""
+    k = np.asarray(values, dtype=np.float64)
+    if trials < 1 or rate <= 0 or rate >= 1:
+        return np.asarray(k == (trials if rate >= 1 else 0), dtype=np.float64)
+    rest = trials - k
+    inner = (k > 0) & (rest > 0)
+    some, others = np.where(inner, k, 1.0), np.where(inner, rest, 1.0)
+    logs = _stirling(np.array([float(trials)])) - _stirling(some) - _stirling(others)
+    logs -= _deviance(some, trials * rate) + _deviance(others, trials * (1 - rate))
+    logs += 0.5 * np.log(trials / (2 * math.pi * some * others))
+    ends = np.where(k == 0, trials * math.log1p(-rate), trials * math.log(rate))
+    return np.asarray(np.exp(np.where(inner, logs, ends)) * ((k >= 0) & (rest >= 0)), dtype=np.float64)
+
+
+def _stirling(n: Floats) -> Floats:
+    """ln n! - ln(sqrt(2 pi n) (n / e)^n)."""
+    direct = special.gammaln(n + 1) - (n + 0.5) * np.log(n) + n - 0.5 * math.log(2 * math.pi)
+    squared = n * n
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / squared) / squared) / squared) / n
+    return np.where(n < 16, direct, series)
+
+
+def _deviance(k: Floats, mean: float) -> Floats:
+    """k ln(k / mean) + mean - k."""
+    gap = (mean - k) / k
+    small = gap**2 * (0.5 - gap * (1 / 3 - gap * (0.25 - gap * (0.2 - gap * (1 / 6 - gap / 7)))))
+    return np.asarray(k * np.where(np.abs(gap) < 1e-3, small, gap - np.log1p(gap)), dtype=np.float64)
