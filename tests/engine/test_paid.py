@@ -230,6 +230,7 @@ def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path
     for file in ("result.json", "metrics.jsonl", "encoder.json"):
         assert not any(str(value) in (run.path / file).read_text() for value in exact)
     assert "releasing them is paid for within the guarantee" in page
+    assert "Standard error of its noise" in page
 
 
 def test_an_interrupted_run_has_no_metrics_until_it_is_finished(paying, visits, tmp_path):

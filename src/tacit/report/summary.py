@@ -66,7 +66,9 @@ def _card_note(run: RunFiles, name: str) -> Html:
     before = run.curve[0] if run.curve and run.curve[0].round == 0 and len(run.curve) > 1 else None
     start = before.metrics.get(name) if before else None
     trained = f"Before training: {words.number(start)}." if start is not None else ""
-    return join([words.sentence(words.metric_note(run, name)), trained], "<br>")
+    error = (run.evaluation.get("standard_errors") or {}).get(name)
+    noisy = f"Standard error of its noise: {words.number(error)}." if error is not None else ""
+    return join([words.sentence(words.metric_note(run, name)), noisy, trained], "<br>")
 
 
 def promise(run: RunFiles) -> Html:
