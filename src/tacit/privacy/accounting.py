@@ -4,11 +4,12 @@ The printed value is max(0, min over the accountants that apply); each is an upp
 the smallest (privacy.md 0.5):
 
 gaussian  exact, for compositions of Gaussians (``gaussian``)
-pld       privacy loss distributions, pessimistic, the grid halved until epsilon moves by less than 0.2 % (``pld``)
+pld       privacy loss distributions, pessimistic, the grid halved until what is left to gain is below 0.2 % (``pld``)
 rdp       Renyi divergences (``rdp``)
 simple    the sum of pure epsilons, where every part has one (Dwork et al. 2006)
 blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle_bounds``)
 selection a single choice of the best of several runs, from the trade-off of one run (``selection_bounds``)
+absent    0, where the unit is sampled at all with probability at most delta (:func:`_taking_part`)
 unsampled batches without replacement counted as if the unit were in each, then one of the above
 split     some parts by pld at delta / 2 and the others by rdp at delta / 2, added, where neither knows all of them
 
@@ -31,6 +32,7 @@ from tacit.privacy.events import (
     Composed,
     Event,
     Gaussian,
+    GaussianMixture,
     Laplace,
     Largest,
     PoissonSampled,
@@ -84,6 +86,8 @@ def _account(flat: Flat, delta: float) -> Bound:
         return _bound({"simple": 0.0}, delta)
     if not flat.protected:
         return _bound({"simple": math.inf}, delta)
+    if _taking_part(flat) <= delta:
+        return _bound({"absent": 0.0}, delta)
     parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
     mu = _only_gaussian(flat)
     if mu is not None:
@@ -133,6 +137,7 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
     pure = math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)
     rho = composed_rdp(flat.parts)
     values = np.array([0.0 if epsilon >= pure else rdp_delta(ORDERS, rho, epsilon) for epsilon in epsilons.tolist()])
+    values = np.minimum(values, _taking_part(flat))
     if not by_pld(flat.parts)[1]:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
     blanket = _with_blanket(flat)
@@ -207,6 +212,30 @@ def pure_epsilon(event: Event) -> float:
 
 
 # -- small things ------------------------------------------------------------------------------------------------------
+
+
+def _taking_part(flat: Flat) -> float:
+    """A bound of delta at every epsilon >= 0: the probability that the unit takes part in anything.
+
+    A sampled release is (1 - q) Q + q P with the unit and Q without it, so the two differ by at most q in total
+    variation, whatever P is and whatever came before. Coupled release by release, all of them together differ with
+    probability at most 1 - prod (1 - q_i), and delta(epsilon) <= delta(0), the total variation. For a mixture q is the
+    probability of a sensitivity above 0. What is known under replacement only is taken to be always there.
+    """
+    rates = [(_rate(simple), count) for simple, count in flat.parts]
+    if any(rate >= 1 for rate, _ in rates):
+        return 1.0
+    return -math.expm1(math.fsum(count * math.log1p(-rate) for rate, count in rates)) * (1 + 1e-12)
+
+
+def _rate(event: Event) -> float:
+    match event:
+        case GaussianMixture(_, sensitivities, probabilities):
+            return math.fsum(p for c, p in zip(sensitivities, probabilities, strict=True) if c > 0)
+        case PoissonSampled(rate, inner) if zero_out(canonical(inner).parts):
+            return rate
+        case _:
+            return 1.0
 
 
 def _only_gaussian(flat: Flat) -> float | None:

@@ -54,10 +54,17 @@ def mixture_losses(event: GaussianMixture, grid: float) -> Losses:
 def loss_deviation(event: GaussianMixture) -> float:
     """The standard deviation of one release's privacy loss, to a few digits: the scale of a sensible grid."""
     shifts, weights, _ = _standard(event)
-    around = np.linspace(-6.0, 6.0, 49)
-    density = np.outer(weights, np.exp(-(around**2) / 2)).ravel()
+    span = 4 * (int(shifts[-1]) + 12)
+    if span <= 49 * len(shifts):
+        # many components close together: P's density is phi e^L
+        points = np.linspace(-6.0, float(shifts[-1]) + 6.0, span)
+        loss, _ = loss_and_slope(points, shifts, weights)
+        density = np.exp(loss - points**2 / 2)
+    else:
+        around = np.linspace(-6.0, 6.0, 49)
+        loss, _ = loss_and_slope(np.add.outer(shifts, around).ravel(), shifts, weights)
+        density = np.outer(weights, np.exp(-(around**2) / 2)).ravel()
     density /= density.sum()
-    loss, _ = loss_and_slope(np.add.outer(shifts, around).ravel(), shifts, weights)
     mean = float(density @ loss)
     return math.sqrt(float(density @ (loss - mean) ** 2))
 
@@ -113,7 +120,7 @@ def _edges(shifts: Array, weights: Array, grid: float) -> tuple[Array, int]:
     the two outer ones are where the tails begin. (Zero is among the losses: E_Q[e^L] = 1.)"""
     low, high = -_REACH, _upper_end(shifts, weights)
     # the table needs a few points per unit of x and per 1 / c, where the loss bends
-    count = int(min(20_000, 64 + (high - low) * 24 * max(1.0, float(shifts[-1]) / 4)))
+    count = int(min(20_000, 64 + (high - low) * 12 * max(1.0, float(shifts[-1]) / 4)))
     knots = np.linspace(low, high, count)
     losses, slopes = loss_and_slope(knots, shifts, weights)
     first, last = min(0, math.ceil(losses[0] / grid)), max(0, math.floor(losses[-1] / grid))

@@ -244,13 +244,14 @@ def _profile(parts: Parts, tilt: float) -> _Profile | None:
     if size > _LARGEST_WINDOW:
         return None
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+    workers = 2 if size > 1 << 18 else 1
     offset = 0
     for (mass, _, mean, _), (part, count) in zip(tilted, parts, strict=True):
         centre = round(mean / grid)
         places = (np.arange(part.low - centre, part.low - centre + len(mass))) % size
-        spectrum *= fft.rfft(np.bincount(places, weights=mass, minlength=size)) ** count
+        _multiply_power(spectrum, fft.rfft(np.bincount(places, weights=mass, minlength=size), workers=workers), count)
         offset += count * centre
-    whole = fft.irfft(spectrum, size)
+    whole = fft.irfft(spectrum, size, workers=workers)
     # rounding of the transforms: one unit per stage and per factor, spread evenly over the grid points (Higham 2002,
     # 24.1)
     allowance = 8 * _UNIT_ROUNDOFF * (math.log2(size) + sum(counts)) * float(np.abs(spectrum).sum()) * 2 / size
@@ -262,6 +263,22 @@ def _profile(parts: Parts, tilt: float) -> _Profile | None:
     beyond = high < highest
     above = min(1.0, math.exp(min(0.0, cumulant - tilt * high * grid - _LOG_TAIL))) if beyond else 0.0
     return _Profile(low, mass, _deltas(mass, grid, above), above, cut_below=low > lowest)
+
+
+def _multiply_power(spectrum: npt.NDArray[np.complex128], factor: npt.NDArray[np.complex128], count: int) -> None:
+    """spectrum *= factor^count in place, with powers only where they are not 0 as floats: for many releases that is
+    nearly everywhere."""
+    if count == 1:
+        spectrum *= factor
+        return
+    size = factor.real**2 + factor.imag**2
+    kept = np.flatnonzero(size > math.exp(-1490.0 / count))
+    if len(kept) > len(factor) // 2:
+        spectrum *= factor**count
+        return
+    powers = spectrum[kept] * factor[kept] ** count
+    spectrum[:] = 0.0
+    spectrum[kept] = powers
 
 
 def _deltas(mass: Array, grid: float, above: float) -> Array:
