@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -59,6 +60,7 @@ class Simulation:
         self.work: Labour = self._work(facts)
         self._facts = facts
         self._session: MaskedSession | WeightedSession | None = None
+        self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
@@ -114,15 +116,18 @@ class Simulation:
         if isinstance(exchange, Weighted):
             assert isinstance(self.work, PeopleWork)
             people = self.work.people(drawn, self.server, self.frozen, self.arrays, grid)
+            start = time.perf_counter()
             if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
                 counts = self.work.record_counts(facts.people)
                 self._session = exchange.session(names, self.work.numbers, facts, counts)
             total, states = self._session.sum(number, people, noise), self.states
         else:
             vectors, states = self.work.each(drawn, self.server, self.frozen, self.arrays, self.states, grid)
+            start = time.perf_counter()
             if not isinstance(self._session, MaskedSession):
                 self._session = exchange.session(names, vectors.shape[1], facts)
             total = self._session.sum(number, vectors, noise)
+        self.exchange_seconds = time.perf_counter() - start
         return (jnp.asarray(total, jnp.float32),), states
 
     @property
