@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
-from tacit.exchange import EXCHANGES, Exchange
+from tacit.exchange import EXCHANGES, Exchange, SumFacts
 from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Facts, Method, Private
 from tacit.methods.per_subject import PerSubject
@@ -29,7 +29,7 @@ from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked")}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -46,7 +46,7 @@ PAID_METRICS = {
 COX = "Cox has no per-record gradient"
 
 # Names of the contract whose turn has not come: known, so that the error can say so.
-PLANNED_EXCHANGES = ("weighted", "shuffled", "pairwise")
+PLANNED_EXCHANGES = ("shuffled", "pairwise")
 
 
 class ModelOptions(Section):
@@ -97,6 +97,7 @@ class ExchangeOptions(Section):
     colluding: Annotated[int, Field(strict=True, ge=0)] = 0
     precision: Positive = 1e-8
     key_bits: Count = 3072
+    hidden_sampling: bool = False
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -294,8 +295,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     if isinstance(method, Private):
         promised = _with_noise(promised, method, experiment.privacy)
     result = Plan(experiment, promised, folder)
-    facts = promised.facts
-    exchange.check(facts.silos, sum_bound(promised.method, facts), promised.method.sum_noise(facts))
+    exchange.check(sum_facts(promised.method, promised.facts))
     _check_promises(result)
     return result
 
@@ -470,15 +470,17 @@ def _unsuited(method: Method, exchange: str) -> str:
         return "its noise is added by a trusted server, to a sum that the server may see as it is"
     if not method.private:
         return "it bounds no contribution, so that no sum of integers could be wide enough"
-    return f"it has no {'record weights' if exchange == 'weighted' else 'sum over silos'}"
+    return "its people are not weighted by their records" if exchange == "weighted" else "it has no sum over silos"
 
 
-def sum_bound(method: Method, facts: Facts) -> float:
-    """The largest entry that a sum of contributions over silos can have before noise; 0 where nothing is bounded."""
+def sum_facts(method: Method, facts: Facts) -> SumFacts:
+    """What is public about the sum over silos that ``method`` asks for."""
+    noise = method.sum_noise(facts)
     if isinstance(method, PerSubject):
         counted = 0.0 if method.adaptive_clip is None else method.sigma / (2 * method.adaptive_clip.count_noise)
-        return (facts.subjects or 1) * method.clip * max(1.0, counted)
-    return facts.silos * method.clip if isinstance(method, Private) else 0.0
+        bound, rate = method.clip * max(1.0, counted), method.subject_sample_rate
+        return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, rate)
+    return SumFacts(facts.silos, facts.silos, method.clip if isinstance(method, Private) else 0.0, noise)
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:

@@ -107,7 +107,8 @@ class Promise:
     def exposure(self, unit: Unit, view: View) -> Exposure:
         relation = self.relation if unit == self.unit else self.method.relation(unit)
         # a view that the exchange does not know is taken to see everything
-        return Exposure(unit, relation, view, self.exchange.reveals_to(view) or "each")
+        seen = self.exchange.reveals_to(view) or "each"
+        return Exposure(unit, relation, view, seen, self.exchange.hides_counts)
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to ``view`` about one ``unit``."""

@@ -343,3 +343,25 @@ def test_the_default_key_has_3072_bits_and_works_at_its_edges(real):
     p, q = (half.prime for half in real._factors())
     assert p.bit_length() == q.bit_length() == 1536
     assert str(p) not in repr(real)
+
+
+def test_packed_sums_are_the_weighted_sums_side_by_side():
+    rng = np.random.default_rng(4)
+    numbers, width = rng.integers(-(2**20), 2**20, (6, 5)), 60
+    contents = [int(value) for value in rng.integers(-(2**30), 2**30, 5)]
+    encrypted = KEY.encrypt(contents)
+    expected = numbers @ np.array(contents)
+    for slots in (1, 2, 3):
+        packed = encrypted.packed_sums(numbers, slots, width)
+        rows = expected.reshape(-1, slots).tolist()
+        assert KEY.decrypt(packed) == [sum(value << (width * k) for k, value in enumerate(row)) for row in rows]
+    for slots, wrong in ((4, width), (0, width), (2, 20)):
+        with pytest.raises(ValueError, match="slots"):
+            encrypted.packed_sums(numbers, slots, wrong)
+
+
+def test_processes_share_the_work_and_give_the_same():
+    rng = np.random.default_rng(5)
+    numbers = rng.integers(-100, 100, (2000, 21))
+    encrypted = KEY.encrypt(range(21))
+    assert list(encrypted.packed_sums(numbers, 2, 40, workers=2)) == list(encrypted.packed_sums(numbers, 2, 40))

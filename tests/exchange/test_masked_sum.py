@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tacit.crypto import Refused
 from tacit.errors import UserError
-from tacit.exchange import Grid, Masked
+from tacit.exchange import Grid, Masked, SumFacts
 from tacit.exchange.grid import LEAST_SHARE, ring_bits, share_variance
 from tacit.exchange.masked import MaskedSession
 from tacit.exchange.masked.terms import PHASES
@@ -25,7 +25,8 @@ STREAMS = Randomness(bytes(32))
 def session(silos: int = 5, numbers: int = 7, *, noise: float = 0.0, bound: float = 100.0, **options) -> MaskedSession:
     names = [f"clinic {number}" for number in range(silos)]
     made = Masked(**({"precision": 0.01} | options))
-    return made.session(names, numbers, bound, Noise(noise, "shares") if noise else None)
+    facts = SumFacts(silos, 1, bound, Noise(noise, "shares") if noise else None)
+    return made.session(names, numbers, facts)
 
 
 def streams(silos: int, number: int = 1) -> list:
@@ -175,29 +176,29 @@ def test_the_ring_is_wide_enough(largest, noise):
 def test_too_many_drop_outs_or_colluders_are_refused():
     for silos, drop_outs, colluding in ((4, 2, 0), (5, 2, 1), (3, 1, 1), (2, 1, 0), (3, 0, 3)):
         with pytest.raises(UserError, match=r"exchange\.drop_outs"):
-            Masked(drop_outs, colluding).check(silos, 1.0, None)
+            Masked(drop_outs, colluding).check(SumFacts(silos, 1, 1.0))
     with pytest.raises(UserError, match="two silos"):
-        Masked().check(1, 1.0, None)
-    Masked(1, 2).check(5, 1.0, None)
+        Masked().check(SumFacts(1, 1, 1.0))
+    Masked(1, 2).check(SumFacts(5, 1, 1.0))
 
 
 def test_a_grid_that_is_too_fine_or_too_coarse_is_refused_with_one_that_is_not():
-    noise = Noise(1.0, "shares")
+    facts = SumFacts(4, 1000, 1.0, Noise(1.0, "shares"))
     with pytest.raises(UserError, match=r"too fine.*use (\S+) or more") as found:
-        Masked(precision=1e-18).check(4, 1e3, noise)
-    Masked(precision=float(str(found.value).split("use ")[1].split()[0]) * 2).check(4, 1e3, noise)
+        Masked(precision=1e-18).check(facts)
+    Masked(precision=float(str(found.value).split("use ")[1].split()[0]) * 2).check(facts)
     with pytest.raises(UserError, match="too coarse") as found:
-        Masked(precision=0.5).check(4, 1e3, noise)
+        Masked(precision=0.5).check(facts)
     finer = float(str(found.value).split("use ")[1].split()[0])
-    Masked(precision=finer * 0.95).check(4, 1e3, noise)
+    Masked(precision=finer * 0.95).check(facts)
     assert 0.5 / finer * 0.95 <= LEAST_SHARE * 1.1
 
 
 def test_vectors_beyond_the_agreed_bound_or_of_another_length_are_not_sent():
     run = session(bound=1.0)
-    for wrong in (np.full((5, 7), 102), np.zeros((5, 6), np.int64)):
+    for number, wrong in enumerate((np.full((5, 7), 102), np.zeros((5, 6), np.int64))):
         with pytest.raises(ValueError, match=r"bound|integers are due"):
-            run.sum(1, wrong, streams(5))
+            run.sum(number, wrong, streams(5))
 
 
 def test_views_see_the_sum_up_to_the_declared_collusion():
@@ -214,4 +215,4 @@ def test_names_that_stand_for_others_are_refused():
     names = session().terms.silos
     for wrong in ((*names[:4], SERVER), (*names[:4], "*"), (*names[:4], names[0])):
         with pytest.raises(Refused, match="names of their own"):
-            Masked().terms("run", wrong, 3, 1.0, None)
+            Masked().terms("run", wrong, 3, SumFacts(5, 1, 1.0))

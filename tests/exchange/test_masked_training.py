@@ -88,6 +88,7 @@ def test_a_masked_run_leaves_a_folder_with_its_promises(experiment, visits, tmp_
     assert set(found) == {"public", "server", "silo", "server+silos:1"}
     assert found["server"]["epsilon"] == found["public"]["epsilon"]
     assert any("3 of 3 silos stay" in text for text in found["server"]["assumptions"])
+    assert run.result["seconds"]["exchange"] > 0
     assert not any("floating point" in text for text in found["server"]["assumptions"])
 
 

@@ -31,6 +31,7 @@ takes part in making the pool.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import secrets
@@ -94,6 +95,12 @@ class Blinding:
 
     def __repr__(self) -> str:
         return "Blinding(…)"
+
+
+@functools.lru_cache(maxsize=2)
+def blinding_for(n: int, workers: int = 1) -> Blinding:
+    """The pool of this process for a modulus. Draws are uniform given the pool, so all who run here may use one."""
+    return Blinding(n, workers=workers)
 
 
 def random_units(n: int, count: int) -> Sequence[mpz]:

@@ -7,7 +7,7 @@ is fixed. Two contexts with the same bytes are the same context.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 EVERYONE = "*"
 _VERSION = b"tacit-context-1"
@@ -32,7 +32,8 @@ class Context:
 
     def encode(self) -> bytes:
         """The bytes that are signed, or from which keys are derived; nothing that follows can be taken for a field."""
-        fields = [str(field).encode() for field in astuple(self)]
+        values = (self.protocol, self.run, self.round, self.sender, self.recipient, self.purpose)
+        fields = [str(value).encode() for value in values]
         return _VERSION + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
 
     def pair(self) -> Context:

@@ -25,12 +25,15 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
+import numpy as np
+import numpy.typing as npt
 from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
 from tacit.crypto.errors import Refused
 from tacit.crypto.powers import Exponents, powers, product, products_of_powers, quotients
 from tacit.crypto.streams import MaskStream
+from tacit.crypto.worker import shared_products
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
@@ -152,6 +155,11 @@ class Ciphertexts:
         from the inputs alone: re-randomise it before it leaves.
         """
         return Ciphertexts(self.key, products_of_powers(self.values, weights, self.key.n))
+
+    def packed_sums(self, numbers: npt.NDArray[np.int64], slots: int, width: int, workers: int = 1) -> Ciphertexts:
+        """The same for ``numbers`` [outputs * slots, len(self)], ``slots`` weighted sums in each output: the k-th of
+        them times 2^(width k). ``workers`` processes share the elements between them."""
+        return Ciphertexts(self.key, shared_products(self.values, numbers, slots, width, self.key.n, workers))
 
     def sum(self) -> Ciphertexts:
         """One ciphertext: the sum of all elements (zero, without randomness, of none)."""

@@ -44,11 +44,40 @@ def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> li
     outputs = integers.outputs
     window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
     digits = integers.digits(window)
-    above, below = _Products(outputs, n), _Products(outputs, n)
     places = np.flatnonzero(digits.any(axis=(1, 2))).tolist()  # exponents that pack several numbers leave gaps
+    return _products(bases, digits[places], [window * place for place in places], window, n)
+
+
+def products_of_packed_powers(
+    bases: Sequence[mpz], numbers: npt.NDArray[np.int64], slots: int, width: int, n: mpz
+) -> list[mpz]:
+    """As :func:`products_of_powers`, with exponents that pack ``slots`` of the ``numbers`` [outputs * slots, bases]:
+
+        exponents[o, b] = sum over k of numbers[o * slots + k, b] 2^(width k)
+
+    Slots are wider than their numbers, so that the sums of all bases' numbers times contents fit: their digits lie
+    apart, and every number costs what it costs alone.
+    """
+    integers = _Integers(numbers, len(bases))
+    if slots < 1 or integers.outputs % slots or integers.bits + WIDEST > width:
+        raise ValueError(f"{integers.outputs} numbers of {integers.bits} bits for slots of {width} bits, {slots} each")
+    outputs = integers.outputs // slots
+    window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
+    digits = integers.digits(window)  # [digits, outputs * slots, bases]
+    apart = np.moveaxis(digits.reshape(len(digits), outputs, slots, len(bases)), 2, 0)
+    positions = [width * slot + window * place for slot in range(slots) for place in range(len(digits))]
+    return _products(bases, apart.reshape(len(positions), outputs, len(bases)), positions, window, n)
+
+
+def _products(
+    bases: Sequence[mpz], digits: npt.NDArray[np.int16], positions: Sequence[int], window: int, n: mpz
+) -> list[mpz]:
+    """The products of base^(digit 2^position), for ``digits`` [positions, outputs, bases]."""
+    outputs = digits.shape[1]
+    above, below = _Products(outputs, n), _Products(outputs, n)
     for index, base in enumerate(bases):
-        rows = digits[places, :, index].tolist()
-        for row, (parts, tilts) in zip(rows, power_tables(base, window, places, n), strict=True):
+        rows = digits[:, :, index].tolist()
+        for row, (parts, tilts) in zip(rows, tables_at(base, window, positions, n), strict=True):
             for output, digit in enumerate(row):
                 if digit > 0:
                     above.multiply(output, parts[digit], tilts[digit])
@@ -59,15 +88,20 @@ def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> li
 
 def power_tables(base: mpz, window: int, places: Sequence[int], n: mpz) -> Iterator[tuple[list[mpz], list[mpz]]]:
     """For each digit place i, in rising order, the parts and the tilts of base^(j 2^(window i)), j = 0 .. 2^(w-1)."""
+    return tables_at(base, window, [window * place for place in places], n)
+
+
+def tables_at(base: mpz, window: int, positions: Sequence[int], n: mpz) -> Iterator[tuple[list[mpz], list[mpz]]]:
+    """The same for digits that begin at any bits, at least a window apart from each other."""
     step, shift = _Split.of(base, n), 0
-    for place in places:
-        for _ in range(window * place - shift):
+    for position in positions:
+        for _ in range(position - shift):
             step = step.times(step, n)
         powers = [_Split(mpz(1), mpz(1), mpz(0)), step]
         for _ in range(2 ** (window - 1) - 1):
             powers.append(powers[-1].times(step, n))
         yield [power.part for power in powers], [power.tilt for power in powers]
-        step, shift = powers[-1], window * (place + 1) - 1
+        step, shift = powers[-1], position + window - 1
 
 
 def powers(bases: Sequence[mpz], exponents: Sequence[mpz], modulus: mpz, workers: int = 1) -> list[mpz]:

@@ -56,6 +56,11 @@ class Clock:
             self._spent["compile"] += compiling
             self._spent[phase] += time.perf_counter() - start - compiling
 
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Count ``seconds`` that were spent inside ``source`` as ``target``."""
+        self._spent[source] -= seconds
+        self._spent[target] += seconds
+
     @property
     def elapsed(self) -> float:
         return time.perf_counter() - self._start

@@ -18,6 +18,7 @@ from tacit.data import Federation, Records
 from tacit.engine.evaluate import Scores
 from tacit.exchange import Masked
 from tacit.exchange.grid import share_variance
+from tacit.exchange.sums import SumFacts
 from tacit.privacy import Noise, Randomness, Stream
 from tacit.privacy.statistics import (
     Means,
@@ -82,7 +83,8 @@ def _noisy_sum(
     rounding = silos**2 * math.sqrt(parts.shape[1]) * exchange.precision
     std = query.noise_multiplier * (query.sensitivity + rounding)
     people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
-    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], people, Noise(std, "shares"))
+    asked = SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number
+    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], asked)
     part = share_variance(silos, exchange.drop_outs, exchange.colluding)
     noise = query.noise_multiplier * math.sqrt(silos * part)
     return session.sum(1, session.grid.truncated(parts), streams), noise

@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.lanes import LANES, in_lanes
-from tacit.exchange import Grid
+from tacit.exchange import Grid, PersonVectors
 from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
 from tacit.learning.people import MARGIN
@@ -55,6 +55,7 @@ class PeopleWork:
         self._weights = self._checked_weights(facts)
         self._layout = method.learning.layout(objective, params, arrays)
         self._everybody: Drawn | None = None
+        self.draws_everybody = False
 
     def _checked_weights(self, facts: Facts) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
@@ -67,7 +68,7 @@ class PeopleWork:
     def draw(self, number: int) -> Drawn:
         """The people of a round: everybody by one coin, whatever the number of silos and records."""
         method = self.method
-        if method.subject_sample_rate == 1 and method.most_records is None:
+        if (method.subject_sample_rate == 1 or self.draws_everybody) and method.most_records is None:
             if self._everybody is None:
                 self._everybody = self._arranged(self._starts, self._counts, np.arange(len(self._subject)))
             return self._everybody
@@ -124,6 +125,31 @@ class PeopleWork:
         done = [sums for sums in in_lanes(lane_sums, drawn.lanes) if sums is not None]
         nobody = np.zeros((self._silos, self.numbers), np.int64)
         return sum(done, nobody), states
+
+    def people(
+        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, grid: Grid
+    ) -> list[PersonVectors]:
+        """For every silo, what each of its people adds: clipped, rounded toward zero, not weighted."""
+        params, clip = self.method.broadcast(server)
+
+        def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray]]:
+            chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip)
+            return [
+                (drawn.entries[found.places], self._integers(found, np.ones(len(found.places)), float(clip), grid))
+                for found in chunks
+            ]
+
+        chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes) for chunk in lane]
+        entries = np.concatenate([np.zeros(0, int), *(own for own, _ in chunks)])
+        vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found in chunks)])
+        silo = self._silo[entries]
+        return [PersonVectors(self._subject[entries[silo == k]], vectors[silo == k]) for k in range(self._silos)]
+
+    def record_counts(self, people: int) -> np.ndarray:
+        """How many records everybody has where: ``[silos, people]``."""
+        counts = np.zeros((self._silos, people), np.int64)
+        np.add.at(counts, (self._silo, self._subject), self._counts)
+        return counts
 
     @property
     def numbers(self) -> int:

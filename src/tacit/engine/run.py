@@ -310,6 +310,7 @@ class _Training:
             charges.charge(number)
             with self.clock("train"):
                 participants = self.simulation.round(number)
+            self.clock.move(self.simulation.exchange_seconds, "train", "exchange")
         except KeyboardInterrupt:
             self.simulation.state = before
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -9,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan, sum_bound
+from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Grid, Masked, Session
+from tacit.exchange import Grid, Masked, MaskedSession, Weighted, WeightedSession
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
 from tacit.methods.per_subject import PerSubject
@@ -55,10 +56,11 @@ class Simulation:
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
+        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted) else None
         self.work: Labour = self._work(facts)
         self._facts = facts
-        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked) else None
-        self._session: Session | None = None
+        self._session: MaskedSession | WeightedSession | None = None
+        self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
@@ -76,7 +78,10 @@ class Simulation:
         """How this method's local work is done: person by person, or silo by silo."""
         if isinstance(self.method, PerSubject):
             objective, params = self.learner.objective, self.learner.params
-            return PeopleWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
+            work = PeopleWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
+            # whom nobody knows to be left out, everybody works on
+            work.draws_everybody = isinstance(self._private_sum, Weighted) and self._private_sum.hidden_sampling
+            return work
         return SiloWork(self.method, facts, self.federation, self.kernels, self.randomness)
 
     def _first_states(self) -> Any:
@@ -113,13 +118,30 @@ class Simulation:
         if exchange is None:
             return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
         grid = Grid(exchange.precision)
-        vectors, states = self.work.each(drawn, self.server, self.frozen, self.arrays, self.states, grid)
-        if self._session is None:  # the parties of the exchange, each with keys of its own
-            facts = replace(self._facts, subjects=max(self._facts.subjects or 0, self.federation.subject_count))
-            bound, noise = sum_bound(self.method, facts), self.method.sum_noise(facts)
-            self._session = exchange.session(self.federation.silo_names, vectors.shape[1], bound, noise)
-        streams = [self.randomness.stream("noise", number, silo) for silo in range(len(vectors))]
-        return (jnp.asarray(self._session.sum(number, vectors, streams), jnp.float32),), states
+        names = self.federation.silo_names
+        facts = sum_facts(self.method, self._facts)
+        facts = replace(facts, people=max(facts.people, self.federation.subject_count)) if self._by_person else facts
+        noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
+        if isinstance(exchange, Weighted):
+            assert isinstance(self.work, PeopleWork)
+            people = self.work.people(drawn, self.server, self.frozen, self.arrays, grid)
+            start = time.perf_counter()
+            if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
+                counts = self.work.record_counts(facts.people)
+                self._session = exchange.session(names, self.work.numbers, facts, counts)
+            total, states = self._session.sum(number, people, noise), self.states
+        else:
+            vectors, states = self.work.each(drawn, self.server, self.frozen, self.arrays, self.states, grid)
+            start = time.perf_counter()
+            if not isinstance(self._session, MaskedSession):
+                self._session = exchange.session(names, vectors.shape[1], facts)
+            total = self._session.sum(number, vectors, noise)
+        self.exchange_seconds = time.perf_counter() - start
+        return (jnp.asarray(total, jnp.float32),), states
+
+    @property
+    def _by_person(self) -> bool:
+        return isinstance(self.method, PerSubject)
 
     def _keys(self, number: int) -> Any:
         """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""

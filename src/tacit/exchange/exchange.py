@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from tacit.exchange.grid import Grid, Integers
-from tacit.privacy import Noise, Reveals, Stream, View
+from tacit.exchange.sums import SumFacts
+from tacit.privacy import Reveals, View
 
 
 class Exchange(Protocol):
     """A frozen value of public numbers.
 
-    reveals  for each kind of view that the exchange speaks of, what it sees
+    reveals       for each kind of view that the exchange speaks of, what it sees
+    hides_counts  nobody learns how many records a person has, though contributions are weighted by them
 
-    In the plain exchange the sum and its noise are part of the compiled round; in the others, silos hand their vectors,
-    as integers on a grid, to a :class:`Session`.
+    In the plain exchange the sum and its noise are part of the compiled round. In the others, silos hand what they
+    contribute, as integers on a grid, to the parties of a session, which add the noise.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
+    hides_counts: ClassVar[bool]
 
     @property
     def reveals(self) -> Mapping[str, Reveals]: ...
@@ -35,14 +34,5 @@ class Exchange(Protocol):
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         """What must be true for a guarantee to hold, as far as the exchange is concerned."""
 
-    def check(self, silos: int, bound: float, noise: Noise | None) -> None:
-        """Refuse (UserError) what cannot be done for ``silos``, with sums of entries up to ``bound`` before noise."""
-
-
-class Session(Protocol):
-    """All parties of one run's exchange in this process."""
-
-    grid: Grid
-
-    def sum(self, number: int, vectors: Integers, noise: Sequence[Stream]) -> npt.NDArray[np.float64]:
-        """The sum over silos of ``vectors [silos, numbers]`` in round ``number``, with everybody's noise."""
+    def check(self, facts: SumFacts) -> None:
+        """Refuse (UserError) what cannot be done for such sums."""

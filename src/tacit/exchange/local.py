@@ -39,17 +39,14 @@ def converse(
 ) -> None:
     """Carry messages between the silos, who have begun with ``first``, and the server until it has no more to say."""
     outgoing = dict(first)
-    while outgoing:
-        phase = server.phase or ""
+    while (phase := server.phase) is not None:
         for silo, message in outgoing.items():
             arrived = carry(phase, silo, SERVER, message)
             if arrived is not None:
                 server.receive(silo, arrived)
-        told = server.advance()
-        phase = server.phase or ""
-        outgoing = {}
+        told, outgoing = server.advance(), {}
         for silo, message in told.items():
-            arrived = carry(phase, SERVER, silo, message)
+            arrived = carry(server.phase or "", SERVER, silo, message)
             if arrived is not None:
                 outgoing[silo] = silos[silo].receive(arrived)
 

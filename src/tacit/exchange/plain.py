@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import jax
 
+from tacit.exchange.sums import SumFacts
 from tacit.learning.noise import gaussian, nonce_words
 from tacit.privacy import Noise, Reveals, View
 
@@ -25,6 +26,7 @@ class Plain:
 
     name: ClassVar[str] = "plain"
     about: ClassVar[str] = "silos send their updates to the server as they are"
+    hides_counts: ClassVar[bool] = False
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "server": "each", "silo": "sum"}
 
     def reveals_to(self, view: View) -> Reveals | None:
@@ -33,7 +35,7 @@ class Plain:
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         return (FLOATS,)
 
-    def check(self, silos: int, bound: float, noise: Noise | None) -> None:
+    def check(self, facts: SumFacts) -> None:
         """Any numbers will do."""
 
     def add(self, total: jax.Array, vector: jax.Array) -> jax.Array:

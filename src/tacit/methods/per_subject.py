@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import numpy as np
@@ -45,7 +45,7 @@ class PerSubject(Adaptive):
     units = ("subject", "record")
     clips = "a subject's contribution in a silo"
     noise_place = "shares, one per silo"
-    exchanges = ("plain", "masked")
+    exchanges: ClassVar[tuple[str, ...]] = ("plain", "masked")
 
     subject_sample_rate: Rate = 1.0
 
@@ -203,11 +203,14 @@ class Uldp(PerSubject):
     """
 
     paper = "paper 002"
+    exchanges = ("plain", "masked", "weighted")
 
     weights: Weights = "uniform"
     disclose_counts: bool = False
 
     def check(self, exchange: str) -> None:
+        if self.weights == "uniform" and exchange == "weighted":
+            raise UserError("method.weights", "the weighted exchange is for record weights", 'use weights = "records"')
         if self.weights == "records" and exchange in ("plain", "masked") and not self.disclose_counts:
             raise UserError(
                 "method.weights",
@@ -230,7 +233,8 @@ class Uldp(PerSubject):
         return subjects.colluding_factor(facts.silos, exposure.colluding, uniform=self.weights == "uniform")
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
-        if self.weights == "records" and (exposure.reveals == "each" or exposure.colluding):
+        counts_known = exposure.reveals == "each" or (exposure.colluding and not exposure.hides_counts)
+        if self.weights == "records" and counts_known:
             return Unprotected("with record weights in this exchange, this view learns how many records people have")
         return super().event(exposure, facts)
 

@@ -15,12 +15,14 @@ class Exposure:
     unit, relation   who is protected, against what change
     view             who looks
     reveals          what the exchange shows to that view: ``nothing``, the ``sum`` over silos, ``each`` silo's part
+    hides_counts     nobody learns how many records a person has, though contributions are weighted by them
     """
 
     unit: Unit
     relation: Relation
     view: View
     reveals: Reveals
+    hides_counts: bool = False
 
     @property
     def colluding(self) -> int:

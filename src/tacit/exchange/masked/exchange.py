@@ -17,7 +17,8 @@ from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_
 from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
-from tacit.privacy import Noise, Reveals, View
+from tacit.exchange.sums import SumFacts
+from tacit.privacy import Reveals, View
 from tacit.privacy.randomness import Stream
 
 
@@ -38,6 +39,8 @@ class Masked:
     about: ClassVar[str] = (
         "secure aggregation: the server sees the sum, with every silo's noise in it, and no single silo"
     )
+
+    hides_counts: ClassVar[bool] = False
 
     drop_outs: int = 0
     colluding: int = 0
@@ -63,8 +66,9 @@ class Masked:
             f"at least {silos - self.drop_outs} of {silos} silos stay to the end of a round, or it is not released",
         )
 
-    def check(self, silos: int, bound: float, noise: Noise | None) -> None:
-        """Refuse (UserError) numbers that do not go together: for ``silos``, with sums of entries up to ``bound``."""
+    def check(self, facts: SumFacts) -> None:
+        """Refuse (UserError) numbers that do not go together."""
+        silos = facts.silos
         if silos < 2:
             raise UserError("exchange.name", "a masked sum needs at least two silos", 'use exchange.name = "plain"')
         if 2 * self.drop_outs + self.colluding >= silos:
@@ -73,7 +77,7 @@ class Masked:
                 f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos",
                 f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos",
             )
-        share, bits = self._share(silos, noise), self._bits(silos, bound, noise)
+        share, bits = self._share(facts), self._bits(facts)
         if 0 < share < LEAST_SHARE:
             finer = self.precision * share / LEAST_SHARE
             problem = (
@@ -85,33 +89,27 @@ class Masked:
             problem = f"{self.precision:g} is too fine: sums would take {bits} bits, there are 64"
             raise UserError("exchange.precision", problem, f"use {coarser:.1e} or more")
 
-    def terms(self, run: str, silos: Sequence[str], numbers: int, bound: float, noise: Noise | None) -> MaskedTerms:
-        """What the parties agree on, for vectors of ``numbers`` numbers whose sum has entries up to ``bound``."""
-        self.check(len(silos), bound, noise)
-        count = len(silos)
-        return MaskedTerms(
-            run,
-            tuple(silos),
-            numbers,
-            self._bits(count, bound, noise),
-            Grid(self.precision).steps(bound),
-            self._share(count, noise),
-            count - self.drop_outs,
-        )
+    def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedTerms:
+        """What the parties agree on, for vectors of ``numbers`` numbers."""
+        self.check(facts)
+        largest = Grid(self.precision).steps(facts.largest)
+        threshold = facts.silos - self.drop_outs
+        return MaskedTerms(run, tuple(silos), numbers, self._bits(facts), largest, self._share(facts), threshold)
 
-    def session(self, silos: Sequence[str], numbers: int, bound: float, noise: Noise | None) -> MaskedSession:
+    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedSession:
         """All parties in this process."""
-        return MaskedSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, bound, noise))
+        return MaskedSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts))
 
-    def _share(self, silos: int, noise: Noise | None) -> float:
+    def _share(self, facts: SumFacts) -> float:
         """The standard deviation of a silo's noise in steps, rounded up."""
-        if noise is None:
+        if facts.noise is None:
             return 0.0
-        part = share_variance(silos, self.drop_outs, self.colluding)
-        return noise.std * math.sqrt(part) / self.precision * (1 + 1e-12)
+        part = share_variance(facts.silos, self.drop_outs, self.colluding)
+        return facts.noise.std * math.sqrt(part) / self.precision * (1 + 1e-12)
 
-    def _bits(self, silos: int, bound: float, noise: Noise | None) -> int:
-        return ring_bits(Grid(self.precision).steps(bound), math.sqrt(silos) * self._share(silos, noise))
+    def _bits(self, facts: SumFacts) -> int:
+        steps = Grid(self.precision).steps(facts.largest)
+        return ring_bits(steps, math.sqrt(facts.silos) * self._share(facts))
 
 
 class MaskedSession:

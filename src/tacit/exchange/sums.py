@@ -1,0 +1,32 @@
+"""What is public about the sums of a run: what an exchange must know to be sized before any record is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit.privacy import Noise
+
+
+@dataclass(frozen=True)
+class SumFacts:
+    """The sum over silos that a method asks for.
+
+    silos    how many silos there are
+    people   how many people, or slots for people; 1 where contributions are not those of people
+    bound    the largest entry of anybody's contribution
+    noise    the noise in the sum; None where there is none
+    records  at most so many records of one person in one silo, where that is declared
+    rate     the public rate at which a person enters a round
+    """
+
+    silos: int
+    people: int
+    bound: float
+    noise: Noise | None = None
+    records: int | None = None
+    rate: float = 1.0
+
+    @property
+    def largest(self) -> float:
+        """The largest entry that a sum can have before noise."""
+        return self.people * self.bound

@@ -1,0 +1,116 @@
+"""The weighted exchange: people are weighted by their records in all silos, and nobody learns how many those are."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.crypto import SecretKey
+from tacit.crypto.paillier import LEAST_BITS
+from tacit.errors import UserError
+from tacit.exchange.grid import Grid, Integers
+from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.sums import SumFacts
+from tacit.exchange.weighted.server import WeightedServer
+from tacit.exchange.weighted.silo import PersonVectors, WeightedSilo
+from tacit.exchange.weighted.terms import WeightedTerms, agreed
+from tacit.privacy import Reveals, View
+from tacit.privacy.randomness import Stream
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Protocol 1 of paper 002, mended (privacy.md 4.6): weights n_su / (1 + N_u) under Paillier encryption.
+
+    precision        the step of the grid
+    key_bits         length of the server's modulus
+    hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (privacy.md 4.7); otherwise
+                     silos know, from a common seed that the server does not have
+
+    Formal guarantee, for parties that follow the protocol and a server that colludes with no silo: the server learns
+    the sum over silos, with the noise of all of them, and nothing else; a silo learns the sum. Any drop-out ends the
+    round. A server that colludes with one silo learns everybody's number of records.
+    """
+
+    name: ClassVar[str] = "weighted"
+    about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
+    hides_counts: ClassVar[bool] = True
+
+    precision: float = 1e-8
+    key_bits: int = 3072
+    hidden_sampling: bool = False
+
+    @property
+    def reveals(self) -> Mapping[str, Reveals]:
+        return {"public": "sum", "server": "sum", "silo": "sum"}
+
+    def reveals_to(self, view: View) -> Reveals | None:
+        return "sum" if view.kind in ("public", "server", "silo", "silos") else None
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        return (
+            "silos know each other's signing keys, all parties follow the protocol; noise is discrete, drawn exactly",
+            "the server colludes with no silo: together they would learn everybody's number of records",
+        )
+
+    def check(self, facts: SumFacts) -> None:
+        """Refuse (UserError) numbers that do not fit each other or the modulus."""
+        if facts.silos < 2:
+            raise UserError("exchange.name", "a weighted sum needs at least two silos", 'use exchange.name = "plain"')
+        if self.key_bits < LEAST_BITS or self.key_bits % 2:
+            problem = f"{self.key_bits} is too short for a Paillier key" if self.key_bits < LEAST_BITS else "is odd"
+            raise UserError("exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
+        self.terms("check", [f"silo {k}" for k in range(facts.silos)], 1, facts)
+
+    def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:
+        """What the parties agree on, for contributions of ``numbers`` numbers."""
+        return agreed(run, tuple(silos), numbers, facts, self.precision, self.key_bits, self.hidden_sampling)
+
+    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts, counts: Integers) -> WeightedSession:
+        """All parties in this process; ``counts [silos, people]`` are everybody's numbers of records."""
+        terms = self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts)
+        return WeightedSession(Grid(self.precision), terms, counts, workers=os.cpu_count() or 1)
+
+
+class WeightedSession:
+    """The parties of a weighted sum in one process, each with its own keys; messages between them are bytes."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        terms: WeightedTerms,
+        counts: Integers,
+        *,
+        workers: int = 1,
+        insecure_key_for_tests: SecretKey | None = None,
+        carry: Carrier = delivered,
+    ) -> None:
+        self.grid, self.terms = grid, terms
+        identities, roster = introduced(terms.silos)
+        key, insecure = insecure_key_for_tests, insecure_key_for_tests is not None
+        self.server = WeightedServer(terms, identities["server"], roster, key=key, workers=workers)
+        self.silos = {
+            name: WeightedSilo(terms, name, identities[name], roster, own, workers=workers, insecure_for_tests=insecure)
+            for name, own in zip(terms.silos, counts, strict=True)
+        }
+        self.server.begin_setup()
+        first = {name: silo.begin_setup() for name, silo in self.silos.items()}
+        converse(self.server, self.silos, first, carry)
+
+    def sum(
+        self, number: int, people: Sequence[PersonVectors], noise: Sequence[Stream], carry: Carrier = delivered
+    ) -> npt.NDArray[np.float64]:
+        """The sum over silos and people of weights times contributions, with everybody's noise, as numbers."""
+        self.server.begin(number)
+        parties = zip(self.silos.items(), people, noise, strict=True)
+        first = {name: silo.begin(number, own, stream) for (name, silo), own, stream in parties}
+        converse(self.server, self.silos, first, carry)
+        assert self.server.total is not None
+        common = self.terms.common
+        return np.array([value / common for value in self.server.total]) * self.grid.precision

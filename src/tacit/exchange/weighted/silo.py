@@ -1,0 +1,250 @@
+"""The silo's side of a weighted sum: setup once, then a message or three in every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from gmpy2 import mpz
+
+from tacit.crypto import (
+    EVERYONE,
+    Ciphertexts,
+    Identity,
+    KeyPair,
+    MaskStream,
+    PublicKey,
+    Refused,
+    SealingKey,
+    Secret,
+    TransferReceiver,
+    seal,
+)
+from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.blinding import blinding_for
+from tacit.exchange.grid import Integers
+from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts, parted
+from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.privacy.discrete import discrete_gaussian_integers
+from tacit.privacy.randomness import Stream
+
+# so many exponentiations are made one by one before the tables that make them quick are worth their time
+_BEFORE_TABLES = 150
+
+
+class PersonVectors(NamedTuple):
+    """What people of one silo add: their ``places [n]`` among the slots for people, and ``vectors [n, numbers]`` in
+    steps of the grid, clipped and not weighted."""
+
+    places: np.ndarray
+    vectors: Integers
+
+
+class WeightedSilo:
+    """One silo. Setup goes ``keys``, ``seed``, ``counts``; a round is ``sums``, or ``ready``, ``requests``, ``sums``
+    where sampling is hidden. Whatever is wrong with a message ends setup or the round; nobody else can take its place.
+
+        phase      answers                            with
+        keys       (begins setup)                     two public keys
+        seed       everybody's keys, the server's     the first silo: a common seed R, sealed for each peer
+        counts     R                                  r_u n_su for everybody, masked: the server learns r_u N_u
+        ready      (begins a round)                   nothing
+        requests   the server's offer                 one of M slots for everybody, the same in all silos, unseen
+        sums       the slots                          the weighted sums of the contributions and noise, encrypted
+    """
+
+    def __init__(
+        self,
+        terms: WeightedTerms,
+        name: str,
+        identity: Identity,
+        identities: Mapping[str, bytes],
+        counts: Integers,
+        *,
+        workers: int = 1,
+        insecure_for_tests: bool = False,
+    ) -> None:
+        if counts.shape != (terms.people,) or counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
+            raise ValueError(f"between 0 and {terms.cap} records of each of {terms.people} people are due")
+        self.terms, self.name, self._counts = terms, name, counts
+        self._post = Post(PROTOCOL, terms.place, name, identity, identities)
+        self._workers, self._insecure = workers, insecure_for_tests
+        self._handlers = {
+            SEED: self._deal,
+            COUNTS: self._count,
+            "weights": self._take_weights,
+            REQUESTS: self._request,
+            SUMS: self._choose,
+        }
+        self._phase: str | None = None
+        self._drawn = 0
+
+    # -- setup
+
+    def begin_setup(self) -> bytes:
+        self._post.begin(0)
+        self._sealing, self._pairs = SealingKey(), KeyPair()
+        self._phase = SEED
+        return self._post.write(EVERYONE, KEYS, self._sealing.public + self._pairs.public)
+
+    def receive(self, message: bytes) -> bytes:
+        """The answer to the server's next message."""
+        if self._phase is None:
+            raise OutOfTurn("a message outside of setup or a round", SERVER)
+        phase, self._phase = self._phase, None
+        reply = self._handlers[phase](self._post.read(SERVER, phase, message))
+        return self._post.write(SERVER, phase, reply)
+
+    def _deal(self, content: bytes) -> bytes:
+        """Everybody's keys; the first silo deals the common seed."""
+        public, keys = parted(content, SERVER, 2)
+        self._key = PublicKey.from_bytes(public, insecure_for_tests=self._insecure, peer=SERVER)
+        if self._key.bits != self.terms.key_bits:
+            raise Refused(f"a key of {self._key.bits} bits where {self.terms.key_bits} are due", SERVER)
+        signed = named_parts(keys, SERVER, self.terms.silos)
+        if set(signed) != set(self.terms.silos):
+            raise Refused("not the keys of all silos", SERVER)
+        self._peers: dict[str, tuple[bytes, bytes]] = {}
+        for peer, message in signed.items():
+            both = self._post.read(peer, KEYS, message, to_everyone=True)
+            if len(both) != 2 * KEY_BYTES:
+                raise Refused("a message without two keys", peer)
+            self._peers[peer] = both[:KEY_BYTES], both[KEY_BYTES:]
+        if self._peers.pop(self.name) != (self._sealing.public, self._pairs.public):
+            raise Refused("sent us other keys than our own", SERVER)
+        self._phase = COUNTS
+        if self.name != self.terms.leader:
+            return join_named({})
+        self._seed = Secret.random()
+        sealed = {}
+        for peer, (sealing, _) in self._peers.items():
+            place = self._post.place(self.name, peer, SEED)
+            sealed[peer] = self._post.write(peer, SEED, seal(bytes(self._seed.expose()), sealing, place))
+        return join_named(sealed)
+
+    def _count(self, content: bytes) -> bytes:
+        """r_u n_su + masks, for everybody; the first silo adds a phantom record, so that nobody has none in all."""
+        leader, n = self.terms.leader, self._key.n
+        if self.name != leader:
+            place = self._post.place(leader, self.name, SEED)
+            opened = self._sealing.open(self._post.read(leader, SEED, content), place)
+            if len(opened) != KEY_BYTES:
+                raise Refused("a seed of another length", leader)
+            self._seed = Secret(opened)
+        self._blinds = self._common_stream("blinds").units(n, self.terms.people)
+        phantom = int(self.name == leader)
+        blinded = [r * (int(count) + phantom) % n for r, count in zip(self._blinds, self._counts, strict=True)]
+        for sign, stream in self._pair_streams("counts"):
+            masks = stream.residues(n, self.terms.people)
+            blinded = [(value + sign * mask) % n for value, mask in zip(blinded, masks, strict=True)]
+        self._phase = None if self.terms.sampling else "weights"
+        size = (self._key.bits + 7) // 8
+        return b"".join(int(value).to_bytes(size, "big") for value in blinded)
+
+    def _take_weights(self, content: bytes) -> bytes:
+        """Enc(1 / (r_u N_u)) for everybody, good for all rounds."""
+        self._bases = self._raised(self._ciphertexts(content, self.terms.people))
+        return b""
+
+    def _raised(self, inverses: Ciphertexts) -> dict[int, mpz]:
+        """Enc(C_LCM n_su / N_u) of everybody who has records here: one exponentiation for a person, not for each of a
+        person's numbers."""
+        present = np.flatnonzero(self._counts).tolist()
+        chosen = Ciphertexts(self._key, [inverses.values[place] for place in present])
+        common = self.terms.common
+        exponents = [int(self._blinds[place] * int(self._counts[place]) * common % self._key.n) for place in present]
+        return dict(zip(present, chosen.multiply(exponents, self._workers).values, strict=True))
+
+    # -- a round
+
+    def begin(self, number: int, people: PersonVectors, noise: Stream) -> bytes:
+        """Start round ``number`` (from 1) with what this silo's people add, and the stream of its noise."""
+        terms = self.terms
+        if people.vectors.shape != (len(people.places), terms.numbers) or people.vectors.dtype != np.int64:
+            raise ValueError(f"{terms.numbers} integers of each person are due")
+        if np.abs(people.vectors).max(initial=0) > terms.entry or len(set(people.places.tolist())) != len(
+            people.places
+        ):
+            raise ValueError("a contribution beyond the agreed bound, or two of one person")
+        if not (self._counts[people.places] > 0).all():
+            raise ValueError("a contribution of somebody without records")
+        self._post.begin(number)
+        self._people, self._noise = people, noise
+        if terms.sampling:
+            self._phase = REQUESTS
+            return self._post.write(SERVER, READY, b"")
+        self._phase = None
+        return self._post.write(SERVER, SUMS, self._sums())
+
+    def _request(self, content: bytes) -> bytes:
+        """Ask for one of M slots of each person: which, R says, so that all silos ask for the same."""
+        assert self.terms.sampling is not None
+        slots = self.terms.sampling[1]
+        choices = [int(c) for c in self._common_stream("choices").residues(slots, self.terms.people)]
+        place = self._post.place(SERVER, self.name, "transfer")
+        self._transfer = TransferReceiver(place, content, choices, slots)
+        self._phase = SUMS
+        return self._transfer.requests
+
+    def _choose(self, content: bytes) -> bytes:
+        received = self._transfer.receive(parted(content, SERVER, self.terms.people))
+        self._bases = self._raised(self._ciphertexts(b"".join(received), self.terms.people))
+        return self._sums()
+
+    def _sums(self) -> bytes:
+        """Enc(sum_u C_LCM n_su / N_u a_u + z) in slots, re-randomised in turns, under masks with every peer."""
+        terms, people = self.terms, self._people
+        padded = np.zeros((terms.outputs * terms.packed, len(people.places)), np.int64)
+        padded[: terms.numbers] = people.vectors.T
+        bases = Ciphertexts(self._key, [self._bases[place] for place in people.places.tolist()])
+        sums = bases.packed_sums(padded, terms.packed, terms.width, self._workers)
+        sums = sums.add_plain(self._packed_noise())
+        masks = {sign: [s for mark, s in self._pair_streams("masks") if mark == sign] for sign in (1, -1)}
+        hidden = self._rerandomised(sums).masked(masks[1], masks[-1])
+        del self._people, self._noise
+        return hidden.to_bytes()
+
+    def _packed_noise(self) -> list[int]:
+        """A discrete Gaussian on the integers for every number: no multiple of C_LCM."""
+        terms = self.terms
+        drawn = discrete_gaussian_integers(terms.share, terms.numbers, self._noise)
+        return [
+            sum(value << (terms.width * k) for k, value in enumerate(drawn[start : start + terms.packed]))
+            for start in range(0, terms.numbers, terms.packed)
+        ]
+
+    def _rerandomised(self, sums: Ciphertexts) -> Ciphertexts:
+        """Silos take turns: every output is re-randomised by one of them. Nobody but the server sees a product of all
+        outputs, and in it the randomness of every silo is covered by that of the one whose turn it was."""
+        turn, silos = self.terms.silos.index(self.name), len(self.terms.silos)
+        own = Ciphertexts(self._key, sums.values[turn::silos])
+        self._drawn += len(own)
+        if self._drawn > _BEFORE_TABLES:
+            fresh = own.rerandomised(blinding_for(int(self._key.n), self._workers))
+        else:
+            fresh = own.add(self._key.encrypt([0] * len(own)))
+        values = list(sums.values)
+        values[turn::silos] = fresh.values
+        return Ciphertexts(self._key, values)
+
+    # -- streams
+
+    def _common_stream(self, purpose: str) -> MaskStream:
+        """Numbers that all silos know, and the server does not."""
+        return MaskStream(self._seed, self._post.place("silos", EVERYONE, purpose))
+
+    def _pair_streams(self, purpose: str) -> list[tuple[int, MaskStream]]:
+        """Streams in common with each peer: one adds what the other subtracts."""
+        streams = []
+        for peer, (_, public) in self._peers.items():
+            place = self._post.place(self.name, peer, purpose)
+            with self._pairs.agree(public, place) as agreed:
+                streams.append((1 if self.name < peer else -1, MaskStream(agreed, place)))
+        return streams
+
+    def _ciphertexts(self, data: bytes, count: int) -> Ciphertexts:
+        found = self._key.ciphertexts(data, SERVER)
+        if len(found) != count:
+            raise Refused(f"{len(found)} ciphertexts where {count} are due", SERVER)
+        return found

@@ -1,0 +1,174 @@
+"""What all parties of a weighted sum agree on before it begins, and whether it fits the modulus; all of it public."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tacit.crypto import EVERYONE, Refused
+from tacit.errors import UserError
+from tacit.exchange.grid import LEAST_SHARE, REACH
+from tacit.exchange.post import SERVER
+from tacit.exchange.sums import SumFacts
+
+PROTOCOL = "tacit-weighted-1"
+# setup, once: what silos send
+KEYS, SEED, COUNTS = SETUP = ("keys", "seed", "counts")
+# a round: what silos send; the first two only where sampling is hidden
+READY, REQUESTS, SUMS = "ready", "requests", "sums"
+# of the rate at which people are sampled, where sampling is hidden
+MOST_SLOTS = 64
+# bits of the modulus that a plaintext may not use: its sign, and one to spare
+_SPARE_BITS = 2
+# of the costs below, in multiplications modulo n^2: see :func:`packing`
+_SQUARING, _DECRYPTION, _BLINDING = 1.5, 1000, 250
+
+
+@dataclass(frozen=True)
+class WeightedTerms:
+    """The terms of a weighted sum.
+
+    run        a name that no other run has
+    silos      who takes part, by names of the roster; the first one deals the common seed and adds the phantom records
+    people     slots for people
+    numbers    how many numbers everybody's contribution has
+    most       N_max: nobody has more records in all, the phantom record included
+    entry      no entry of a contribution is larger, in steps of the grid
+    share      standard deviation of each silo's noise, in steps of the grid divided by C_LCM
+    width      bits of one number's slot in a plaintext
+    packed     numbers in one plaintext
+    key_bits   length of the server's modulus
+    sampling   (a, M): everybody is in a round with probability a / M, and nobody knows who; None: all, or as silos say
+    """
+
+    run: str
+    silos: tuple[str, ...]
+    people: int
+    numbers: int
+    most: int
+    entry: int
+    share: int
+    width: int
+    packed: int
+    key_bits: int
+    sampling: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
+            raise Refused("silos need names of their own")
+        if len(self.silos) < 2:
+            raise Refused("a weighted sum needs at least two silos")
+        if self.packed * self.width + _SPARE_BITS > self.key_bits:
+            raise Refused(f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
+
+    @property
+    def place(self) -> str:
+        """The run, with a hash of the terms: who goes by other terms signs for another place."""
+        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
+
+    @property
+    def common(self) -> int:
+        """C_LCM, a multiple of everybody's number of records."""
+        return common_multiple(self.most)
+
+    @property
+    def cap(self) -> int:
+        """At most so many records of a person in a silo, so that over all silos there are below ``most``."""
+        return (self.most - 1) // len(self.silos)
+
+    @property
+    def outputs(self) -> int:
+        """Ciphertexts that a silo sends in a round."""
+        return -(-self.numbers // self.packed)
+
+    @property
+    def leader(self) -> str:
+        return self.silos[0]
+
+
+def common_multiple(most: int) -> int:
+    """lcm(1, …, most)."""
+    return math.lcm(*range(1, most + 1))
+
+
+def agreed(
+    run: str, silos: tuple[str, ...], numbers: int, facts: SumFacts, precision: float, key_bits: int, hidden: bool
+) -> WeightedTerms:
+    """The terms for these facts; UserError, with what would fit, where they do not fit the modulus."""
+    most = _most_records(facts) * facts.silos + 1
+    width = slot_width(facts, precision, most)
+    if width + _SPARE_BITS > key_bits:
+        raise _does_not_fit(facts, precision, key_bits, most, width)
+    if facts.noise is not None and 0 < facts.noise.std / precision / math.sqrt(facts.silos) < LEAST_SHARE:
+        raise UserError("exchange.precision", f"{precision:g} is too coarse for the noise", "use a smaller one")
+    packed = packing(facts.people, numbers, width, key_bits)
+    share, entry = share_of(facts, precision, most), _entry(facts, precision)
+    sampling = sampling_slots(facts.rate) if hidden and facts.rate < 1 else None
+    return WeightedTerms(run, silos, facts.people, numbers, most, entry, share, width, packed, key_bits, sampling)
+
+
+def slot_width(facts: SumFacts, precision: float, most: int) -> int:
+    """Bits for C_LCM (people clip / P + noise) and its sign."""
+    reach = facts.people * _entry(facts, precision) * common_multiple(most)
+    reach += math.ceil(REACH) * (math.isqrt(facts.silos) + 1) * share_of(facts, precision, most)
+    return reach.bit_length() + 1
+
+
+def share_of(facts: SumFacts, precision: float, most: int) -> int:
+    """The standard deviation of a silo's noise, sigma C C_LCM / (P sqrt |S|), rounded up: an integer on Z, and no
+    multiple of C_LCM, so that no residue of the sum is free of noise (privacy.md 4.6, leak A)."""
+    if facts.noise is None or facts.noise.std == 0:
+        return 0
+    whole = Fraction(facts.noise.std) / Fraction(precision) * common_multiple(most)
+    return math.isqrt(math.ceil(whole**2 / facts.silos)) + 1
+
+
+def packing(people: int, numbers: int, width: int, key_bits: int) -> int:
+    """How many numbers go into one plaintext: as many as fit, unless moving the tables of everybody's powers to the
+    next slot costs more than the ciphertexts that it saves."""
+    fitting = max(1, (key_bits - _SPARE_BITS) // width)
+
+    def cost(packed: int) -> float:
+        return people * (packed - 1) * width * _SQUARING + -(-numbers // packed) * (_DECRYPTION + _BLINDING)
+
+    return min(range(1, fitting + 1), key=cost)
+
+
+def sampling_slots(rate: float) -> tuple[int, int]:
+    """``rate`` as a of M slots, exactly; UserError where it is none with at most ``MOST_SLOTS``."""
+    near = Fraction(rate).limit_denominator(MOST_SLOTS)
+    if near.numerator == 0 or abs(float(near) - rate) > 1e-12:
+        problem = f"{rate:g} is no fraction of at most {MOST_SLOTS} slots, by which sampling is hidden"
+        close = max(near, Fraction(1, MOST_SLOTS))
+        raise UserError("method.subject_sample_rate", problem, f"use {float(close)!r} ({close})")
+    return near.numerator, near.denominator
+
+
+def _most_records(facts: SumFacts) -> int:
+    if facts.records is None:
+        raise UserError(
+            "privacy.max_records_per_subject_and_silo",
+            "is missing: the weighted exchange needs a public bound on everybody's records",
+            "declare it",
+        )
+    return facts.records
+
+
+def _entry(facts: SumFacts, precision: float) -> int:
+    return math.ceil(facts.bound / precision * (1 + 1e-12))
+
+
+def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int, width: int) -> UserError:
+    low, high = 0, most  # the largest N_max that fits lies in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = middle and slot_width(facts, precision, middle) + _SPARE_BITS <= key_bits
+        low, high = (middle, high) if fits else (low, middle)
+    problem = (
+        f"{_most_records(facts)} in each of {facts.silos} silos makes N_max = {most}, for which sums take {width} bits"
+        f" of a modulus of {key_bits}; the largest N_max that fits is {low}"
+    )
+    fix = f"use at most {(low - 1) // facts.silos}" if low > facts.silos else "use a coarser exchange.precision"
+    return UserError("privacy.max_records_per_subject_and_silo", problem, f"{fix}, or a longer exchange.key_bits")

@@ -1,0 +1,220 @@
+"""What comes out of a weighted sum: everybody weighted by records that nobody knows, with enough noise; or nothing."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tacit.crypto.paillier import insecure_key_for_tests
+from tacit.errors import UserError
+from tacit.exchange import Grid, PersonVectors, SumFacts, Weighted, WeightedSession
+from tacit.exchange.local import delivered
+from tacit.exchange.post import OutOfTurn, TooFew
+from tacit.exchange.weighted.terms import WeightedTerms, agreed, common_multiple, sampling_slots, slot_width
+from tacit.privacy import Noise, Randomness, View
+
+PRECISION, BITS, PEOPLE, NUMBERS = 1e-4, 512, 6, 7
+KEY = insecure_key_for_tests(BITS)
+# silos x people; person 4 has nothing anywhere, person 5 has everything in one silo
+COUNTS = np.array([[1, 0, 3, 5, 0, 0], [2, 1, 3, 0, 0, 0], [0, 1, 3, 1, 0, 5]])
+STREAMS = Randomness(bytes(32))
+
+
+def terms(noise: float = 0.0, *, rate: float = 1.0, hidden: bool = False, numbers: int = NUMBERS) -> WeightedTerms:
+    facts = SumFacts(3, PEOPLE, 1.0, Noise(noise, "shares"), records=5, rate=rate)
+    names = tuple(f"clinic {number}" for number in range(3))
+    return agreed("run", names, numbers, facts, PRECISION, BITS, hidden)
+
+
+def session(made: WeightedTerms | None = None, counts: np.ndarray = COUNTS, carry=delivered) -> WeightedSession:
+    return WeightedSession(Grid(PRECISION), made or terms(), counts, insecure_key_for_tests=KEY, carry=carry)
+
+
+def contributions(seed: int = 0, numbers: int = NUMBERS, counts: np.ndarray = COUNTS) -> list[PersonVectors]:
+    rng = np.random.default_rng(seed)
+    present = [np.flatnonzero(own) for own in counts]
+    return [PersonVectors(own, rng.integers(-10_000, 10_001, (len(own), numbers))) for own in present]
+
+
+def streams(number: int = 1) -> list:
+    return [STREAMS.stream("noise", number, silo) for silo in range(3)]
+
+
+def expected(people: list[PersonVectors], counts: np.ndarray = COUNTS) -> np.ndarray:
+    """The plain sum with the same weights, in exact arithmetic."""
+    totals = 1 + counts.sum(axis=0)
+    sums = [Fraction(0)] * people[0].vectors.shape[1]
+    for own, silo in zip(counts, people, strict=True):
+        for place, vector in zip(silo.places, silo.vectors, strict=True):
+            weight = Fraction(int(own[place]), int(totals[place]))
+            sums = [total + weight * int(entry) for total, entry in zip(sums, vector, strict=True)]
+    return np.array([float(total) for total in sums]) * PRECISION
+
+
+def test_the_sum_is_that_of_the_plain_weights_round_after_round():
+    run = session()
+    for number in range(1, 4):
+        people = contributions(number)
+        np.testing.assert_allclose(run.sum(number, people, streams()), expected(people), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("packed", [1, 2, 3])
+def test_numbers_may_share_ciphertexts_or_not(packed):
+    made = terms()
+    made = WeightedTerms(**{**made.__dict__, "packed": packed})
+    run, people = session(made), contributions()
+    np.testing.assert_allclose(run.sum(1, people, streams()), expected(people), rtol=1e-12, atol=1e-15)
+    assert made.outputs == math.ceil(NUMBERS / packed)
+
+
+def test_people_may_be_left_out_of_a_round_and_a_silo_may_have_nobody():
+    run, people = session(), contributions()
+    people[0] = PersonVectors(people[0].places[:0], people[0].vectors[:0])
+    people[1] = PersonVectors(people[1].places[1:], people[1].vectors[1:])
+    np.testing.assert_allclose(run.sum(1, people, streams()), expected(people), rtol=1e-12, atol=1e-15)
+
+
+def test_the_largest_contributions_and_counts_do_not_wrap_around():
+    made = terms(noise=3.0)
+    counts = np.full((3, PEOPLE), made.cap)
+    for sign in (1, -1):
+        run = session(terms(), counts)
+        people = [PersonVectors(np.arange(PEOPLE), np.full((PEOPLE, NUMBERS), sign * 10_000)) for _ in range(3)]
+        total = run.sum(1, people, streams())
+        np.testing.assert_allclose(total, expected(people, counts), rtol=1e-12)
+
+
+def test_the_noise_has_the_variance_that_the_ledger_says():
+    made, nobody = terms(noise=2.0, numbers=600), np.zeros((3, PEOPLE), np.int64)
+    run = session(made, nobody)
+    people = [PersonVectors(np.zeros(0, int), np.zeros((0, 600), np.int64)) for _ in range(3)]
+    seen = np.concatenate([run.sum(number, people, streams(number)) for number in range(1, 5)])
+    # of 2,400 normals, within 15 % except with probability below 1e-6
+    assert np.var(seen) == pytest.approx(4.0, rel=0.15)
+    assert abs(seen.mean()) < 5 * 2 / math.sqrt(2400)
+    assert 3 * made.share**2 >= (2.0 / PRECISION * made.common) ** 2
+
+
+def test_equal_streams_give_equal_noise():
+    made, people = terms(noise=2.0), contributions()
+    one, two = (session(made).sum(1, people, streams()) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - expected(people)).max() > 0.1
+
+
+# -- drop-outs
+
+
+@pytest.mark.parametrize("phase", ["keys", "seed", "counts", "weights"])
+def test_a_silo_that_vanishes_in_setup_ends_it(phase):
+    def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes | None:
+        return None if (at, sender) == (phase, "clinic 1") else message
+
+    with pytest.raises(TooFew, match="clinic 1"):
+        session(carry=carry)
+
+
+def test_a_silo_that_vanishes_in_a_round_ends_it_and_nothing_is_released():
+    run, people = session(), contributions()
+
+    def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes | None:
+        return None if sender == "clinic 2" else message
+
+    with pytest.raises(TooFew, match="clinic 2"):
+        run.sum(1, people, streams(), carry)
+    assert run.server.total is None
+    np.testing.assert_allclose(run.sum(2, people, streams()), expected(people), rtol=1e-12, atol=1e-15)
+
+
+def test_no_round_before_setup():
+    def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes | None:
+        return None if at == "counts" else message
+
+    run = object.__new__(WeightedSession)
+    with pytest.raises(TooFew):
+        run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
+    with pytest.raises(OutOfTurn, match="before setup"):
+        run.server.begin(1)
+
+
+# -- hidden sampling
+
+
+def test_hidden_sampling_takes_or_leaves_a_person_in_all_silos_at_the_declared_rate():
+    """One person, one number, weight 9 / 10 over three silos: the sum is 0.9 or 0, in 3 of 4 rounds the former."""
+    counts = np.zeros((3, PEOPLE), np.int64)
+    counts[:, 0] = 3
+    made = terms(rate=0.75, hidden=True, numbers=1)
+    assert made.sampling == (3, 4)
+    run = session(made, counts)
+    people = [PersonVectors(np.array([0]), np.array([[10_000]])) for _ in range(3)]
+    sums = [run.sum(number, people, streams())[0] for number in range(1, 81)]
+    np.testing.assert_allclose(np.minimum(np.abs(sums), np.abs(np.array(sums) - 0.9)), 0, atol=1e-12)
+    assert 0.5 < np.mean(np.array(sums) > 0.5) < 0.95  # 3/4 within five standard deviations
+
+
+def test_rates_that_are_no_fraction_of_few_slots_are_refused_with_one_that_is():
+    assert sampling_slots(0.1) == (1, 10)
+    assert sampling_slots(2 / 3) == (2, 3)
+    with pytest.raises(UserError, match="subject_sample_rate") as found:
+        sampling_slots(0.123456)
+    sampling_slots(float(str(found.value).split("use ")[1].split()[0]))
+    with pytest.raises(UserError):
+        sampling_slots(1e-5)
+
+
+# -- what fits
+
+
+def test_what_does_not_fit_the_modulus_is_refused_with_the_largest_number_of_records_that_does():
+    facts = SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=1000)
+    with pytest.raises(UserError, match=r"max_records_per_subject_and_silo: 1000 in each of 5 silos") as found:
+        Weighted(precision=1e-10).check(facts)
+    largest = int(str(found.value).split("fits is ")[1].split(";")[0])
+    cap = int(str(found.value).split("use at most ")[1].split(",")[0])
+    assert cap == (largest - 1) // 5
+    assert slot_width(facts, 1e-10, largest) + 2 <= 3072 < slot_width(facts, 1e-10, largest + 1) + 2
+    Weighted(precision=1e-10).check(SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=cap))
+    assert 2000 < largest < 2100  # privacy.md 4.6
+
+
+def test_the_common_multiple_has_the_length_of_the_specification():
+    assert [common_multiple(most).bit_length() for most in (2000, 2100, 2150)] == [2878, 3033, 3110]
+
+
+def test_short_keys_and_missing_caps_are_refused():
+    facts = SumFacts(5, 100, 1.0, None, records=10)
+    for bits in (1024, 3071):
+        with pytest.raises(UserError, match="key_bits"):
+            Weighted(key_bits=bits).check(facts)
+    with pytest.raises(UserError, match="max_records_per_subject_and_silo: is missing"):
+        Weighted().check(SumFacts(5, 100, 1.0))
+    with pytest.raises(UserError, match="two silos"):
+        Weighted().check(SumFacts(1, 100, 1.0, None, 10))
+    with pytest.raises(UserError, match="too coarse"):
+        Weighted(precision=1.0).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
+
+
+def test_contributions_that_break_a_bound_are_not_sent():
+    run, good = session(), contributions()
+    wrong = [
+        PersonVectors(good[0].places, good[0].vectors * 2 + 10_000),
+        PersonVectors(good[0].places, good[0].vectors[:, :3]),
+        PersonVectors(np.array([0, 0, 0]), good[0].vectors),
+        PersonVectors(np.array([1, 2, 3]), good[0].vectors),  # the first of them has no records here
+    ]
+    for number, own in enumerate(wrong, start=1):
+        with pytest.raises(ValueError, match=r"due|beyond|without records"):
+            run.sum(number, [own, *good[1:]], streams())
+    counts = COUNTS.copy()
+    counts[0, 0] = 6
+    with pytest.raises(ValueError, match="between 0 and 5 records"):
+        session(counts=counts)
+
+
+def test_nobody_colludes_with_the_server():
+    assert Weighted().reveals_to(View.parse("server+silos:1")) is None
+    assert {Weighted().reveals_to(View.parse(view)) for view in ("public", "server", "silo", "silos:2")} == {"sum"}

@@ -1,0 +1,77 @@
+"""Methods under the weighted exchange: the same model as with the plain sum and disclosed counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit.config import plan
+from tacit.errors import UserError
+from tests.exchange.test_masked_training import experiment_with, simulation, weights
+
+# 2048 bits are allowed, with a warning, and quicker
+EXCHANGE = {"name": "weighted", "key_bits": 2048}
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+
+
+def weighted(experiment: dict, exchange: dict, method: str = "uldp-avg", **numbers) -> dict:
+    made = experiment_with(experiment, method, exchange, weights="records", **numbers)
+    return made | {"privacy": {"max_records_per_subject_and_silo": 4}}
+
+
+def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(experiment, visits):
+    few = visits[visits.person < 20]
+    numbers = {"subject_sample_rate": 0.6, "clip": 0.5}
+    open_ = weighted(experiment, {"name": "plain"}, "uldp-sgd", disclose_counts=True, **numbers)
+    plain = simulation(open_, few)
+    private = simulation(weighted(experiment, EXCHANGE, "uldp-sgd", **numbers), few)
+    for number in range(1, 4):
+        assert plain.round(number) == private.round(number)
+        # (people + silos) x precision, and what single precision rounds in the plain sum
+        np.testing.assert_allclose(weights(private), weights(plain), atol=1e-6)
+    assert np.abs(weights(private)).max() > 1e-3
+
+
+def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):
+    open_ = plan(weighted(experiment, {"name": "plain"}, disclose_counts=True, noise_multiplier=3.0))
+    private = plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0))
+    before = {str(guarantee.view): guarantee.epsilon for guarantee in open_.guarantees()}
+    after = {str(guarantee.view): guarantee.epsilon for guarantee in private.guarantees()}
+    assert before["server"] == before["silo"] == np.inf
+    assert after["server"] == after["public"] == before["public"]
+    assert after["public"] < after["silo"] < np.inf  # |S| / (|S| - 1) for the silo's own noise
+    assert any("colludes with no silo" in text for text in private.guarantees()[0].assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"exchange": {"name": "weighted", "key_bits": 1024}}, ["exchange.key_bits", "1024", "3072"]),
+        ({"exchange": {"name": "weighted", "drop_outs": 1}}, ["exchange.drop_outs", "weighted exchange"]),
+        ({"privacy": {}}, ["privacy.max_records_per_subject_and_silo", "missing"]),
+        ({"privacy": {"max_records_per_subject_and_silo": 1000}}, ["N_max = 3001", "largest N_max that fits"]),
+        ({"privacy": {"max_records_per_subject_and_silo": 4, "against": ["server+silos:1"]}}, ["privacy.against"]),
+        ({"method": {"name": "uldp-avg", "noise_multiplier": 1.0}}, ["method.weights", "record weights"]),
+        (
+            {"method": {"name": "subject-sgd", "noise_multiplier": 1.0}},
+            ["exchange.name", "not weighted by their records"],
+        ),
+        (
+            {
+                "method": {
+                    "name": "uldp-sgd",
+                    "noise_multiplier": 1.0,
+                    "weights": "records",
+                    "subject_sample_rate": 0.123456,
+                },
+                "exchange": {"name": "weighted", "hidden_sampling": True},
+            },
+            ["method.subject_sample_rate", "slots"],
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_reason(change, words, experiment):
+    with pytest.raises(UserError) as found:
+        plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0) | change)
+    for word in words:
+        assert word in str(found.value)
