@@ -165,7 +165,8 @@ class PeopleWork:
         # whoever was clipped has exactly the clip's norm, to float32's rounding
         below = np.linalg.norm(vectors, axis=1) < clip * (1 - 2 * MARGIN)
         scale = method.sigma * method.clip / method.adaptive_clip.count_noise
-        counted = grid.truncated(np.where(below, 0.5, -0.5)[:, None], weights * scale)
+        quantile = method.adaptive_clip.quantile
+        counted = grid.truncated(np.where(below, 1 - quantile, -quantile)[:, None], weights * scale)
         return np.concatenate([integers, counted], axis=1)
 
 
