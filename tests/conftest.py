@@ -13,6 +13,11 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import settings
+
+# The first example of a property may compile a kernel: time is no property here.
+settings.register_profile("tacit", deadline=None)
+settings.load_profile("tacit")
 
 
 @pytest.fixture
