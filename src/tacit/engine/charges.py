@@ -94,8 +94,8 @@ class Charges:
         before, event = spent(others, place), self._events[place]
         both = Composed((before, event))
         if both not in self._allowed:
-            if math.isinf(cost(both, self._promise.delta).epsilon):
-                self._allowed[both] = 0
+            if cost(both, self._promise.delta).epsilon > self._budget:
+                self._allowed[both] = 0  # not even one
             else:
                 self._allowed[both] = calibrate_rounds(
                     lambda rounds: Composed((before, Repeated(event, rounds))),
