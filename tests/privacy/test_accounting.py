@@ -468,3 +468,62 @@ def test_delta_profile_is_the_single_deltas() -> None:
 def test_orders_of_the_fallback_cover_tiny_and_large_divergences() -> None:
     assert ORDERS.min() == pytest.approx(1.1)
     assert ORDERS.max() == 255
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Laplace(1e-300),
+        Laplace(1e-65),
+        DiscreteGaussian(1e-300),
+        DiscreteGaussian(1e-65),
+        DiscreteGaussian(1e-5, 10**30),
+        SampledWithoutReplacement(1, 10**9, Gaussian(1e-300)),
+        SampledWithoutReplacement(1, 10**9, Gaussian(1e-65)),
+        PoissonSampled(1e-300, Gaussian(1e-9)),
+        PoissonSampled(1e-300, Pure(1e300)),
+        PoissonSampled(0.5, Laplace(1e-65)),
+        PoissonSampled(0.5, DiscreteGaussian(1e-65)),
+        Pure(1e300),
+        RandomizedResponse(1e-300),
+        RandomizedResponse(700.0, 10**9),
+        ShuffledReports(1e-300, 10**6),
+        Repeated(Laplace(1e-5), 10**12),
+        GaussianMixture(1e-90, (0.0, 1.0), (0.5, 0.5)),
+        GaussianMixture(1e-65, (0.0, 1.0), (0.5, 0.5)),
+        GaussianMixture(1.0, (0.0, 1e200), (0.5, 0.5)),
+        Selected(Pure(1e200), 5.0, "poisson"),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_absurd_numbers_are_answered(event: Event) -> None:
+    for delta in (0.0, 1e-300, 1e-5, 0.5):
+        assert account(event, delta).epsilon >= 0
+    for epsilon in (0.0, 1.0, 1e3):
+        assert 0 <= delta_of(event, epsilon) <= 1
+
+
+def test_events_are_read_as_they_were_written_and_nothing_else_is() -> None:
+    for noise in (math.inf, -math.inf, 2.0):
+        assert event_from_dict(Gaussian(noise).as_dict()) == Gaussian(noise)
+    with pytest.raises(ValueError, match="no noise_multiplier"):
+        event_from_dict({"kind": "gaussian"})
+    with pytest.raises(ValueError, match="sigma is unknown"):
+        event_from_dict({"kind": "gaussian", "noise_multiplier": 1.0, "sigma": 2.0})
+    with pytest.raises(ValueError, match="no event"):
+        event_from_dict({"kind": "poisson-sampled", "rate": 0.1})
+    with pytest.raises(ValueError, match="a number from 0 on"):
+        account(event_from_dict(Gaussian(-math.inf).as_dict()), 1e-5)
+
+
+def test_central_moments_without_replacement_include_what_the_quadrature_leaves_out() -> None:
+    from tacit.privacy.rdp import _log_central_moments
+
+    # E_Q[(r - 1)^l] = sum_k C(l, k) (-1)^k e^{k (k - 1) mu^2 / 2}; for mu = 1e-8 it is mu^l E[z^l], far below the cut
+    for mu in (0.5, 1.0, 3.0):
+        exact = math.log(sum(math.comb(4, k) * (-1) ** k * math.exp(k * (k - 1) * mu**2 / 2) for k in range(5)))
+        assert _log_central_moments(mu, np.array([0, 4]))[1] == pytest.approx(exact, rel=1e-9)
+    tiny = _log_central_moments(1e-8, np.array([0, 2, 8]))
+    assert tiny[1] == pytest.approx(2 * math.log(1e-8), abs=1e-6)
+    assert tiny[2] >= 8 * math.log(1e-8) + math.log(105)

@@ -63,6 +63,7 @@ def test_noise_of_local_group_dp() -> None:
     # privacy.md 1.4 says TR = 7900; its numbers are those of 7920 (79.2 batches per epoch, 100 rounds)
     for group, sigma in {1: 1.495, 2: 2.849, 3: 4.242, 4: 5.650, 6: 8.479}.items():
         assert as_published_local_group_noise(group, 4.0, 1e-5, 0.0127, 7920) == pytest.approx(sigma, abs=6e-4)
+        assert as_published_local_group_noise(group, 4.0, 1e-5, 0.012716, 7900) == pytest.approx(sigma, abs=6e-4)
         assert as_published_local_group_noise(group, 4.0, 1e-5, 0.0127, 7900) == pytest.approx(sigma, rel=2e-3)
 
 

@@ -62,3 +62,15 @@ def test_rounds_within_a_budget() -> None:
     assert calibrate_rounds(make, 0.0, 1e-9) == 0
     assert calibrate_rounds(lambda count: Repeated(Gaussian(math.inf), count), 1.0, 1e-5, most=500) == 500
     assert calibrate_rounds(lambda count: Repeated(Pure(0.25), count), 2.0, 0.0) == 8
+
+
+def test_no_number_of_rounds_fits_a_budget_that_is_already_exceeded() -> None:
+    def make(rounds: int) -> Event:
+        return Composed((Gaussian(1.0), Repeated(Gaussian(50.0), rounds)))
+
+    with pytest.raises(ValueError, match="without any round"):
+        calibrate_rounds(make, 1.0, 1e-5)
+    # what fits without any round, but not with one, is 0 rounds
+    spent = account(Gaussian(1.0), 1e-5).epsilon
+    assert calibrate_rounds(make, spent * 1.0000001, 1e-5) == 0
+    assert calibrate_rounds(make, spent * 1.01, 1e-5) > 0

@@ -168,3 +168,20 @@ def test_values_that_are_not_finite_are_refused():
         GaussianMechanism(-1.0)
     with pytest.raises(ValueError, match="step"):
         DiscreteGaussianMechanism(1.0, 0.0)
+
+
+def test_the_exponential_mechanism_without_any_privacy_takes_the_best_and_ends():
+    stream = Randomness.from_seed(7).stream("best")
+    scores = np.concatenate([np.zeros(100_000), [1.0, 1.0]])
+    for epsilon in (1e300, math.inf):
+        best = ExponentialMechanism(epsilon)
+        assert {best.release(scores, stream) for _ in range(20)} == {100_000, 100_001}
+        assert best.probabilities([0.0, 1.0, 1.0, -1e308]).tolist() == [0, 0.5, 0.5, 0]
+    assert ExponentialMechanism(0.0).probabilities([1e308, -1e308]).tolist() == [0.5, 0.5]
+    assert ExponentialMechanism(1.0, 5e-324).release([0.0, 1.0], stream) == 1
+
+
+def test_discrete_noise_of_the_smallest_scales_is_none():
+    stream = Randomness.from_seed(7).stream("tiny")
+    for sigma in (5e-324, 1e-200, 1e-3):
+        assert discrete_gaussian(sigma, 5, stream).tolist() == [0] * 5

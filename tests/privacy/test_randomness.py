@@ -59,3 +59,10 @@ def test_a_key_of_the_wrong_length_is_refused_and_keys_are_not_shown():
     with pytest.raises(ValueError, match="32 bytes"):
         Randomness(b"short")
     assert "…" in repr(Randomness(bytes(32)))
+
+
+def test_names_of_streams_do_not_run_into_each_other():
+    source = Randomness.from_seed(1)
+    names = [("a",), ("a", 1), ("a/1",), ("a", 1, 2), ("a/1", 2), ("a/1/2",), ("a", 12), ("1:a",), ("a/", 1), ("a", -1)]
+    drawn = {source.stream(*name).words(1).tobytes() for name in names}
+    assert len(drawn) == len(names)

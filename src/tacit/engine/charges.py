@@ -187,8 +187,8 @@ class Charges:
             return beside(before, self._promise.total(view, rounds, times))
 
         assert self._budget is not None
-        if math.isinf(cost(after(1), self._promise.delta).epsilon):
-            return 0
+        if cost(after(1), self._promise.delta).epsilon > self._budget:
+            return 0  # not even one
         # more rounds cannot be asked for
         most = len(self._earlier[self._own]) + self._promise.facts.rounds
         return calibrate_rounds(after, self._budget, self._promise.delta, most=most)

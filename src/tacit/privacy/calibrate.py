@@ -67,7 +67,7 @@ def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: flo
 
 def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: float, most: int = 10**9) -> int:
     """The largest number of rounds, at most ``most``, whose ``account(make_event(rounds), delta)`` is within
-    ``epsilon``."""
+    ``epsilon``. ValueError where it is exceeded before the first one."""
     _check(epsilon, delta)
 
     def cost(rounds: int) -> float:
@@ -84,7 +84,10 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
         else:
             high = trial
             break
-    return _largest(lambda rounds: cost(rounds) <= epsilon, low, high)
+    found = _largest(lambda rounds: cost(rounds) <= epsilon, low, high)
+    if found == 0 and cost(0) > epsilon:
+        raise ValueError(f"epsilon {epsilon} at delta {delta} is exceeded without any round")
+    return found
 
 
 def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:

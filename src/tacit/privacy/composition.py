@@ -51,7 +51,7 @@ from tacit.privacy.events import (
 Array = npt.NDArray[np.float64]
 
 # multipliers beyond these are treated as the nearer, worse one: no noise at all, or as much as squares can hold
-_LEAST_NOISE, _MOST_NOISE = 1e-100, 1e100
+_LEAST_NOISE, _MOST_NOISE = 1e-70, 1e100
 # mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
 _FAINTEST = 1e-10
 # by how much the probabilities of a mixture may fall short of 1: rounding, a few units of the last place
@@ -170,7 +170,7 @@ def _noisy(
 
 
 def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, int]]:
-    if epsilon == math.inf:
+    if epsilon > 1 / _LEAST_NOISE:
         yield Unprotected("an infinite epsilon"), count
     elif epsilon > 0:
         yield event, count

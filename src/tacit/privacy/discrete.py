@@ -209,7 +209,12 @@ def _table(sigma: Fraction) -> _Table:
             break
         precision += _WORD
     thresholds = np.array(floors[: floors.index(top) + 1], dtype=np.uint64)
-    return _Table(sigma, bits, float(Fraction(2**bits) / sigma), thresholds)
+    return _Table(sigma, bits, _ratio(sigma, bits), thresholds)
+
+
+def _ratio(sigma: Fraction, bits: int) -> float:
+    """Width of a block over sigma, no more than a float can square: such a sigma has blocks of single points."""
+    return float(min(Fraction(2**bits) / sigma, Fraction(2**500)))
 
 
 def _cumulative(sigma: Fraction, bits: int, precision: int) -> tuple[list[int], list[int], int, int]:
@@ -221,7 +226,7 @@ def _cumulative(sigma: Fraction, bits: int, precision: int) -> tuple[list[int], 
     """
     numerator, denominator = sigma.denominator**2, 2 * sigma.numerator**2
     reach = math.sqrt(2 * math.log(2) * (precision + 16))
-    last = math.ceil(reach / float(Fraction(2**bits) / sigma)) + 1
+    last = math.ceil(reach / _ratio(sigma, bits)) + 1
     working = precision + 32
     lows, highs = [], []
     low = high = 0

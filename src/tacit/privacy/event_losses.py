@@ -40,6 +40,7 @@ _REFINED = 2e-3
 # the first grid is so much coarser than the scale of the losses suggests, and halved at most so often
 _COARSEST, _MOST_HALVINGS = 64.0, 13
 _LARGEST_TABLE = 1 << 18
+_SMALL_TABLE = 1 << 11
 # repetitions beyond this are left to the closed forms
 _MOST_RELEASES = 10**9
 
@@ -150,7 +151,8 @@ def _deviation(event: Event) -> float:
         case ShuffledReports(epsilon, reports, pair):
             clones = max(1.0, (reports - 1) * math.exp(-epsilon))
             return 2 * math.tanh((epsilon if pair is None else pair) / 2) / math.sqrt(clones)
-        case PoissonSampled(rate, inner):
+        case PoissonSampled(sampling, inner):
+            rate = sampling if zero_out(canonical(inner).parts) else 1.0
             inside = math.sqrt(math.fsum(count * _deviation(part) ** 2 for part, count in canonical(inner).parts))
             return rate * inside
         case _:
@@ -178,14 +180,16 @@ def _reach(event: Event) -> float:
             # what the sum of many is hardly ever above: their means are at most reach^2 / 2
             square = math.fsum(count * reach**2 for reach, count in each)
             inside = min(math.fsum(count * reach for reach, count in each), square / 2 + 12 * math.sqrt(square))
+            if not zero_out(parts):
+                return inside
             return float(np.logaddexp(math.log1p(-rate), math.log(rate) + inside)) - math.log1p(-rate)
         case _:
             return 0.0
 
 
 def _first_grid(parts: Parts) -> float:
-    """A grid to begin with, far coarser than what is likely to be needed: an eighth of the root-mean-square loss for
-    many releases, finer for few, times 64.
+    """A grid to begin with: an eighth of the root-mean-square loss for many releases, finer for few; where that makes
+    for long tables, up to 64 times coarser.
 
     Splitting losses between grid points adds at most grid^2 / 4 to the variance of each; against the total variance
     that is harmless when the grid is well below the root-mean-square deviation of one release. But often what matters
@@ -195,7 +199,8 @@ def _first_grid(parts: Parts) -> float:
     releases = sum(count for _, count in parts)
     variance = math.fsum(count * _deviation(event) ** 2 for event, count in parts)
     fine = math.sqrt(variance / releases) / (8 * max(1.0, 16 / math.sqrt(releases)))
-    return max(_COARSEST * fine, max(_reach(event) for event, _ in parts) / _LARGEST_TABLE)
+    reach = max(_reach(event) for event, _ in parts)
+    return max(min(_COARSEST * fine, max(fine, reach / _SMALL_TABLE)), reach / _LARGEST_TABLE)
 
 
 def _refine(

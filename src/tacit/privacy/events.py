@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 
@@ -229,8 +229,16 @@ def event_from_dict(values: Mapping[str, Any]) -> Event:
     kind = given.pop("kind", None)
     if kind not in EVENTS:
         raise ValueError(f"{kind!r} is no event; known: {', '.join(EVENTS)}")
+    kept = EVENTS[kind]
+    known = {field.name: field.default is MISSING for field in fields(kept)}
+    unknown, missing = given.keys() - known.keys(), {name for name in known if known[name]} - given.keys()
+    if unknown or missing:
+        wrong = ", ".join(
+            [f"{name} is unknown" for name in sorted(unknown)] + [f"no {name}" for name in sorted(missing)]
+        )
+        raise ValueError(f"the event {kind!r} has the fields {', '.join(known) or 'none'}: {wrong}")
     # words stay words: a reason may be any text
-    return EVENTS[kind](**{name: value if name == "reason" else _read(value) for name, value in given.items()})
+    return kept(**{name: value if name == "reason" else _read(value) for name, value in given.items()})
 
 
 def _plain(value: Any) -> Any:
@@ -238,7 +246,9 @@ def _plain(value: Any) -> Any:
         return value.as_dict()
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
 
 
 def _read(value: Any) -> Any:
@@ -246,4 +256,4 @@ def _read(value: Any) -> Any:
         return event_from_dict(value)
     if isinstance(value, list):
         return tuple(_read(entry) for entry in value)
-    return math.inf if value == "inf" else value
+    return {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value

@@ -167,8 +167,8 @@ class ExponentialMechanism:
 
     def __post_init__(self) -> None:
         _not_negative(epsilon=self.epsilon)
-        if not self.sensitivity > 0:
-            raise ValueError("sensitivity must be positive")
+        if not 0 < self.sensitivity < math.inf:
+            raise ValueError("sensitivity must be positive and finite")
 
     def event(self) -> events.Event:
         return events.Pure(self.epsilon)
@@ -180,8 +180,9 @@ class ExponentialMechanism:
     def release(self, scores: npt.ArrayLike, stream: Stream) -> int:
         """The index of the candidate chosen; about as many coins as there are candidates at most."""
         gaps = self._gaps(scores)
+        possible = np.flatnonzero(np.isfinite(gaps))  # those infinitely far from the best are never chosen
         while True:
-            candidates = stream.integers(gaps.size, 64)
+            candidates = possible[stream.integers(possible.size, 64)]
             taken = np.flatnonzero(exp_coins(gaps[candidates], stream))
             if taken.size:
                 return int(candidates[taken[0]])
@@ -190,8 +191,13 @@ class ExponentialMechanism:
         exact = _finite(scores).ravel()
         if exact.size == 0:
             raise ValueError("there is no candidate to choose")
-        scale = self.epsilon / (self.sensitivity * (1 if self.monotone else 2))
-        return np.asarray((exact.max() - exact) * scale, dtype=np.float64)
+        scale = self.epsilon / self.sensitivity / (1 if self.monotone else 2)
+        gaps = np.zeros(exact.size)
+        worse = exact < exact.max()
+        if scale > 0:
+            with np.errstate(over="ignore"):
+                gaps[worse] = (exact.max() - exact[worse]) * scale
+        return gaps
 
 
 def _whole_steps(values: Floats, step: float) -> Floats:

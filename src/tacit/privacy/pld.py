@@ -153,8 +153,9 @@ def _epsilon_within(parts: Parts, room: float, tilt: float) -> float:
     epsilon = math.inf
     for _ in range(20):
         profile = _profile(parts, tilt)
-        if profile is None:
-            return math.inf
+        if profile is None:  # rare, large losses may make the window of a smaller tilt the smaller one
+            tilt /= 4
+            continue
         epsilon = _first_within(profile, parts[0][0].grid, room)
         if epsilon > profile.low * parts[0][0].grid or profile.low <= 0 or not profile.cut_below:
             return max(0.0, epsilon)
@@ -368,13 +369,14 @@ def _window(parts: Parts, tilt: float, cumulant: float, deviation: float, lowest
 
 def _ends(parts: Parts | _RoughParts, tilt: float, cumulant: float, deviation: float) -> tuple[float, float]:
     """The window of :func:`_window`, in losses."""
-    above = [
-        (_log_mgf(parts, tilt + s / deviation) - cumulant + _LOG_TAIL) * deviation / s
-        for s in (6.5, 4.0, 2.0, 0.7, 0.2)
-    ]
-    below = [
-        (cumulant - _log_mgf(parts, tilt - s / deviation) - _LOG_TAIL) * deviation / s for s in (6.5, 4.0, 2.0, 0.7)
-    ]
+    # rare losses may be far larger than the deviation
+    largest = max(float(part.losses[-1]) for part, _ in parts)
+    rare = 2 * _LOG_TAIL / largest if largest > 0 else math.inf
+    steps = [s / deviation for s in (6.5, 4.0, 2.0, 0.7, 0.2)]
+    if rare < 0.1 / deviation:
+        steps.append(rare)
+    above = [(_log_mgf(parts, tilt + s) - cumulant + _LOG_TAIL) / s for s in steps]
+    below = [(cumulant - _log_mgf(parts, tilt - s) - _LOG_TAIL) / s for s in steps[:4]]
     low, high = max(below), min(above)
     return low, high
 

@@ -45,8 +45,10 @@ class Randomness:
         return int.from_bytes(self._derive(purpose, *place)[:8], "little") >> 1
 
     def _derive(self, purpose: str, *place: int) -> bytes:
-        name = "/".join([purpose, *map(str, place)])
-        return hashlib.blake2b(name.encode(), key=self._key, digest_size=_KEY_BYTES).digest()
+        # a length before the purpose, so that no purpose can look like another one with its places
+        name = purpose.encode()
+        where = "/".join(map(str, place)).encode()
+        return hashlib.blake2b(b"%d:%b/%b" % (len(name), name, where), key=self._key, digest_size=_KEY_BYTES).digest()
 
     def __repr__(self) -> str:
         return "Randomness(…)"

@@ -193,7 +193,8 @@ def without_replacement(rate: float, noise_multiplier: float, orders: Array) -> 
         (a - 1) rho(a) <= ln(1 + sum_{l=2}^a C(a, l) rate^l m_l),   m_2 = min(4 (e^{1/nm^2} - 1), 2 e^{1/nm^2}),
         m_l = min(4 sqrt(B(2 floor(l/2)) B(2 ceil(l/2))), 2 E_Q[r^l]),   B(l) = E_Q[(r - 1)^l].
 
-    B of even order is an integral of a positive entire function: the trapezoidal rule is exact to rounding.
+    B of even order is an integral of a positive entire function: the trapezoidal rule is exact to rounding, and what it
+    leaves out is added.
     """
     mu = 1 / noise_multiplier
     top = math.ceil(orders.max())
@@ -218,12 +219,25 @@ def without_replacement(rate: float, noise_multiplier: float, orders: Array) -> 
 
 
 def _log_central_moments(mu: float, powers: npt.NDArray[np.int64]) -> Array:
-    """ln E_Q[(r - 1)^l] for even l."""
+    """ln E_Q[(r - 1)^l] for even l, by the trapezoidal rule between -13 and l mu + 13.
+
+    What is cut off: left of -13 the integrand is at most phi, since |r - 1| <= 1 where r <= 1: less than 6.2e-39 in all.
+    Right of l mu + 13, (r - 1)^l phi <= r^l phi = e^{l (l - 1) mu^2 / 2} phi(x - l mu): less than 6.2e-39 of E_Q[r^l].
+    Both are added, so that nothing is understated however small the moment is.
+    """
     step = 0.2
     points = np.arange(-13.0, powers.max() * mu + 13, step)
     exponent = mu * points - mu**2 / 2
     with np.errstate(divide="ignore"):
         log_size = np.maximum(exponent, 0.0) + np.log(-np.expm1(-np.abs(exponent)))
     base = -(points**2) / 2 + math.log(step / math.sqrt(2 * math.pi))
+    cut = math.log(6.2e-39)
     with np.errstate(invalid="ignore"):
-        return np.array([0.0 if power == 0 else _log_sum(power * log_size + base) for power in powers.tolist()])
+        return np.array(
+            [
+                np.logaddexp.reduce([_log_sum(power * log_size + base), cut, cut + power * (power - 1) * mu**2 / 2])
+                if power
+                else 0.0
+                for power in powers.tolist()
+            ]
+        )

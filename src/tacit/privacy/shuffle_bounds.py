@@ -35,6 +35,7 @@ import numpy.typing as npt
 from scipy import fft, special
 
 from tacit.privacy.events import ShuffledReports
+from tacit.privacy.pld import LARGEST_TABLE
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ def _on_grid(losses: Floats, masses: Floats, grid: float) -> tuple[int, Floats]:
     lowest = int(steps.min())
     places = (steps - lowest).astype(np.int64)
     size = int(places.max()) + 2
+    if size > LARGEST_TABLE:
+        raise MemoryError(f"{size} losses at grid {grid}: choose a coarser one")
     upper = np.bincount(places + 1, weights=masses * share, minlength=size)
     lower = np.bincount(places, weights=masses * (1 - share), minlength=size)
     return lowest, np.asarray(lower + upper, dtype=np.float64)
