@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.privacy import Randomness, events
+from tacit.privacy.discrete import discrete_gaussian
 from tacit.privacy.local import textbook_sigma
 from tacit.privacy.mechanisms import (
     DiscreteGaussianMechanism,

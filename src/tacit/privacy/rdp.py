@@ -221,7 +221,7 @@ def without_replacement(rate: float, noise_multiplier: float, orders: Array) -> 
 def _log_central_moments(mu: float, powers: npt.NDArray[np.int64]) -> Array:
     """ln E_Q[(r - 1)^l] for even l, by the trapezoidal rule between -13 and l mu + 13.
 
-    What is cut off: left of -13 the integrand is at most phi, since |r - 1| <= 1 where r <= 1: less than 6.2e-39 in all.
+    What is cut off: left of -13 the integrand is at most phi, since |r - 1| <= 1 where r <= 1: below 6.2e-39 in all.
     Right of l mu + 13, (r - 1)^l phi <= r^l phi = e^{l (l - 1) mu^2 / 2} phi(x - l mu): less than 6.2e-39 of E_Q[r^l].
     Both are added, so that nothing is understated however small the moment is.
     """
