@@ -32,6 +32,17 @@ def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(
     assert np.abs(weights(private)).max() > 1e-3
 
 
+def test_with_hidden_sampling_everybody_works_and_some_are_left_out(experiment, visits):
+    few = visits[visits.person < 8]
+    numbers = {"subject_sample_rate": 0.5, "clip": 0.5}
+    hidden = simulation(weighted(experiment, EXCHANGE | {"hidden_sampling": True}, "uldp-sgd", **numbers), few)
+    assert len(hidden.work.draw(1).entries) == len(hidden.work._subject)  # nobody here knows who will be left out
+    for number in (1, 2):
+        hidden.round(number)
+    assert np.isfinite(weights(hidden)).all()
+    assert np.abs(weights(hidden)).max() > 0
+
+
 def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):
     open_ = plan(weighted(experiment, {"name": "plain"}, disclose_counts=True, noise_multiplier=3.0))
     private = plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0))

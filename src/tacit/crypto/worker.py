@@ -1,6 +1,6 @@
 """Products of powers by several processes: multiplications of long integers do not run side by side in one.
 
-A worker is this module run as a program. It gets one piece of work on its standard input, answers on its standard
+A worker is a program that runs :func:`serve`: it gets one piece of work on its standard input, answers on its standard
 output and ends. It is started as a new program, not forked: whoever calls may have threads of its own (JAX has).
 """
 
@@ -47,7 +47,7 @@ def shared_products(
 def _elsewhere(work: tuple[Sequence[mpz], npt.NDArray[np.int64], int, int, mpz]) -> list[mpz]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "-m", "tacit.crypto.worker"],
+        [sys.executable, "-c", "from tacit.crypto.worker import serve; serve()"],
         input=pickle.dumps(work),
         stdout=subprocess.PIPE,
         env=environment,
@@ -57,5 +57,6 @@ def _elsewhere(work: tuple[Sequence[mpz], npt.NDArray[np.int64], int, int, mpz])
     return answer
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """What the other process does."""
     sys.stdout.buffer.write(pickle.dumps(products_of_packed_powers(*pickle.load(sys.stdin.buffer))))
