@@ -160,7 +160,8 @@ def test_the_standard_errors_are_those_of_the_noise(crowd: dict) -> None:
         ([p.variance for p in both], [p.variance_error for p in both], values.var(axis=0)),
         ([p.deviation for p in both], [p.deviation_error for p in both], values.std(axis=0)),
     ):
-        error = np.mean(errors, axis=0)
+        # the usual error: a deviation's is that of first order, and large where the noisy variance is small by chance
+        error = np.median(errors, axis=0)
         # 600 draws: the spread is known to 3 %, the mean to 4 % of it; 5 deviations are exceeded once in a million
         assert np.std(estimates, axis=0) == pytest.approx(error, rel=0.16)
         assert np.all(np.abs(np.mean(estimates, axis=0) - truth) <= 0.25 * error)
