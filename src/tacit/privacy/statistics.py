@@ -45,6 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +188,57 @@ def _apart(exposure: Exposure) -> bool:
 
 
 @dataclass(frozen=True)
-class Means:
+class _ColumnSums:
+    """A sum of per-record vectors phi over F columns, subjects weighted alike, and its noise: what Means and Moments
+    share. Without a public number of subjects the vector ends with a count.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    noise_multiplier: float
+    subjects: int | None = None
+    max_silos: int | None = None
+
+    numbers_per_column: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        _check_columns(self.low, self.high)
+        _check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
+
+    @property
+    def sensitivity(self) -> float:
+        """l2 sensitivity of ``total`` for zero-out of one subject: every number of phi lies in [-1, 1]."""
+        return math.sqrt(self.numbers_per_column * len(self.low) + (self.subjects is None))
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise on every coordinate of ``total``."""
+        return self.noise_multiplier * self.sensitivity
+
+    def event(self) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
+        """The exact sum of phi, and the count: private, not to be released."""
+        return _total(self._phi(values), record_weights(subject, silo, self.max_silos), self.subjects)
+
+    def parts(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike, silos: int) -> Floats:
+        """``total`` silo by silo, [silos, …], ``silo`` numbered from 0: private, not to be released."""
+        weights = record_weights(subject, silo, self.max_silos)
+        return _parts(self._phi(values), weights, self.subjects, silo, silos)
+
+    def _phi(self, values: npt.ArrayLike) -> Floats:
+        """[records, numbers_per_column * F]"""
+        raise NotImplementedError
+
+    def _noisy(
+        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None
+    ) -> Floats:
+        return GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
+
+
+@dataclass(frozen=True)
+class Means(_ColumnSums):
     """Means of F columns over subjects, each subject by the average of its records: one vector Gaussian event.
 
     low, high          public bounds of each column, [F]
@@ -202,39 +253,11 @@ class Means:
     **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    noise_multiplier: float
-    subjects: int | None = None
-    max_silos: int | None = None
+    numbers_per_column = 1
 
-    def __post_init__(self) -> None:
-        _check_columns(self.low, self.high)
-        _check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
-
-    @property
-    def sensitivity(self) -> float:
-        """l2 sensitivity of ``total`` for zero-out of one subject."""
-        return math.sqrt(len(self.low) + (self.subjects is None))
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise on every coordinate of ``total``."""
-        return self.noise_multiplier * self.sensitivity
-
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
-
-    def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
-        """The exact sum, [F] or [F + 1]: private, not to be released."""
+    def _phi(self, values: npt.ArrayLike) -> Floats:
         scaled, known = _scaled(values, self.low, self.high)
-        return _total(np.where(known, scaled, 0.0), record_weights(subject, silo, self.max_silos), self.subjects)
-
-    def parts(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike, silos: int) -> Floats:
-        """``total`` silo by silo, [silos, F or F + 1], ``silo`` numbered from 0: private, not to be released."""
-        scaled, known = _scaled(values, self.low, self.high)
-        weights = record_weights(subject, silo, self.max_silos)
-        return _parts(np.where(known, scaled, 0.0), weights, self.subjects, silo, silos)
+        return np.where(known, scaled, 0.0)
 
     def estimate(self, noisy: Floats) -> tuple[Floats, Floats]:
         """(means, standard errors) from the noisy sum: post-processing."""
@@ -247,12 +270,11 @@ class Means:
         self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
     ) -> Paid:
         """``values`` [records, F] or [records], with the subject (and silo) of each record."""
-        noisy = GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
-        return Paid(*self.estimate(noisy), self.event())
+        return Paid(*self.estimate(self._noisy(values, subject, stream, silo)), self.event())
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(_ColumnSums):
     """Means *and* variances of F columns over subjects as ONE vector Gaussian event: what standardising needs.
 
     Parameters as for :class:`Means`. The mean is that of a random record of a random subject, the variance likewise:
@@ -272,39 +294,9 @@ class Moments:
     **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    noise_multiplier: float
-    subjects: int | None = None
-    max_silos: int | None = None
+    numbers_per_column = 2
 
-    def __post_init__(self) -> None:
-        _check_columns(self.low, self.high)
-        _check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
-
-    @property
-    def sensitivity(self) -> float:
-        """l2 sensitivity of ``total`` for zero-out of one subject."""
-        return math.sqrt(2 * len(self.low) + (self.subjects is None))
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise on every coordinate of ``total``."""
-        return self.noise_multiplier * self.sensitivity
-
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
-
-    def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
-        """The exact sum, [2 F] or [2 F + 1]: private, not to be released."""
-        return _total(self._features(values), record_weights(subject, silo, self.max_silos), self.subjects)
-
-    def parts(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike, silos: int) -> Floats:
-        """``total`` silo by silo, [silos, 2 F or 2 F + 1], ``silo`` numbered from 0: private, not to be released."""
-        weights = record_weights(subject, silo, self.max_silos)
-        return _parts(self._features(values), weights, self.subjects, silo, silos)
-
-    def _features(self, values: npt.ArrayLike) -> Floats:
+    def _phi(self, values: npt.ArrayLike) -> Floats:
         scaled, known = _scaled(values, self.low, self.high)
         return np.concatenate([np.where(known, scaled, 0.0), np.where(known, 2 * scaled**2 - 1, 0.0)], axis=1)
 
@@ -337,8 +329,7 @@ class Moments:
         self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
     ) -> PaidMoments:
         """``values`` [records, F] or [records], with the subject (and silo) of each record."""
-        noisy = GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
-        return self.estimate(noisy)
+        return self.estimate(self._noisy(values, subject, stream, silo))
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
