@@ -125,7 +125,9 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         theirs = row["dp-accounting"]
-        seconds = [f"{of['median']:.2f} [{of['min']:.2f}..{of['max']:.2f}]" if of else "–" for of in (row["tacit"], theirs)]
+        seconds = [
+            f"{of['median']:.2f} [{of['min']:.2f}..{of['max']:.2f}]" if of else "–" for of in (row["tacit"], theirs)
+        ]
         other = "–" if row["its value"] is None else f"{row['its value']:.4f}"
         lines.append(
             f"| {row['question']} | {row['limit']:g} | {seconds[0]} | {seconds[1]} | {row['value']:.4f} | {other} |"

@@ -36,6 +36,8 @@ def refusal(content: dict, *changes: str) -> str:
         ({"data": {"silos": {"colum": "x"}}}, ["data.silos.colum", "did you mean 'column'"]),
         ({"data": {"test_fraction": 1.5}}, ["data.test_fraction", "1.5", "less than 1"]),
         ({"data": {"subjects": 7}}, ["data.subjects", "7"]),
+        ({"data": {"silos": {"column": "x", "alpha": 2.0}}}, ["data.silos", "alpha", "add assign"]),
+        ({"data": {"subjects": {"assign": "uniform", "count": 3, "alpha": 2.0}}}, ["data.subjects", "alpha", "remove"]),
         ({"method": {"name": "fedagv"}}, ["method.name", "'fedagv'", "did you mean 'fedavg'"]),
         ({"method": {}}, ["method.name", "missing"]),
         ({"method": {"name": "fedavg", "batchsize": 3}}, ["method.batchsize", "did you mean 'batch_size'"]),

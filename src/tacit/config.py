@@ -139,6 +139,12 @@ class Experiment(Section):
     evaluation: EvaluationOptions = EvaluationOptions()
     engine: EngineOptions = EngineOptions()
 
+    def spelled_out(self) -> dict[str, Any]:
+        """Every setting, with the method's defaults too: two files that mean the same give the same."""
+        method = _method(self.method)
+        numbers = {field.name: getattr(method, field.name) for field in fields(method)}
+        return {**self.model_dump(), "method": {"name": method.name, **numbers}}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -517,7 +523,9 @@ def _check_promises(plan: Plan) -> None:
     privacy = plan.experiment.privacy
     if privacy.budget is None:
         return
-    if math.isinf(plan.promise.planned_epsilon()):
+    if privacy.target == "as-published":
+        _check_published_budget(plan)
+    elif math.isinf(plan.promise.planned_epsilon()):
         infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
         reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
         raise Forbidden(
@@ -525,6 +533,18 @@ def _check_promises(plan: Plan) -> None:
             f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}",
             "remove the budget, choose a private method, or name other views in privacy.against",
         )
+
+
+def _check_published_budget(plan: Plan) -> None:
+    """A paper's number is about the rounds of one run: it does not add up with anything else."""
+    fix = 'use privacy.target = "proved"'
+    if plan.experiment.privacy.budget_file is not None:
+        raise UserError("privacy.budget_file", "published numbers of several runs do not add up", fix)
+    if plan.promise.once:
+        paid = " and ".join(once.mechanism for once in plan.promise.once)
+        raise UserError("privacy.budget", f"the published accounting knows nothing of the paid {paid}", fix)
+    if math.isinf(plan.promise.published_epsilon()):
+        raise UserError("privacy.target", f"nothing is published for {plan.method.name} and these views", fix)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -153,13 +153,15 @@ class Promise:
         training = _composed((*together, Repeated(self.event(self.unit, view), rounds)))
         return Largest((training, _composed(tuple(apart)))) if apart else training
 
-    def guarantees(self, spent: Callable[[View], Event] | None = None) -> tuple[Guarantee, ...]:
-        """What each view learns about one unit: over the planned rounds, or what was really ``spent``."""
+    def guarantees(
+        self, spent: Callable[[View], Event] | None = None, rounds: int | None = None
+    ) -> tuple[Guarantee, ...]:
+        """What each view learns about one unit: over the planned rounds, or what was really ``spent`` in ``rounds``."""
         if not self.method.private:
             spent = None
-        return tuple(self._guarantee(view, spent) for view in self.views)
+        return tuple(self._guarantee(view, spent, rounds) for view in self.views)
 
-    def _guarantee(self, view: View, spent: Callable[[View], Event] | None) -> Guarantee:
+    def _guarantee(self, view: View, spent: Callable[[View], Event] | None, rounds: int | None) -> Guarantee:
         exposure = self.exposure(self.unit, view)
         if not self.method.private:  # known without any accounting
             reason = _reason(self.event(self.unit, view))
@@ -178,12 +180,12 @@ class Promise:
             self.delta,
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
-            self._published_beside(exposure, finite),
+            self._published_beside(exposure, finite, rounds),
         )
 
-    def _published_beside(self, exposure: Exposure, finite: bool) -> AsPublished | None:
+    def _published_beside(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
         """The paper's own number, which knows nothing of what is released beside the rounds."""
-        published = _honest(self.method.as_published(exposure, self.delta, self.facts), finite)
+        published = _honest(self._as_published(exposure, rounds), finite)
         if published is None or not self.once or published.valid == "no":
             return published
         beside = " and ".join(once.mechanism for once in self.once)
@@ -218,7 +220,7 @@ class Promise:
             if accounting == "proved":
                 sigma = calibrate_noise(self._all_views, epsilon, self.delta)
             else:
-                sigma = calibrate_cost(self._published, epsilon)
+                sigma = calibrate_cost(lambda noise: self._with_noise(noise).published_epsilon(), epsilon)
         except ValueError:
             raise UserError("method.target_epsilon", *self._unreachable(epsilon, accounting)) from None
         return self._with_noise(sigma)
@@ -234,14 +236,15 @@ class Promise:
         events = tuple(dict.fromkeys(chain.from_iterable(members)))
         return events[0] if len(events) == 1 else Largest(events)
 
-    def _published(self, sigma: float) -> float:
-        noisy = self._with_noise(sigma)
-        numbers = [
-            published.epsilon
-            for view in self.against
-            if (published := noisy.method.as_published(self.exposure(self.unit, view), self.delta, self.facts))
-        ]
-        return max(numbers, default=math.inf)
+    def published_epsilon(self, rounds: int | None = None) -> float:
+        """The paper's own number after so many rounds (all that are planned): the largest over ``against``."""
+        exposures = (self.exposure(self.unit, view) for view in self.against)
+        found = [published.epsilon for each in exposures if (published := self._as_published(each, rounds))]
+        return max(found, default=math.inf)
+
+    def _as_published(self, exposure: Exposure, rounds: int | None) -> AsPublished | None:
+        facts = self.facts if rounds is None else replace(self.facts, rounds=rounds)
+        return self.method.as_published(exposure, self.delta, facts)
 
     def _unreachable(self, epsilon: float, accounting: str) -> tuple[str, str]:
         if accounting == "as-published":

@@ -126,6 +126,27 @@ def test_the_page_finds_in_the_ledger_what_the_guarantees_say(private, go):
     assert "more than the 0.1" in str(ledger_problem(read_run(run.path)))
 
 
+def test_a_budget_may_bind_what_the_paper_says_instead_of_what_is_proved(tmp_path, private, go):
+    private["method"] |= {"name": "local-record", "sample_rate": 0.1, "noise_multiplier": 1.0}
+    private["method"].pop("batch_size", None)
+    private["data"]["records_per_silo"] = 40
+    private["privacy"] |= {"unit": "record", "target": "as-published"}
+    whole = tacit.plan(private, folder=tmp_path).promise
+    budget = whole.published_epsilon(5)
+    assert whole.published_epsilon(4) < budget < whole.published_epsilon(6)
+    run = go(private, budget=budget)
+    assert rounds_in(run.path / "ledger.jsonl") == [1, 2, 3, 4, 5]
+    published = run.guarantees()[0].as_published
+    assert published is not None
+    assert published.epsilon == pytest.approx(budget)  # of the rounds that were, not of those that were planned
+
+
+def test_published_numbers_of_several_runs_are_not_added_up(tmp_path, private):
+    private["privacy"] |= {"target": "as-published", "budget": 5.0, "budget_file": "shared.budget"}
+    with pytest.raises(UserError, match=r"privacy.budget_file: .*do not add up"):
+        tacit.plan(private, folder=tmp_path)
+
+
 def test_a_budget_may_be_changed_on_resuming_and_nothing_else_may(private, go, tmp_path):
     assert go(private, budget=SEVEN).result["rounds"] == 7
     with pytest.raises(UserError, match=r"privacy.delta: changed"):

@@ -114,6 +114,14 @@ def test_resuming_with_a_changed_experiment_is_refused_by_the_field(tmp_path, vi
         tacit.run(changed, visits, resume=tmp_path / "run")
 
 
+def test_a_default_that_is_spelled_out_on_resuming_changes_nothing(tmp_path, visits, experiment):
+    experiment["method"].pop("batch_size", None)
+    before = tacit.run(experiment, visits, out=tmp_path / "run")
+    spelled = {**experiment, "method": {**experiment["method"], "batch_size": tacit.plan(experiment).method.batch_size}}
+    assert spelled != experiment
+    assert tacit.run(spelled, visits, resume=tmp_path / "run").metrics == before.metrics
+
+
 def test_resuming_from_a_damaged_checkpoint_or_an_altered_ledger_is_refused(tmp_path, visits, experiment):
     run = tacit.run(experiment, visits, out=tmp_path / "run")
     ledger = (run.path / "ledger.jsonl").read_text()

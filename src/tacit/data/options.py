@@ -64,6 +64,10 @@ class _Assignable(Section):
             raise ValueError(f"column = '{self.column}' and assign = '{self.assign}' exclude each other; give one")
         if self.assign and self.count is None:
             raise ValueError(f"assign = '{self.assign}' needs a count; add count = ...")
+        if not self.assign and "alpha" in self.model_fields_set:
+            raise ValueError("alpha has no effect without assign; remove it, or add assign = ...")
+        if self.assign == "uniform" and "alpha" in self.model_fields_set:
+            raise ValueError("alpha has no effect with assign = 'uniform'; remove it")
         return self
 
 

@@ -10,6 +10,9 @@ run only.
 What a run has planned to release at its end is set aside: no round may use up what the paid metrics will cost. (Others
 who share a budget file may; then the metrics are not released.)
 
+With ``privacy.target = "as-published"`` the budget binds the paper's own number of this run alone, whether it holds or
+not; what is proved is written down all the same.
+
 A budget file needs no budget: a run without one is written down there all the same, for the sake of those that come
 after. One without a finite guarantee leaves nothing for them.
 """
@@ -52,6 +55,7 @@ class Charges:
         self._seeded = plan.experiment.seed is not None
         self._seed_mark = _seed_mark(plan)
         self._budget = plan.experiment.privacy.budget
+        self._as_published = plan.experiment.privacy.target == "as-published"
         self._file = shared_file(plan)
         self._events = events(plan.promise)
         self._once = {once.mechanism: once for once in plan.promise.once}
@@ -169,6 +173,8 @@ class Charges:
         """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
         as seen by ``view``."""
         assert self._budget is not None
+        if self._as_published:
+            return not rounds or self._promise.published_epsilon(rounds) <= self._budget
         tally = self._by_others[self._place(view)]
         tally.add(others[tally.count :])
         before, promise = tally.event if others else Nothing(), self._promise
@@ -199,7 +205,8 @@ class Charges:
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this run has promised so far, from what its ledger says."""
         lines = self._own.lines
-        return self._promise.guarantees(lambda view: spent(lines, self._place(view)))
+        rounds = sum(line["mechanism"] == self._method for line in lines)
+        return self._promise.guarantees(lambda view: spent(lines, self._place(view)), rounds)
 
     def epsilons(self, number: int) -> dict[str, float | str]:
         """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf".
@@ -255,6 +262,11 @@ def check_budget(plan: Plan) -> None:
     if budget is None:
         return
     promise = plan.promise
+    if plan.experiment.privacy.target == "as-published":
+        if promise.published_epsilon(1) > budget:
+            problem = f"{budget:g} does not allow a single round by the published accounting"
+            raise Forbidden("privacy.budget", problem, "raise it, or add noise")
+        return
     for view in promise.against:
         before = spent(lines, place(promise.unit, view, promise.relation))
         used = cost(before, promise.delta).epsilon

@@ -502,8 +502,8 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
-    before = _flat(read_experiment(folder / PLAN).model_dump())
-    after = _flat(plan.experiment.model_dump())
+    before = _flat(read_experiment(folder / PLAN).spelled_out())
+    after = _flat(plan.experiment.spelled_out())
     for key in sorted(before.keys() | after.keys()):
         if key not in MAY_CHANGE and before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
