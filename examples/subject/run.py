@@ -204,7 +204,9 @@ def skew(page: Page) -> list[str]:
 
 
 CNN = World(HERE / "writers.toml", "accuracy", changes={"model.name": "cnn", "train.rounds": 30})
-CNN_CONTENDERS = (
+PLAYS = World(HERE / "shakespeare.toml", "accuracy")
+# networks: a quarter of the people in a round, and fewer choices
+LARGE_CONTENDERS = (
     FEDAVG,
     Contender(
         "subject-sgd",
@@ -243,7 +245,10 @@ PARTS: dict[str, Callable[[Page], list[str]]] = {
     "groups": groups,
     "skew": skew,
     "few": comparison("few", "54 writers instead of 539: accuracy on writers never seen", FEW, FEW_CONTENDERS),
-    "cnn": comparison("cnn", "MNIST by 539 writers, CNN: accuracy on writers never seen", CNN, CNN_CONTENDERS),
+    "cnn": comparison("cnn", "MNIST by 539 writers, CNN: accuracy on writers never seen", CNN, LARGE_CONTENDERS),
+    "shakespeare": comparison(
+        "shakespeare", "Shakespeare, LSTM: accuracy on characters of plays never seen", PLAYS, LARGE_CONTENDERS
+    ),
 }
 
 

@@ -149,7 +149,12 @@ class _Outer(NamedTuple):
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        return self.arrange((factors[:, None] * _rows(self.left)).T @ _rows(self.right))
+        left, right = _rows(self.left), _rows(self.right)
+        if left.shape[1] < right.shape[1]:  # the shorter ones cost less to scale
+            left = factors[:, None] * left
+        else:
+            right = factors[:, None] * right
+        return self.arrange(left.T @ right)
 
 
 _Piece = _Whole | _Outer
