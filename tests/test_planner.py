@@ -109,14 +109,16 @@ def test_silos_allow_r_over_s_rounds_and_the_papers_root_stands_beside_it():
 
 def test_silos_that_do_not_add_up_one_by_one_say_nothing():
     assert planner.over_silos(sixteen_silos(name="uldp-group", group_size=16)) is None
-    people = {"name": "subject-sgd", "noise_multiplier": 4.0}
-    assert planner.over_silos(plan(method=people, privacy={"unit": "subject", "against": ["public"]})) is None
+    people = {**content(), "method": {"name": "subject-sgd", "noise_multiplier": 4.0}}
+    assert planner.over_silos(tacit.plan(people)) is None
 
 
 def test_the_plan_command_prints_both_numbers(tmp_path, monkeypatch, capsys):
     (tmp_path / "e.toml").write_text(sixteen_silos().to_toml())
     monkeypatch.setattr(sys, "argv", ["tacit", "plan", str(tmp_path / "e.toml")])
-    cli.main()
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "25 (R/s, proved), not 100 (R/sqrt(s), paper 004)" in said
 

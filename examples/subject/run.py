@@ -121,14 +121,13 @@ class Page:
     def __init__(self, file: Path | None) -> None:
         self.file = file
 
-    def picture(self, name: str, drawn: str) -> list[str]:
+    def picture(self, name: str, title: str, drawn: str) -> list[str]:
         """A picture beside the page, and the line that shows it."""
         if self.file is not None:
             folder = self.file.parent / self.file.stem
             folder.mkdir(exist_ok=True)
             (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
-        heading = drawn.partition("font-weight=\"600\">")[2].partition("<")[0]
-        return [f"![{heading}]({self.file.stem if self.file else '.'}/{name}.svg)", ""]
+        return [f"![{title}]({self.file.stem if self.file else '.'}/{name}.svg)", ""]
 
     def put(self, name: str, lines: Sequence[str]) -> None:
         print("\n".join(lines), flush=True)
@@ -159,7 +158,7 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
             f"{metric}, mean of {len(SEEDS)} seeds and one deviation; hollow: nothing, or less than epsilon 4, is proved",
         )
         head = ["| method | epsilon 4 is | score | proved epsilon | as published | settings |", "|---|---|---|---|---|---|"]
-        return [*page.picture(name, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
+        return [*page.picture(name, title, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
 
     return part
 
@@ -176,7 +175,8 @@ def groups(page: Page) -> list[str]:
             ("distinct", distinct, "different writers in a batch"),
         ):
             title = f"{len(counts):,} batches of {who}: {across}"
-            lines += page.picture(f"{name}-{what}", still.bars(*_histogram(counts), title, across, "batches"))
+            drawn = still.bars(*_histogram(counts), title, across, "batches")
+            lines += page.picture(f"{name}-{what}", title, drawn)
         mean = statistics.mean(largest), statistics.mean(distinct)
         lines += [f"{who}: on average {mean[0]:.1f} records of the same writer at most, {mean[1]:.0f} writers.", ""]
     return lines
@@ -200,7 +200,7 @@ def skew(page: Page) -> list[str]:
     title = "Accuracy where a writer's digits lie unevenly over 16 silos"
     drawn = still.lines([str(a) for a in SKEWS], tracks, title, "a of the power law (1: evenly)", "accuracy")
     head = ["| method | " + " | ".join(f"a = {a}" for a in SKEWS) + " |", "|---|" + "---|" * len(SKEWS)]
-    return [*page.picture("skew", drawn), *head, *rows, ""]
+    return [*page.picture("skew", title, drawn), *head, *rows, ""]
 
 
 CNN = World(HERE / "writers.toml", "accuracy", changes={"model.name": "cnn", "train.rounds": 30})

@@ -26,7 +26,6 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 # what each method has beside a clip and a noise multiplier
 NUMBERS: dict[str, dict[str, Any]] = {
     "subject-sgd": {"local_epochs": 2, "local_learning_rate": 0.1},
-    "uldp-avg": {"local_learning_rate": 0.1},
     "uldp-naive": {"local_learning_rate": 0.1},
     "higrad": {"batches_per_round": 2, "sample_rate": 0.3, "local_learning_rate": 0.1},
     "pooled-dp-sgd": {"batches_per_round": 2, "sample_rate": 0.3, "local_learning_rate": 0.1, "projection": 1.0},
@@ -53,11 +52,10 @@ def after_two_rounds(name: str, factor: float, adaptive: bool) -> np.ndarray:
     return weights(sim)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize(
+    ("name", "adaptive"), [*((name, False) for name in NUMBERS), ("higrad", True), ("subject-sgd", True)]
+)
 def test_another_noise_clip_or_rate_compiles_nothing_and_counts(name, adaptive):
-    if adaptive and name == "uldp-naive":
-        pytest.skip("its clip does not follow anything")
     found = [after_two_rounds(name, 1.0, adaptive)]
     before = len(_compiled)
     found += [after_two_rounds(name, factor, adaptive) for factor in (0.5, 1.3, 1.9)]
