@@ -1,6 +1,6 @@
 """Race 3: one step of DP-SGD. Tacit, with and without weights and without privacy, and Opacus in each of its modes.
 
-``python -m benchmarks.race_private_step [--peers-python PYTHON] [--repeats 5] [--models cnn lstm mlp logistic] [--out FOLDER]``
+``python -m benchmarks.race_private_step [--peers-python PYTHON] [--repeats 5] [--models cnn lstm …] [--out FOLDER]``
 
 Also how much memory a step takes for a batch of 512 and of 8,192 records.
 """

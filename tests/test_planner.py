@@ -85,7 +85,13 @@ def sixteen_silos(**method: Any) -> tacit.Plan:
                 "subjects": {"column": "person", "count": 500},
                 "records_per_silo": 4000,
             },
-            "method": {"name": "higrad", "sample_rate": 0.02, "batches_per_round": 2, "noise_multiplier": 4.0, **method},
+            "method": {
+                "name": "higrad",
+                "sample_rate": 0.02,
+                "batches_per_round": 2,
+                "noise_multiplier": 4.0,
+                **method,
+            },
             "train": {"rounds": 25},
             "privacy": {"max_records_per_subject_and_silo": 10, "unit": "subject", "against": ["server"]},
         }

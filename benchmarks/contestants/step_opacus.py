@@ -1,8 +1,8 @@
 """Private-step race, PyTorch: Opacus in each of its modes, and the ordinary step without privacy.
 
 Modes: ``hooks``, ``functorch``, ``ew`` (expanded weights), ``ghost`` (two passes) and ``plain``. The optimiser clips,
-adds noise and updates; batches are taken from tensors in memory. The networks are Tacit's ``cnn``, ``lstm``, ``mlp`` and ``logistic`` with
-their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more).
+adds noise and updates; batches are taken from tensors in memory. The networks are Tacit's ``cnn``, ``lstm``, ``mlp``
+and ``logistic`` with their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How the comparisons on docs/subject.md are made: settings from training people only, then seeds that were not used.
 
-A trial trains a plan in memory and scores it. Settings of a method (clip, learning rate, rounds) come from a small grid:
-they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then run with other
-seeds on people or records that no choice has seen.
+A trial trains a plan in memory and scores it. Settings of a method (clip, learning rate, rounds) come from a small
+grid: they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then run
+with other seeds on people or records that no choice has seen.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ class OverSilos:
         return (
             f"One subject may have records in {self.silos} silos. At this noise, epsilon {self.epsilon:.3g} allows one "
             f"silo alone {self.alone:,} rounds; all {self.silos} together {self.proved:,} (R/s, proved), not "
-            f"{self.published:,} (R/sqrt(s), paper 004): each round of each silo is one more release about the subject. "
-            f"That the loss grows with the root of their number makes them no fewer; {self.published:,} rounds are "
+            f"{self.published:,} (R/sqrt(s), paper 004): each round of each silo is one more release about the subject."
+            f" That the loss grows with the root of their number makes them no fewer; {self.published:,} rounds are "
             f"proved to cost {self.published_epsilon:.3g}."
         )
 

@@ -128,9 +128,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> Kerne
         total = total if noise is None else plain.noised(total, noise, keys)
         return method.aggregate(step, server, total, divisors)
 
-    def nobody(
-        numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any
-    ) -> Summed:
+    def nobody(numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> Summed:
         method = with_numbers(numbers).method
         silo = (method.silo_state(server.params), nothing, jnp.float32(0))
         sent = jax.eval_shape(local, numbers, method.broadcast(server), frozen, arrays, silo)

@@ -98,9 +98,7 @@ class PeopleWork:
         """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
         return self._silos
 
-    def do(
-        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> Worked:
+    def do(self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of everybody's contributions; people keep nothing."""
         params, clip = self.method.broadcast(server)
         local = self.method.learning

@@ -60,9 +60,7 @@ class SiloWork:
             return round(self.method.participation * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
-    def do(
-        self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> Worked:
+    def do(self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The lanes' sums, and what the silos keep."""
         if self._nobody is None:
             self._nobody = self._nothing(server, frozen, arrays)

@@ -32,9 +32,7 @@ class Labour(Protocol):
 
     def participants(self, drawn: Any) -> int: ...
 
-    def do(
-        self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> Worked: ...
+    def do(self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
 
     def each(
         self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid

@@ -1,8 +1,8 @@
 """The sum of a batch's clipped record gradients, without the price of record gradients.
 
 A batch is worked off in chunks of 32 to 128 records, as many as it really has (a loop bound, not a shape), so memory
-grows with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record is
-traced once, and each parameter's gradient is looked up in the trace:
+grows with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record
+is traced once, and each parameter's gradient is looked up in the trace:
 
 - where it is an outer product ``a b^T`` (every dense layer), only ``a`` and ``b`` are computed: the norm is
   ``|a| |b|``, and the weighted sum over the chunk is one matrix product, as in ordinary training;

@@ -69,7 +69,7 @@ class PeopleSum(NamedTuple):
 
     total         ``[parameters]``, in the order of ``ravel_pytree``
     people        ``[]`` int32, who took part (with records and a weight)
-    not_finite    ``[]`` int32, people whose work, and records whose clipped gradient, was not finite and counted as zero
+    not_finite    ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
     below         ``[]`` int32, who was not clipped: norms within the clip (to MARGIN)
     below_weight  ``[]`` float32, the sum of their weights
     """
@@ -260,8 +260,8 @@ class _Work:
     numbers: _Numbers
 
     def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, who is
-        below.
+        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
+        who is below.
 
         One person alone is not batched: products with single models are faster than batches of them.
         """

@@ -159,7 +159,9 @@ def _ticks_left(axis: _Axis, left: float, unit: str) -> Html:
         for part in (_line(left, y, WIDTH - RIGHT, y), _text(name, left - 8, y + 4, "end"))
     ]
     middle = (axis.start + axis.end) / 2
-    turned = tag("text", unit, x=0, y=0, text_anchor="middle", fill=SOFT, transform=f"translate(14 {middle:g}) rotate(-90)")
+    turned = tag(
+        "text", unit, x=0, y=0, text_anchor="middle", fill=SOFT, transform=f"translate(14 {middle:g}) rotate(-90)"
+    )
     return join([*drawn, turned], "")
 
 
