@@ -32,7 +32,9 @@ class StepRace:
 
 CNN = StepRace("private_step_cnn", "CNN on 28 x 28 images, batch 512", "cnn", 512, rounds=14, warm_up_rounds=4)
 LSTM = StepRace("private_step_lstm", "LSTM on 80 characters, batch 100", "lstm", 100, rounds=14, warm_up_rounds=4)
-RACES = {race.model: race for race in (CNN, LSTM)}
+MLP = StepRace("private_step_mlp", "MLP 784-64-10, batch 512", "mlp", 512, rounds=60, warm_up_rounds=10)
+LOGISTIC = StepRace("private_step_logistic", "784 to 10, batch 512", "logistic", 512, rounds=60, warm_up_rounds=10)
+RACES = {race.model: race for race in (CNN, LSTM, MLP, LOGISTIC)}
 
 
 class Examples(NamedTuple):
@@ -44,9 +46,9 @@ class Examples(NamedTuple):
 
 def examples(race: StepRace) -> Examples:
     rng = np.random.default_rng(race.seed)
-    if race.model == "cnn":
-        return Examples(rng.normal(size=(RECORDS, 28, 28)).astype(np.float32), rng.integers(0, 10, RECORDS))
-    return Examples(rng.integers(0, CHARACTERS, (RECORDS, CHARACTERS)), rng.integers(0, CHARACTERS, RECORDS))
+    if race.model == "lstm":
+        return Examples(rng.integers(0, CHARACTERS, (RECORDS, CHARACTERS)), rng.integers(0, CHARACTERS, RECORDS))
+    return Examples(rng.normal(size=(RECORDS, 28, 28)).astype(np.float32), rng.integers(0, 10, RECORDS))
 
 
 def batches(race: StepRace, size: int | None = None) -> np.ndarray:

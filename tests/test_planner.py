@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tacit
-from tacit import planner, report
+from tacit import cli, planner, report
 from tacit.errors import UserError
 from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
 
@@ -71,6 +72,61 @@ def test_a_budget_allows_as_many_rounds_as_cost_no_more_than_it():
     assert planner.rounds_within_budget(plan(privacy={"budget": budget})) == 6
     assert planner.rounds_within_budget(plan(privacy={"budget": 100.0})) == 10
     assert planner.rounds_within_budget(plan(privacy={"budget": epsilon(1) / 2})) == 0
+
+
+# ---- a person in many silos
+
+
+def sixteen_silos(**method: Any) -> tacit.Plan:
+    return tacit.plan(
+        {
+            "data": {
+                "silos": {"column": "silo", "count": 16},
+                "subjects": {"column": "person", "count": 500},
+                "records_per_silo": 4000,
+            },
+            "method": {
+                "name": "higrad",
+                "sample_rate": 0.02,
+                "batches_per_round": 2,
+                "noise_multiplier": 4.0,
+                **method,
+            },
+            "train": {"rounds": 25},
+            "privacy": {"max_records_per_subject_and_silo": 10, "unit": "subject", "against": ["server"]},
+        }
+    )
+
+
+def test_silos_allow_r_over_s_rounds_and_the_papers_root_stands_beside_it():
+    made = sixteen_silos()
+    found = planner.over_silos(made)
+    assert found is not None
+    assert (found.silos, found.alone, found.proved, found.published) == (16, 400, 25, 100)
+    one_silo = Repeated(PoissonSampled(1 - 0.98**10, Gaussian(4.0)), 2)
+    assert account(Repeated(one_silo, found.alone), 1e-5).epsilon == pytest.approx(found.epsilon, rel=0.02)
+    assert account(Repeated(one_silo, 16 * found.published), 1e-5).epsilon == pytest.approx(
+        found.published_epsilon, rel=0.02
+    )
+    assert found.published_epsilon > 1.8 * found.epsilon
+    for text in ("16 silos", "400", "25 (R/s, proved)", "100 (R/sqrt(s), paper 004)", "one more release"):
+        assert text in found.words
+
+
+def test_silos_that_do_not_add_up_one_by_one_say_nothing():
+    assert planner.over_silos(sixteen_silos(name="uldp-group", group_size=16)) is None
+    people = {**content(), "method": {"name": "subject-sgd", "noise_multiplier": 4.0}}
+    assert planner.over_silos(tacit.plan(people)) is None
+
+
+def test_the_plan_command_prints_both_numbers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "e.toml").write_text(sixteen_silos().to_toml())
+    monkeypatch.setattr(sys, "argv", ["tacit", "plan", str(tmp_path / "e.toml")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "25 (R/s, proved), not 100 (R/sqrt(s), paper 004)" in said
 
 
 # ---- sweeps

@@ -1,14 +1,15 @@
 """Private-step race, PyTorch: Opacus in each of its modes, and the ordinary step without privacy.
 
 Modes: ``hooks``, ``functorch``, ``ew`` (expanded weights), ``ghost`` (two passes) and ``plain``. The optimiser clips,
-adds noise and updates; batches are taken from tensors in memory. The networks are Tacit's ``cnn`` and ``lstm`` with
-their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more).
+adds noise and updates; batches are taken from tensors in memory. The networks are Tacit's ``cnn``, ``lstm``, ``mlp``
+and ``logistic`` with their defaults, layer by layer (an LSTM of torch has a second bias per gate: 512 parameters more).
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from itertools import pairwise
 
 from benchmarks.record import Record, arguments
 
@@ -47,6 +48,14 @@ def convolutional() -> nn.Module:
     )
 
 
+def dense(*sizes: int) -> nn.Module:
+    """Dense layers with ReLU between them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for size, following in pairwise(sizes):
+        layers += [nn.Linear(size, following), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
 class Recurrent(nn.Module):
     """Embedding 8, two LSTM layers of 64 units, dense 32, dense 80."""
 
@@ -60,6 +69,14 @@ class Recurrent(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         states, _ = self.lstm(self.embedding(x))
         return self.last(torch.relu(self.narrow(states[:, -1])))
+
+
+NETWORKS = {
+    "cnn": lambda private: convolutional(),
+    "lstm": Recurrent,
+    "mlp": lambda private: dense(784, 64, 10),
+    "logistic": lambda private: dense(784, 10),
+}
 
 
 def private(model: nn.Module, mode: str, criterion: nn.Module):
@@ -90,7 +107,7 @@ def main() -> None:
         batches = torch.from_numpy(work.batches(RACE))
     with record.phase("train"):
         is_private = options.mode != "plain"
-        module = convolutional() if RACE.model == "cnn" else Recurrent(is_private)
+        module = NETWORKS[RACE.model](is_private)
         record.parameters = sum(parameter.numel() for parameter in module.parameters())
         criterion = nn.CrossEntropyLoss()
         if is_private:

@@ -1,10 +1,11 @@
 """All subject-level methods beside each other: one command, one page.
 
-    TACIT_DATA=… python examples/subject/run.py docs/subject.md          writes the tables between the page's markers
-    TACIT_DATA=… python examples/subject/run.py --only randhie           one data set, printed
+    TACIT_DATA=… python examples/subject/run.py docs/subject.md                   writes all tables and pictures
+    TACIT_DATA=… python examples/subject/run.py docs/subject.md --only randhie    one part of the page
 
 For every data set: each method at *proved* epsilon 4 for a person (delta 1e-5), then those of the papers at their *own*
-epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (study.py).
+epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (study.py). Every part
+of the page stands between two comments with its name; pictures lie in a folder beside the page.
 """
 
 from __future__ import annotations
@@ -14,123 +15,306 @@ import math
 import statistics
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from study import Contender, Outcome, compete
+import numpy as np
+from study import Contender, Outcome, Settings, World, choose, compete, people_of, planned, repeat, simulated
+
+from tacit.report import still
+from tacit.report.figures import RUN_STYLES
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
 EPSILON = 4.0
-BEGIN, END = "<!-- subject: written by examples/subject/run.py -->", "<!-- /subject -->"
+SKEWS = (1, 2, 4, 8, 16)
 
-# file -> title, metric
-DATA = {
-    "writers": ("MNIST by 539 writers over 16 silos, model `edges`: accuracy on 297 writers never seen", "accuracy"),
-    "randhie": ("RAND HIE, 6 sites, people in one site each: AUC on people never seen", "auc"),
-    "insteval": ("InstEval, 14 departments, students in several: AUC on students never seen", "auc"),
-    "diabetes130": ("Diabetes 130, 8 specialties, patients in up to 4: AUC on patients never seen", "auc"),
-}
+WRITERS = World(HERE / "writers.toml", "accuracy")
+# a tenth of the people: as many records less, and batches of twice the share, as paper 004 has them larger
+FEW = World(
+    HERE / "writers.toml",
+    "accuracy",
+    declared={"data.subjects": {"column": "writer", "count": 54}, "data.records_per_silo": 375},
+    people=0.1,
+)
 
-CLIPS, STEPS = (0.1, 0.5), (0.05, 0.5)
-LOCAL = {"clip": (0.5,), "local_learning_rate": (0.1, 1.0)}
+TARGET = {"target_epsilon": EPSILON}
+SUBJECT = {"privacy.unit": "subject"}
 PLAIN = {"train.server_learning_rate": 1.0, "train.server_optimizer": "sgd"}
 # two batches a round keep the number of batches, and so the noise of the papers' methods, low
 BATCHES = {"sample_rate": 0.05, "batches_per_round": 2}
+LOCAL = {"clip": (0.5,), "local_learning_rate": (0.2, 1.0, 5.0)}
+# silos use up rounds (R/s): fewer of them with less noise may be better
+ROUNDS = {"train.rounds": (10, 40)}
 
 
-def contenders() -> list[tuple[str, Contender]]:
-    """(which epsilon is 4, contender), in the order of the table."""
-    target = {"target_epsilon": EPSILON}
-    subject = {**PLAIN, "privacy.unit": "subject"}
-    fedavg = {"name": "fedavg", "batch_size": 64, "local_learning_rate": 0.1}
-    rows = [
-        ("none", Contender("fedavg", fedavg, {}, {**PLAIN, "train.rounds": 20})),
-        (
-            "proved",
-            Contender(
-                "subject-sgd",
-                {"name": "subject-sgd", **target},
-                {"clip": CLIPS, "train.server_learning_rate": (2.0, 12.0)},
-                {"privacy.unit": "subject"},
-            ),
-        ),
-        (
-            "proved",
-            Contender(
-                "uldp-avg",
-                {"name": "uldp-avg", "local_epochs": 2, **target},
-                {"clip": CLIPS, "local_learning_rate": (0.1, 1.0)},
-                {"privacy.unit": "subject", "train.server_learning_rate": 30.0},
-            ),
-        ),
-    ]
-    for name in ("higrad", "local-group", "local-record", "user-ldp"):
-        rows.append(("proved", Contender(name, {"name": name, **BATCHES, **target}, LOCAL, subject)))
-    for name in ("central-group",):
-        central = {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)}
-        rows.append(
-            (
-                "proved",
-                Contender(name, {"name": name, "sample_rate": 0.05, **target}, central, {"privacy.unit": "subject"}),
-            )
+def in_batches(name: str, holds: str, changes: Settings, grid: Settings, **numbers: object) -> Contender:
+    """A method of papers 000 and 004 whose silos add noise to every batch."""
+    return Contender(name, holds, {"name": name, **BATCHES, **TARGET, **numbers}, grid, {**PLAIN, **changes})
+
+
+FEDAVG = Contender(
+    "fedavg",
+    "none",
+    {"name": "fedavg", "batch_size": 64},
+    {"local_learning_rate": (0.1, 0.5)},
+    {**PLAIN, "train.rounds": 20},
+)
+SUBJECT_SGD = Contender(
+    "subject-sgd",
+    "proved",
+    {"name": "subject-sgd", **TARGET},
+    {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0)},
+    SUBJECT,
+)
+HIGRAD = in_batches("higrad", "proved", SUBJECT, {**LOCAL, **ROUNDS})
+PUBLISHED = {**SUBJECT, "privacy.target": "as-published"}
+HIGRAD_PUBLISHED = in_batches("higrad", "as published", PUBLISHED, LOCAL)
+GROUP_PUBLISHED = in_batches("local-group", "as published", PUBLISHED, LOCAL, noise="as-published")
+OF_A_RECORD = in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, LOCAL)
+
+ALL = (
+    FEDAVG,
+    SUBJECT_SGD,
+    HIGRAD,
+    *(in_batches(name, "proved", SUBJECT, {**LOCAL, **ROUNDS}) for name in ("local-group", "local-record", "user-ldp")),
+    Contender(
+        "central-group",
+        "proved",
+        {"name": "central-group", "sample_rate": 0.05, **TARGET},
+        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
+        SUBJECT,
+    ),
+    Contender(
+        "dp-fedavg",
+        "proved",
+        {"name": "dp-fedavg", "batch_size": 64, "local_learning_rate": 0.1, **TARGET},
+        {"clip": (0.5,)},
+        {**SUBJECT, **PLAIN},
+    ),
+    in_batches("pooled-dp-sgd", "proved", SUBJECT, {**LOCAL, **ROUNDS}),
+    HIGRAD_PUBLISHED,
+    in_batches("user-ldp", "as published", PUBLISHED, LOCAL),
+    GROUP_PUBLISHED,
+    Contender(
+        "central-group",
+        "as published",
+        {"name": "central-group", "sample_rate": 0.05, **TARGET},
+        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
+        PUBLISHED,
+    ),
+    OF_A_RECORD,
+)
+
+
+class Page:
+    """Where the parts of the page go."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+
+    def picture(self, name: str, title: str, drawn: str) -> list[str]:
+        """A picture beside the page, and the line that shows it."""
+        if self.file is not None:
+            folder = self.file.parent / self.file.stem
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
+        return [f"![{title}]({self.file.stem if self.file else '.'}/{name}.svg)", ""]
+
+    def put(self, name: str, lines: Sequence[str]) -> None:
+        print("\n".join(lines), flush=True)
+        if self.file is None:
+            return
+        text = self.file.read_text(encoding="utf-8")
+        begin, end = f"<!-- {name}: written by examples/subject/run.py -->", f"<!-- /{name} -->"
+        before, after = text.split(begin)[0], text.split(end)[1]
+        self.file.write_text("\n".join([before + begin, "", *lines, end + after]), encoding="utf-8")
+
+
+# -- parts of the page
+
+
+def comparison(name: str, title: str, world: World, contenders: Sequence[Contender]) -> Callable[[Page], list[str]]:
+    """A table of contenders, and a picture of it."""
+
+    def part(page: Page) -> list[str]:
+        outcomes = [told(compete, world, contender, SEEDS) for contender in contenders]
+        metric = {"auc": "AUC"}.get(world.metric, world.metric)
+        drawn = still.dots(
+            [
+                still.Row(named(o), statistics.mean(o.scores), deviation(o), hollow=o.contender.holds != "proved")
+                for o in outcomes
+                if not o.refused
+            ],
+            title,
+            f"{metric}, {len(SEEDS)} seeds; hollow: epsilon 4 is not proved for a person",
         )
-    rows.append(("proved", Contender("pooled-dp-sgd", {"name": "pooled-dp-sgd", **BATCHES, **target}, LOCAL, subject)))
-    published = {**subject, "privacy.target": "as-published"}
-    for name in ("higrad", "user-ldp"):
-        rows.append(("as published", Contender(name, {"name": name, **BATCHES, **target}, LOCAL, published)))
-    varying = {"name": "local-group", "noise": "as-published", **BATCHES, **target}
-    rows.append(("as published", Contender("local-group, noise by batch", varying, LOCAL, published)))
-    record = {**PLAIN, "privacy.unit": "record"}
-    rows.append(
-        (
-            "proved, for a record",
-            Contender("local-record", {"name": "local-record", **BATCHES, **target}, LOCAL, record),
-        )
-    )
-    return rows
+        head = [
+            "| method | epsilon 4 is | score | proved epsilon | as published | settings |",
+            "|---|---|---|---|---|---|",
+        ]
+        return [*page.picture(name, title, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
+
+    return part
 
 
-def table(name: str, seeds: tuple[int, ...]) -> list[str]:
-    title, metric = DATA[name]
-    lines = [
-        f"### {title}",
-        "",
-        "| method | epsilon 4 is | score | proved epsilon | as published | settings |",
-        "|---|---|---|---|---|---|",
+def groups(page: Page) -> list[str]:
+    """Largest groups and distinct subjects of all batches of a run, as figures 1c and 1d of paper 004 count them."""
+    lines: list[str] = []
+    worlds = {"groups": ("539 writers", WRITERS), "groups-few": ("54 writers", FEW)}
+    for name, (who, world) in worlds.items():
+        plan = planned(world, HIGRAD, {"clip": 0.5, "train.rounds": 40}, SEEDS[0])
+        largest, distinct = zip(*_batches(simulated(plan, people_of(world, plan)), plan.rounds), strict=True)
+        for what, counts, across in (
+            ("largest", largest, "records of one writer in a batch, at most"),
+            ("distinct", distinct, "different writers in a batch"),
+        ):
+            title = f"{len(counts):,} batches of {who}: {across}"
+            drawn = still.bars(*_histogram(counts), title, across, "batches")
+            lines += page.picture(f"{name}-{what}", title, drawn)
+        mean = statistics.mean(largest), statistics.mean(distinct)
+        lines += [f"{who}: on average {mean[0]:.1f} records of the same writer at most, {mean[1]:.0f} writers.", ""]
+    return lines
+
+
+def skew(page: Page) -> list[str]:
+    """Figure 2: a person's records ever more in one silo, settings as chosen on the even spread."""
+    shown = (FEDAVG, SUBJECT_SGD, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
+    chosen = [choose(WRITERS, contender) for contender in shown]
+    columns = []
+    for a in SKEWS:
+        spread = {"data.silos": {"assign": "power", "count": 16, "alpha": float(a)}}
+        world = World(WRITERS.file, WRITERS.metric, changes=spread)
+        columns.append([told(repeat, world, *pair, SEEDS) for pair in zip(shown, chosen, strict=True)])
+    found = list(zip(*columns, strict=True))  # by contender
+    tracks = [
+        still.Track(named(own[0]), style, [statistics.mean(o.scores) for o in own], [deviation(o) for o in own])
+        for style, own in zip(RUN_STYLES, found, strict=False)
     ]
-    for which, contender in contenders():
-        begun = time.monotonic()
-        outcome = compete(HERE / f"{name}.toml", contender, metric, seeds)
-        lines.append(row(which, outcome))
-        print(f"{name} {lines[-1]} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    return [*lines, ""]
+    rows = [f"| {named(own[0], code=True)} | " + " | ".join(score(o) for o in own) + " |" for own in found]
+    title = "Accuracy where a writer's digits lie unevenly over 16 silos"
+    drawn = still.lines([str(a) for a in SKEWS], tracks, title, "a of the power law (1: evenly)", "accuracy")
+    head = ["| method | " + " | ".join(f"a = {a}" for a in SKEWS) + " |", "|---|" + "---|" * len(SKEWS)]
+    return [*page.picture("skew", title, drawn), *head, *rows, ""]
 
 
-def row(which: str, outcome: Outcome) -> str:
+CNN = World(HERE / "writers.toml", "accuracy", changes={"model.name": "cnn", "train.rounds": 30})
+PLAYS = World(HERE / "shakespeare.toml", "accuracy")
+# networks: a quarter of the people in a round, and fewer choices
+LARGE_CONTENDERS = (
+    FEDAVG,
+    Contender(
+        "subject-sgd",
+        "proved",
+        {"name": "subject-sgd", "subject_sample_rate": 0.25, **TARGET},
+        {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0,)},
+        SUBJECT,
+    ),
+    in_batches("higrad", "proved", SUBJECT, {**LOCAL, "train.rounds": (10,)}),
+    in_batches("higrad", "as published", PUBLISHED, {**LOCAL, "train.rounds": (30,)}),
+    in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, {**LOCAL, "train.rounds": (30,)}),
+)
+FEW_CONTENDERS = (
+    FEDAVG,
+    SUBJECT_SGD,
+    *(
+        Contender(c.label, c.holds, {**c.method, "sample_rate": 0.1}, c.grid, c.changes)
+        for c in (HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED, OF_A_RECORD)
+    ),
+)
+
+PARTS: dict[str, Callable[[Page], list[str]]] = {
+    "writers": comparison("writers", "MNIST by 539 writers, 16 silos: accuracy on writers never seen", WRITERS, ALL),
+    "randhie": comparison(
+        "randhie", "RAND HIE, 6 sites: AUC on people never seen", World(HERE / "randhie.toml", "auc"), ALL
+    ),
+    "insteval": comparison(
+        "insteval", "InstEval, 14 departments: AUC on students never seen", World(HERE / "insteval.toml", "auc"), ALL
+    ),
+    "diabetes130": comparison(
+        "diabetes130",
+        "Diabetes 130, 8 specialties: AUC on patients never seen",
+        World(HERE / "diabetes130.toml", "auc"),
+        ALL,
+    ),
+    "groups": groups,
+    "skew": skew,
+    "few": comparison("few", "54 writers instead of 539: accuracy on writers never seen", FEW, FEW_CONTENDERS),
+    "cnn": comparison("cnn", "MNIST by 539 writers, CNN: accuracy on writers never seen", CNN, LARGE_CONTENDERS),
+    "shakespeare": comparison(
+        "shakespeare", "Shakespeare, LSTM: accuracy on characters of plays never seen", PLAYS, LARGE_CONTENDERS
+    ),
+}
+
+
+# -- numbers in words
+
+
+def named(outcome: Outcome, code: bool = False) -> str:
+    contender = outcome.contender
+    label = f"`{contender.label}`" if code else contender.label
+    return label if contender.holds in ("none", "proved") else f"{label} ({contender.holds})"
+
+
+def deviation(outcome: Outcome) -> float:
+    return statistics.stdev(outcome.scores) if len(outcome.scores) > 1 else 0.0
+
+
+def score(outcome: Outcome) -> str:
+    return f"{statistics.mean(outcome.scores):.3f} ± {deviation(outcome):.3f}"
+
+
+def row(outcome: Outcome) -> str:
+    first = f"| `{outcome.contender.label}` | {outcome.contender.holds} |"
     if outcome.refused:
-        return f"| `{outcome.label}` | {which} | not run: {outcome.refused} | | | |"
-    spread = statistics.stdev(outcome.scores) if len(outcome.scores) > 1 else 0.0
-    score = f"{statistics.mean(outcome.scores):.3f} ± {spread:.3f}"
+        return f"{first} not run: {outcome.refused} | | | |"
     proved = "infinity" if math.isinf(outcome.proved) else f"{outcome.proved:.2f} ({outcome.unit})"
     published = "–" if outcome.published is None else f"{outcome.published:.2f}"
-    settings = ", ".join(f"{key.split('.')[-1]} {value:g}" for key, value in (outcome.chosen or {}).items())
-    return f"| `{outcome.label}` | {which} | {score} | {proved} | {published} | {settings} |"
+    settings = ", ".join(f"{key.split('.')[-1]} {value:g}" for key, value in outcome.chosen.items())
+    return f"{first} {score(outcome)} | {proved} | {published} | {settings} |"
+
+
+def told(work: Callable[..., Outcome], *given: object) -> Outcome:
+    """``work``, with what it found and how long it took on the terminal."""
+    begun = time.monotonic()
+    outcome = work(*given)
+    print(f"{row(outcome)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    return outcome
+
+
+def _batches(simulation: object, rounds: int) -> Iterator[tuple[int, int]]:
+    """Of every batch of a run, how many records one subject has at most, and how many subjects there are."""
+    subject = simulation.federation.train.subject
+    for number in range(1, rounds + 1):
+        for group in (group for lane in simulation.work.draw(number) for group in lane):
+            drawn = group.batches
+            for records, offsets, steps in zip(drawn.records, drawn.offsets, drawn.steps, strict=True):
+                for batch in np.split(records[: offsets[steps]], offsets[1:steps]) if steps else ():
+                    counts = np.unique(subject[batch], return_counts=True)[1]
+                    yield int(counts.max(initial=0)), len(counts)
+
+
+def _histogram(counts: Sequence[int]) -> tuple[list[str], list[float]]:
+    """One bar per number where there are few, else per equal step."""
+    low, high = min(counts), max(counts)
+    step = max(1, math.ceil((high - low + 1) / 20))
+    found = Counter((count - low) // step for count in counts)
+    starts = range(low, high + 1, step)
+    names = [str(start) if step == 1 else f"{start}–{start + step - 1}" for start in starts]
+    return names, [float(found[place]) for place in range(len(starts))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, nargs="?")
-    parser.add_argument("--only", choices=DATA, action="append")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--only", choices=PARTS, action="append")
     options = parser.parse_args()
-    lines: list[str] = []
-    for name in options.only or DATA:
-        lines += table(name, SEEDS[: options.seeds])
-    print("\n".join(lines))
-    if options.page is not None:
-        text = options.page.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        options.page.write_text("\n".join([before + BEGIN, "", *lines, END + after]), encoding="utf-8")
+    page = Page(options.page)
+    for name in options.only or PARTS:
+        begun = time.monotonic()
+        lines = PARTS[name](page)
+        page.put(name, [*lines, f"Made in {(time.monotonic() - begun) / 60:.0f} minutes.", ""])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tacit.config import Plan, plan, read_experiment
 from tacit.errors import UserError, nearest
 from tacit.methods import METHODS, Private
 from tacit.models import build, parameter_count, task_for
-from tacit.privacy import Event, Guarantee, Ledger, LedgerError, View, spent
+from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
 from tacit.promise import Once, beside, cost
@@ -86,6 +86,43 @@ class PaidOnce:
 
 
 @dataclass(frozen=True)
+class OverSilos:
+    """How many rounds the same noise and epsilon allow where every silo that holds a subject's records adds to the loss
+    (paper 004, horizontal composition; privacy.md 1.2).
+
+    silos              so many may hold records of one subject
+    alone              rounds if one silo held all of them: R
+    proved             R / silos, which are the plan's rounds: every round of every silo is a release about the subject,
+                       and the same number of releases costs the same
+    published          R / sqrt(silos), as theorem 3.10 of paper 004 has it: epsilon grows with about the root of the
+                       number of releases, but that does not make them fewer
+    epsilon            of ``proved`` rounds, the largest over the views that bind
+    published_epsilon  what is proved about ``published`` rounds
+    """
+
+    silos: int
+    alone: int
+    proved: int
+    published: int
+    epsilon: float
+    published_epsilon: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def words(self) -> str:
+        """The two numbers side by side, and why they differ."""
+        return (
+            f"One subject may have records in {self.silos} silos. At this noise, epsilon {self.epsilon:.3g} allows one "
+            f"silo alone {self.alone:,} rounds; all {self.silos} together {self.proved:,} (R/s, proved), not "
+            f"{self.published:,} (R/sqrt(s), paper 004): each round of each silo is one more release about the subject."
+            f" That the loss grows with the root of their number makes them no fewer; {self.published:,} rounds are "
+            f"proved to cost {self.published_epsilon:.3g}."
+        )
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A plan in numbers and words: what ``tacit plan`` prints."""
 
@@ -96,6 +133,7 @@ class Outlook:
     budget: float | None
     rounds_within_budget: int | None
     paid: tuple[PaidOnce, ...] = ()
+    over_silos: OverSilos | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -107,6 +145,7 @@ class Outlook:
             "noise": None if self.noise is None else self.noise.as_dict(),
             "rounds_within_budget": self.rounds_within_budget,
             "paid": [paid.as_dict() for paid in self.paid],
+            "over_silos": None if self.over_silos is None else self.over_silos.as_dict(),
         }
 
 
@@ -122,6 +161,7 @@ def outlook(made: Plan) -> Outlook:
         made.experiment.privacy.budget,
         rounds_within_budget(made),
         paid_once(made),
+        over_silos(made),
     )
 
 
@@ -133,6 +173,26 @@ def paid_once(made: Plan) -> tuple[PaidOnce, ...]:
         return promise.worst(lambda view: promise.once_event(once, promise.unit, view))
 
     return tuple(PaidOnce(once.mechanism, once.noise_multiplier, alone(once), once.apart) for once in promise.once)
+
+
+def over_silos(made: Plan) -> OverSilos | None:
+    """What horizontal composition costs a plan; None where a subject's silos do not add up one by one."""
+    promise, method = made.promise, made.method
+    silos, rounds = promise.facts.silos_of_a_subject, promise.facts.rounds
+    if not method.adds_over_silos or promise.unit != "subject" or silos == 1:
+        return None
+    events = [promise.event(promise.unit, view) for view in promise.against]
+    if not events or not all(isinstance(event, Repeated) and event.count == silos for event in events):
+        return None
+    published = math.floor(rounds * silos / math.sqrt(silos))
+    return OverSilos(
+        silos,
+        alone=rounds * silos,
+        proved=rounds,
+        published=published,
+        epsilon=promise.planned_epsilon(),
+        published_epsilon=promise.worst(lambda view: promise.total(view, published)),
+    )
 
 
 def noise_to_signal(made: Plan) -> NoiseToSignal | None:

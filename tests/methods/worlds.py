@@ -19,7 +19,8 @@ FEATURES = 4
 
 
 def planned(method: dict, *, silos: int = 2, rounds: int = 1, seed: int | None = None, **sections: Any) -> Plan:
-    """A plan on public facts alone. ``sections`` add to ``privacy``, ``data`` and ``train``."""
+    """A plan on public facts alone. ``sections`` add to ``privacy``, ``data`` and ``train``, or are ``model`` and
+    ``exchange``."""
     privacy = {"max_records_per_subject_and_silo": 10, "max_silos_per_subject": 1, **sections.get("privacy", {})}
     data = {
         "silos": {"column": "silo", "count": silos},
@@ -29,8 +30,7 @@ def planned(method: dict, *, silos: int = 2, rounds: int = 1, seed: int | None =
     }
     train = {"rounds": rounds, **sections.get("train", {})}
     experiment = {"data": data, "method": method, "train": train, "privacy": {k: v for k, v in privacy.items() if v}}
-    if "model" in sections:
-        experiment["model"] = sections["model"]
+    experiment |= {name: sections[name] for name in ("model", "exchange") if name in sections}
     return tacit.plan(experiment if seed is None else {"seed": seed, **experiment})
 
 
@@ -90,8 +90,8 @@ def simulation(made: Federation, method: dict, seed: int = 1, rounds: int = 10, 
 
 def before_noise(sim: Simulation, drawn: Any) -> np.ndarray:
     """The sum of all contributions that an exchange would add noise to."""
-    totals, _ = sim.work.do(drawn, sim.server, sim.frozen, sim.arrays, sim.states)
-    return np.sum([np.asarray(total, np.float64) for total in totals], axis=0)
+    worked = sim.work.do(drawn, sim.server, sim.frozen, sim.arrays, sim.states)
+    return np.sum([np.asarray(total, np.float64) for total in worked.totals], axis=0)
 
 
 def weights(sim: Simulation) -> np.ndarray:

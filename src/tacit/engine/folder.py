@@ -4,7 +4,7 @@ plan.toml            the experiment as it was run
 ledger.jsonl         every release, written before it happened
 metrics.jsonl        a line per evaluated round
 model.safetensors    the last released model
-checkpoint.safetensors  the server's and the silos' state, to resume from
+checkpoint.safetensors  the server's and the silos' state, to resume from: stays with the data holder
 clock.json           the seconds spent so far, for a run that is resumed
 encoder.json         how raw tables become features (for ``predict``); private with ``standardize = "per-silo"``
 result.json          everything that ``tacit run --json`` prints, and what the report needs

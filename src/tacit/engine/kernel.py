@@ -1,6 +1,7 @@
 """The compiled part of a round: local work of a group of silos, their sum, the server's step, the model's outputs.
 
-Built once per (method, server step, exchange, objective) and compiled once per shape.
+Built once per structure of (method, server step, noise) and objective, compiled once per shape. Public numbers (clip,
+noise, rates, divisors) are arguments of what is compiled: runs that differ in them alone share it.
 """
 
 from __future__ import annotations
@@ -16,71 +17,122 @@ import numpy as np
 from tacit.exchange import Exchange, Plain
 from tacit.learning import Arrays, Objective, ServerStep, Work, power_of_two
 from tacit.methods import Facts, Method, ServerState
+from tacit.methods.method import Divisors, LocalResult
 from tacit.models import Params
+from tacit.privacy import Noise
 
 # Largest number of rows per call of `outputs`; smaller pieces are padded to a power of two.
 OUTPUT_ROWS = 2048
 
 
+class Summed(NamedTuple):
+    """What silos sent, added up, and what stays with them: how much was not finite and counted as zero
+    (``LocalResult``)."""
+
+    vector: jax.Array
+    not_finite: jax.Array
+
+
+class Worked(NamedTuple):
+    """A round's local work: sums and numbers of what was not finite, both still to be added up, and what silos keep."""
+
+    totals: tuple[jax.Array, ...]
+    states: Any
+    not_finite: tuple[jax.Array | int, ...]
+
+
 class Kernels(NamedTuple):
     """Compiled functions of one experiment.
 
-    work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
-    each       (broadcast, frozen, states, arrays, batches, counts) -> (vectors, states): each silo's own contribution
+    work       (broadcast, frozen, states, arrays, batches, counts, so far) -> (summed, states), for stacked silos
+    each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult, for stacked silos
     aggregate  (server, totals of the lanes, keys of the round) -> server; no noise where the exchange has added it
-    nobody     (server, frozen, arrays, batches of nobody) -> the total before anybody contributed
+    nobody     (server, frozen, arrays, batches of nobody) -> the sum before anybody contributed
     """
 
-    work: Callable[..., tuple[jax.Array, Any]]
-    each: Callable[..., tuple[jax.Array, Any]]
+    work: Callable[..., tuple[Summed, Any]]
+    each: Callable[..., LocalResult]
     aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
-    nobody: Callable[[ServerState, Params, Arrays, Any], jax.Array]
+    nobody: Callable[[ServerState, Params, Arrays, Any], Summed]
+
+
+class Terms(NamedTuple):
+    """The public terms of a round: a tree whose leaves are numbers."""
+
+    method: Method
+    step: ServerStep
+    divisors: Divisors
+    noise: Noise | None
+
+
+def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Objective, facts: Facts) -> Kernels:
+    """The compiled functions of an experiment, which share what is compiled with all of the same structure."""
+    noise = method.sum_noise(facts) if isinstance(exchange, Plain) else None
+    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise))
+    numbers = [jnp.float32(number) for number in numbers]
+    return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective)))
 
 
 @lru_cache(maxsize=64)
-def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Objective, facts: Facts) -> Kernels:
-    """The compiled functions; equal arguments share them, so that runs of one process compile once."""
+def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> Kernels:
+    """``Kernels`` whose functions take the numbers of :class:`Terms` first."""
+    plain = Plain()
 
-    plain = exchange if isinstance(exchange, Plain) else Plain()
+    def with_numbers(numbers: list[jax.Array]) -> Terms:
+        terms: Terms = jax.tree.unflatten(structure, numbers)
+        return terms
+
+    def local(
+        numbers: list[jax.Array], broadcast: Any, frozen: Params, arrays: Arrays, silo: tuple[Any, Any, jax.Array]
+    ) -> LocalResult:
+        state, batches, count = silo
+        found = with_numbers(numbers).method.local(Work(objective, frozen, arrays, batches, count), broadcast, state)
+        return found._replace(not_finite=jnp.asarray(found.not_finite, jnp.int32))
 
     def work(
+        numbers: list[jax.Array],
         broadcast: Any,
         frozen: Params,
         states: Any,
         arrays: Arrays,
         batches: Any,
         counts: jax.Array,
-        total: jax.Array,
-    ) -> tuple[jax.Array, Any]:
-        def one_silo(total: jax.Array, silo: tuple[Any, Any, jax.Array]) -> tuple[jax.Array, Any]:
-            state, own, count = silo
-            vector, state = method.local(Work(objective, frozen, arrays, own, count), broadcast, state)
-            return plain.add(total, vector), state
+        so_far: Summed,
+    ) -> tuple[Summed, Any]:
+        def one_silo(so_far: Summed, silo: tuple[Any, Any, jax.Array]) -> tuple[Summed, Any]:
+            found = local(numbers, broadcast, frozen, arrays, silo)
+            return Summed(plain.add(so_far.vector, found.vector), so_far.not_finite + found.not_finite), found.state
 
         # A scan, not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept.
-        return jax.lax.scan(one_silo, total, (states, batches, counts))
+        return jax.lax.scan(one_silo, so_far, (states, batches, counts))
 
     def each(
-        broadcast: Any, frozen: Params, states: Any, arrays: Arrays, batches: Any, counts: jax.Array
-    ) -> tuple[jax.Array, Any]:
-        def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, tuple[jax.Array, Any]]:
-            state, own, count = silo
-            return nothing, method.local(Work(objective, frozen, arrays, own, count), broadcast, state)
+        numbers: list[jax.Array],
+        broadcast: Any,
+        frozen: Params,
+        states: Any,
+        arrays: Arrays,
+        batches: Any,
+        counts: jax.Array,
+    ) -> LocalResult:
+        def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, LocalResult]:
+            return nothing, local(numbers, broadcast, frozen, arrays, silo)
 
         return jax.lax.scan(one_silo, None, (states, batches, counts))[1]
 
-    noise = method.sum_noise(facts) if exchange == plain else None
-
-    def aggregate(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> ServerState:
+    def aggregate(
+        numbers: list[jax.Array], server: ServerState, totals: tuple[jax.Array, ...], keys: Any
+    ) -> ServerState:
+        method, step, divisors, noise = with_numbers(numbers)
         total = reduce(plain.add, totals)
-        return method.aggregate(step, server, total if noise is None else plain.noised(total, noise, keys), facts)
+        total = total if noise is None else plain.noised(total, noise, keys)
+        return method.aggregate(step, server, total, divisors)
 
-    def nobody(server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> jax.Array:
-        def local(frozen: Params, arrays: Arrays, batches: Any, broadcast: Any, state: Any) -> jax.Array:
-            return method.local(Work(objective, frozen, arrays, batches, jnp.float32(0)), broadcast, state)[0]
-
-        state = method.silo_state(server.params)
-        return jnp.zeros(jax.eval_shape(local, frozen, arrays, nothing, method.broadcast(server), state).shape)
+    def nobody(numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> Summed:
+        method = with_numbers(numbers).method
+        silo = (method.silo_state(server.params), nothing, jnp.float32(0))
+        sent = jax.eval_shape(local, numbers, method.broadcast(server), frozen, arrays, silo)
+        return Summed(jnp.zeros(sent.vector.shape), jnp.int32(0))
 
     return Kernels(jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tacit.data import Federation
+from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, PersonVectors
 from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
@@ -46,6 +48,7 @@ class PeopleWork:
         randomness: Randomness,
     ) -> None:
         self.method, self.objective, self.randomness = method, objective, randomness
+        self._terms = jax.tree.map(jnp.float32, method)  # its numbers as arguments of what is compiled
         silos = federation.silos
         self._subject = np.concatenate([silo.subjects for silo in silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
@@ -95,55 +98,60 @@ class PeopleWork:
         """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
         return self._silos
 
-    def do(
-        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> tuple[tuple[jax.Array, ...], Any]:
+    def do(self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of everybody's contributions; people keep nothing."""
         params, clip = self.method.broadcast(server)
         local = self.method.learning
         work = partial(people_sum, self.objective, frozen, arrays, params)
         found = in_lanes(lambda lane: work(lane, local, clip), drawn.lanes)
-        return (_vector(self.method, tuple(found), drawn.weight, clip),), states
+        vector, not_finite = _vector(self._terms, tuple(found), drawn.weight, clip)
+        return Worked((vector,), states, (not_finite,))
 
     def each(
         self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any]:
+    ) -> tuple[np.ndarray, Any, int]:
         """Every silo's contribution ``[silos, numbers]`` as integers: sums of what people add, each of them rounded
-        toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip."""
+        toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip. And how much
+        was not finite."""
         params, clip = self.method.broadcast(server)
 
-        def lane_sums(lane: Lane) -> np.ndarray | None:
-            sums = None
+        def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
+            sums, not_finite = np.zeros((self._silos, self.numbers), np.int64), 0
             for found in each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip):
                 integers = self._integers(found, drawn.weights[found.places], float(clip), grid)
-                sums = np.zeros((self._silos, integers.shape[1]), np.int64) if sums is None else sums
                 silo = self._silo[drawn.entries[found.places]]
                 for k in np.unique(silo):
                     sums[k] += integers[silo == k].sum(axis=0)
-            return sums
+                not_finite += found.not_finite
+            return sums, not_finite
 
-        done = [sums for sums in in_lanes(lane_sums, drawn.lanes) if sums is not None]
-        nobody = np.zeros((self._silos, self.numbers), np.int64)
-        return sum(done, nobody), states
+        sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes), strict=True)
+        return np.sum(sums, axis=0), states, sum(not_finite)
 
     def people(
         self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, grid: Grid
-    ) -> list[PersonVectors]:
-        """For every silo, what each of its people adds: clipped, rounded toward zero, not weighted."""
+    ) -> tuple[list[PersonVectors], int]:
+        """For every silo, what each of its people adds: clipped, rounded toward zero, not weighted. And how much was
+        not finite."""
         params, clip = self.method.broadcast(server)
 
-        def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray]]:
+        def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
             chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip)
             return [
-                (drawn.entries[found.places], self._integers(found, np.ones(len(found.places)), float(clip), grid))
+                (
+                    drawn.entries[found.places],
+                    self._integers(found, np.ones(len(found.places)), float(clip), grid),
+                    found.not_finite,
+                )
                 for found in chunks
             ]
 
         chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes) for chunk in lane]
-        entries = np.concatenate([np.zeros(0, int), *(own for own, _ in chunks)])
-        vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found in chunks)])
+        entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
+        vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
         silo = self._silo[entries]
-        return [PersonVectors(self._subject[entries[silo == k]], vectors[silo == k]) for k in range(self._silos)]
+        people = [PersonVectors(self._subject[entries[silo == k]], vectors[silo == k]) for k in range(self._silos)]
+        return people, sum(not_finite for _, _, not_finite in chunks)
 
     def record_counts(self, people: int) -> np.ndarray:
         """How many records everybody has where: ``[silos, people]``."""
@@ -170,9 +178,10 @@ class PeopleWork:
         return np.concatenate([integers, counted], axis=1)
 
 
-@partial(jax.jit, static_argnums=0)
-def _vector(method: PerSubject, found: tuple[PeopleSum, ...], weight: jax.Array, clip: jax.Array) -> jax.Array:
-    total = found[0]
-    for other in found[1:]:
-        total = total.plus(other)
-    return method.vector(total, weight, clip)
+@jax.jit
+def _vector(
+    method: PerSubject, found: tuple[PeopleSum, ...], weight: jax.Array, clip: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """What is sent, and how much was not finite."""
+    total = reduce(PeopleSum.plus, found)
+    return method.vector(total, weight, clip), total.not_finite

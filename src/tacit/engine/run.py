@@ -367,6 +367,9 @@ class _Training:
         test = self.federation.test
         found = self.simulation.outputs(test.features, test.silo)
         picture = {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
+        method = self.plan.method
+        if method.private:
+            picture["not_finite"] = {"times": int(self.simulation.not_finite), "what": method.clips.split(",")[0]}
         if self.plan.evaluation is None:
             return picture
         return {**picture, "silo_metrics": self.simulation.evaluate(self.federation, per_silo=True).silos}

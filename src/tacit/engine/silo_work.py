@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.data import Federation
-from tacit.engine.kernel import Kernels
+from tacit.engine.kernel import Kernels, Summed, Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid
 from tacit.learning import Arrays, Rows, power_of_two
@@ -45,7 +45,7 @@ class SiloWork:
         self.schedule = method.schedule(facts)
         self.group = min(GROUP, power_of_two(-(-federation.silo_count // LANES)))
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
-        self._nobody: jax.Array | None = None
+        self._nobody: Summed | None = None
         self._compiled = False
 
     def draw(self, number: int) -> list[list[Group]]:
@@ -60,9 +60,7 @@ class SiloWork:
             return round(self.method.participation * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
-    def do(
-        self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> tuple[tuple[jax.Array, ...], Any]:
+    def do(self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The lanes' sums, and what the silos keep."""
         if self._nobody is None:
             self._nobody = self._nothing(server, frozen, arrays)
@@ -72,29 +70,33 @@ class SiloWork:
         self._compiled = True
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
-        return tuple(total for total, _ in done), _put_back(states, groups, kept)
+        totals, not_finite = zip(*(summed for summed, _ in done), strict=True)
+        return Worked(totals, _put_back(states, groups, kept), not_finite)
 
     def each(
         self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any]:
-        """Every silo's contribution ``[silos, numbers]`` as integers, zero for who takes no part, and what silos keep.
+    ) -> tuple[np.ndarray, Any, int]:
+        """Every silo's contribution ``[silos, numbers]`` as integers, zero for who takes no part, what silos keep, and
+        how much was not finite.
 
         Rounding toward zero leaves every silo within the bound that its method clips to.
         """
         assert isinstance(self.method, Private)
         broadcast = self.method.broadcast(server)
-        groups, kept = [group for lane in drawn for group in lane], []
-        vectors = np.zeros((self.federation.silo_count, len(self._nothing(server, frozen, arrays))), np.int64)
+        groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
+        numbers = len(self._nothing(server, frozen, arrays).vector)
+        vectors = np.zeros((self.federation.silo_count, numbers), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
-            found, own = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
-            kept.append(own)
-            for place, vector in zip(group.places, np.asarray(found), strict=True):
+            found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
+            kept.append(found.state)
+            not_finite += int(np.sum(found.not_finite))
+            for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
                 if place < len(vectors):
                     vectors[place] = grid.bounded(vector, self.method.clip)
-        return vectors, _put_back(states, groups, kept)
+        return vectors, _put_back(states, groups, kept), not_finite
 
-    def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
+    def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> Summed:
         """The sum before anybody contributed."""
         silo = Rows(0, 0, 0, np.zeros(1, int))
         drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
@@ -102,7 +104,7 @@ class SiloWork:
 
     def _work(
         self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, lane: list[Group]
-    ) -> tuple[jax.Array, list[Any]]:
+    ) -> tuple[Summed, list[Any]]:
         """The sum over one lane's silos, and what they keep, group by group."""
         total, kept = self._nobody, []
         for group in lane:

@@ -13,7 +13,7 @@ import numpy as np
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, over_silos, score
-from tacit.engine.kernel import kernels, outputs, prepared
+from tacit.engine.kernel import Worked, kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
@@ -32,13 +32,11 @@ class Labour(Protocol):
 
     def participants(self, drawn: Any) -> int: ...
 
-    def do(
-        self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> tuple[tuple[jax.Array, ...], Any]: ...
+    def do(self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
 
     def each(
         self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any]: ...
+    ) -> tuple[np.ndarray, Any, int]: ...
 
 
 class Simulation:
@@ -55,6 +53,8 @@ class Simulation:
         self.arrays = self._arrays()
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
+        # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
+        self.not_finite: jax.Array = jnp.int32(0)
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
         self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted) else None
         self.work: Labour = self._work(facts)
@@ -93,11 +93,12 @@ class Simulation:
     @property
     def state(self) -> Any:
         """Everything that a checkpoint must hold."""
-        return {"server": self.server, "silos": self.states, "frozen": self.frozen}
+        return {"server": self.server, "silos": self.states, "frozen": self.frozen, "not_finite": self.not_finite}
 
     @state.setter
     def state(self, value: Any) -> None:
         self.server, self.states, self.frozen = value["server"], value["silos"], value["frozen"]
+        self.not_finite = value["not_finite"]
 
     def round(self, number: int) -> int:
         """One round: who takes part, their local work, the sum, the server's step. Returns how many took part.
@@ -106,14 +107,16 @@ class Simulation:
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
-        totals, self.states = self._totals(number, drawn)
+        totals, self.states, not_finite = self._worked(number, drawn)
         self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
+        if self.method.private:  # the others clip nothing
+            self.not_finite = sum(not_finite, self.not_finite)
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
 
-    def _totals(self, number: int, drawn: Any) -> tuple[tuple[jax.Array, ...], Any]:
-        """The sum over silos (in parts that are still to be added), and what silos keep."""
+    def _worked(self, number: int, drawn: Any) -> Worked:
+        """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange = self._private_sum
         if exchange is None:
             return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
@@ -124,20 +127,22 @@ class Simulation:
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         if isinstance(exchange, Weighted):
             assert isinstance(self.work, PeopleWork)
-            people = self.work.people(drawn, self.server, self.frozen, self.arrays, grid)
+            people, not_finite = self.work.people(drawn, self.server, self.frozen, self.arrays, grid)
             start = time.perf_counter()
             if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
                 counts = self.work.record_counts(facts.people)
                 self._session = exchange.session(names, self.work.numbers, facts, counts)
             total, states = self._session.sum(number, people, noise), self.states
         else:
-            vectors, states = self.work.each(drawn, self.server, self.frozen, self.arrays, self.states, grid)
+            vectors, states, not_finite = self.work.each(
+                drawn, self.server, self.frozen, self.arrays, self.states, grid
+            )
             start = time.perf_counter()
             if not isinstance(self._session, MaskedSession):
                 self._session = exchange.session(names, vectors.shape[1], facts)
             total = self._session.sum(number, vectors, noise)
         self.exchange_seconds = time.perf_counter() - start
-        return (jnp.asarray(total, jnp.float32),), states
+        return Worked((jnp.asarray(total, jnp.float32),), states, (not_finite,))
 
     @property
     def _by_person(self) -> bool:

@@ -15,6 +15,7 @@ from tacit.privacy import Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
+jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place"])
 FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
 STANDS_FOR = {"silos": "silo", "server+silos": "server"}

@@ -69,7 +69,7 @@ class PeopleSum(NamedTuple):
 
     total         ``[parameters]``, in the order of ``ravel_pytree``
     people        ``[]`` int32, who took part (with records and a weight)
-    not_finite    ``[]`` int32, whose work was not finite: they contributed zero
+    not_finite    ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
     below         ``[]`` int32, who was not clipped: norms within the clip (to MARGIN)
     below_weight  ``[]`` float32, the sum of their weights
     """
@@ -86,11 +86,12 @@ class PeopleSum(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, and the people's ``places [n]`` in
-    what ``arrange`` was given."""
+    """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
+    ``arrange`` was given, and how much was not finite (as in ``PeopleSum``)."""
 
     places: np.ndarray
     vectors: np.ndarray
+    not_finite: int
 
 
 def people_sum(
@@ -130,11 +131,12 @@ def each_person(
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
-            vectors = _chunk_vectors(
+            vectors, not_finite = _chunk_vectors(
                 objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, np.int32(chunk)
             )
             real = index[chunk] >= 0
-            yield Contributions(index[chunk][real], np.asarray(vectors)[real])
+            lost = int(np.asarray(not_finite)[real].sum())
+            yield Contributions(index[chunk][real], np.asarray(vectors)[real], lost)
 
 
 def bounded(vector: jax.Array, clip: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -201,13 +203,13 @@ def _add_people(
 
     def add_chunk(i: jax.Array, total: PeopleSum) -> PeopleSum:
         counts, weights = people.counts[i], people.weights[i]
-        vectors, finite, below = work.chunk(people.starts[i], counts)
+        vectors, not_finite, below = work.chunk(people.starts[i], counts)
         real = counts > 0
         within = real & below
         chunk = PeopleSum(
             weights[0] * vectors[0] if len(weights) == 1 else jnp.dot(weights, vectors, precision="highest"),
             real.sum(dtype=jnp.int32),
-            (real & ~finite).sum(dtype=jnp.int32),
+            jnp.where(real, not_finite, 0).sum(dtype=jnp.int32),
             within.sum(dtype=jnp.int32),
             jnp.where(within, weights, 0.0).sum(),
         )
@@ -227,9 +229,9 @@ def _chunk_vectors(
     people: People,
     numbers: _Numbers,
     chunk: jax.Array,
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
-    return work.chunk(people.starts[chunk], people.counts[chunk])[0]
+    return work.chunk(people.starts[chunk], people.counts[chunk])[:2]
 
 
 class _Batch(NamedTuple):
@@ -258,26 +260,33 @@ class _Work:
     numbers: _Numbers
 
     def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, who is finite, who is below.
+        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
+        who is below.
 
         One person alone is not batched: products with single models are faster than batches of them.
         """
         longest = self._batches(counts.max())
 
         def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            return bounded(self._vector(start, count, longest), self.numbers.clip)
+            found, records_lost = self._vector(start, count, longest)
+            vector, finite, below = bounded(found, self.numbers.clip)
+            return vector, records_lost + ~finite, below
 
         if self.shape.width > 1:
             return jax.vmap(person)(starts, counts)
-        vector, finite, below = person(starts[0], counts[0])
-        return vector[None], finite[None], below[None]
+        vector, not_finite, below = person(starts[0], counts[0])
+        return vector[None], not_finite[None], below[None]
 
-    def _vector(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> jax.Array:
-        if self.plan.kind == "training":
-            trained = self._trained(start, count, longest)
-            return ravel_pytree(jax.tree.map(jnp.subtract, trained, self.params))[0]
-        piece = self._gradient if self.plan.kind == "gradient" else self._clipped_records
-        return ravel_pytree(self._over_records(piece, self.params, start, count))[0]
+    def _vector(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What a person's records give before it is clipped, and how many of them counted as zero."""
+        if self.plan.kind == "record-gradients":
+            mean, share_lost = self._over_records(self._clipped_records, self.params, start, count)
+            return mean, jnp.round(share_lost * count).astype(jnp.int32)
+        if self.plan.kind == "gradient":
+            found = self._over_records(self._gradient, self.params, start, count)
+        else:
+            found = jax.tree.map(jnp.subtract, self._trained(start, count, longest), self.params)
+        return ravel_pytree(found)[0], jnp.int32(0)
 
     def _trained(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> Params:
         """The person's model after local training; ``longest`` is the largest number of batches in the chunk."""
@@ -344,13 +353,15 @@ class _Work:
     def _gradient(self, params: Params, batch: _Batch) -> Params:
         return jax.grad(self.objective.loss)(params, self.frozen, *batch)
 
-    def _clipped_records(self, params: Params, batch: _Batch) -> jax.Array:
-        """The mean over the batch of each record's clipped gradient: ``[parameters]``."""
+    def _clipped_records(self, params: Params, batch: _Batch) -> tuple[jax.Array, jax.Array]:
+        """The mean over the batch of each record's clipped gradient: ``[parameters]``; and the share of those that are
+        not finite."""
 
-        def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
+        def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
             gradient = self._gradient(params, _Batch(features[None], labels[None], mask[None]))
-            return bounded(ravel_pytree(gradient)[0], self.numbers.clip)[0]
+            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.numbers.clip)
+            return vector, mask * ~finite
 
-        vectors = jax.vmap(record)(*batch)  # of a masked record: zeros
-        mean: jax.Array = vectors.sum(0) / jnp.maximum(batch.mask.sum(), 1.0)
-        return mean
+        vectors, lost = jax.vmap(record)(*batch)  # of a masked record: zeros
+        records = jnp.maximum(batch.mask.sum(), 1.0)
+        return vectors.sum(0) / records, lost.sum() / records

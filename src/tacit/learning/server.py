@@ -14,7 +14,7 @@ Federated Optimization", algorithm 2: FedAdagrad, FedYogi, FedAdam. With update 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import jax
@@ -28,11 +28,13 @@ SERVER_OPTIMIZERS: tuple[ServerOptimizer, ...] = get_args(ServerOptimizer)
 BETA1, BETA2, TAU = 0.9, 0.99, 1e-3  # Reddi et al. 2021, section 5 and appendix D
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ServerStep:
-    """How the server turns a mean update into the next model: an optimiser by name, and its rate."""
+    """How the server turns a mean update into the next model: an optimiser by name, and its rate, which may be
+    traced."""
 
-    optimizer: ServerOptimizer = "sgd"
+    optimizer: ServerOptimizer = field(default="sgd", metadata={"static": True})
     rate: float = 1.0
 
     def init(self, params: Params) -> Any:

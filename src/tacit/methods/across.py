@@ -24,7 +24,16 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import ServerStep, Work, clipped, descend
 from tacit.methods.averaging import like, minus
 from tacit.methods.local_noise import NoisyBatches
-from tacit.methods.method import Contributions, Count, Facts, LocalTraining, Private, ServerState
+from tacit.methods.method import (
+    Contributions,
+    Count,
+    Divisors,
+    Facts,
+    LocalResult,
+    LocalTraining,
+    Private,
+    ServerState,
+)
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
 
@@ -50,13 +59,17 @@ class UldpNaive(LocalTraining, Private):
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(self.sigma * self.clip * facts.silos, "shares")
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         trained = descend(work, broadcast, self.local_learning_rate)
-        update = clipped(ravel_pytree(minus(trained, broadcast))[0], self.clip)
-        return jnp.where(work.records > 0, update, 0.0), state
+        update = ravel_pytree(minus(trained, broadcast))[0]
+        here = work.records > 0
+        return LocalResult(jnp.where(here, clipped(update, self.clip), 0.0), state, here & ~jnp.isfinite(update).all())
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
-        params, optimizer = step.apply(server.params, server.optimizer, like(total / facts.silos, server.params))
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(facts.silos)
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        params, optimizer = step.apply(server.params, server.optimizer, like(total / divisors.total, server.params))
         return ServerState(params, optimizer)
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
@@ -101,6 +114,7 @@ class UldpGroup(NoisyBatches):
     paper = "paper 002"
     units = ("subject", "record")
     clips = "a record's gradient"
+    adds_over_silos = False
 
     group_size: Count | Literal["max", "median"] = 8
 

@@ -16,7 +16,15 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.learning import ServerStep, Work, descend, tree_zeros
 from tacit.learning.descent import Direction, plain
-from tacit.methods.method import Facts, LocalTraining, NotNegative, SampledSilos, ServerState
+from tacit.methods.method import (
+    Divisors,
+    Facts,
+    LocalResult,
+    LocalTraining,
+    NotNegative,
+    SampledSilos,
+    ServerState,
+)
 from tacit.models import Params
 
 
@@ -24,7 +32,7 @@ from tacit.models import Params
 class Averaging(SampledSilos):
     """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         summed, weight = total[:-1], total[-1]
         update = like(summed / jnp.maximum(weight, 1.0), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
@@ -43,9 +51,9 @@ class FedAvg(LocalTraining, Averaging):
         """What a silo descends along, given the model it was sent."""
         return plain
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         trained = descend(work, broadcast, self.local_learning_rate, self.direction(broadcast))
-        return _weighted(work.records, minus(trained, broadcast)), state
+        return LocalResult(_weighted(work.records, minus(trained, broadcast)), state)
 
 
 @dataclass(frozen=True)
@@ -73,10 +81,10 @@ class FedSGD(Averaging):
     about = "silos send one gradient each, the server takes the step (no privacy)"
     paper = "McMahan et al. 2017; slides 001"
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         # a step of rate 1 is the negated gradient
         stepped = descend(work, broadcast, 1.0)
-        return _weighted(work.records, minus(stepped, broadcast)), state
+        return LocalResult(_weighted(work.records, minus(stepped, broadcast)), state)
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class Scaffold(FedAvg):
     def broadcast(self, server: ServerState) -> Any:
         return server.params, server.extra
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, control = broadcast
         correction = minus(control, state)
 
@@ -113,14 +121,18 @@ class Scaffold(FedAvg):
         scale = 1.0 / (jnp.maximum(steps, 1) * self.local_learning_rate)
         drift = jax.tree.map(lambda p, t, c: (p - t) * scale - c, params, trained, control)
         change = jax.tree.map(lambda d: jnp.where(steps > 0, d, 0.0), drift)
-        return _weighted(work.records, minus(trained, params), change), jax.tree.map(jnp.add, state, change)
+        vector = _weighted(work.records, minus(trained, params), change)
+        return LocalResult(vector, jax.tree.map(jnp.add, state, change))
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(count=facts.records)
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         moves, weight = total[:-1], total[-1]
         summed, changes = jnp.split(moves, 2)
         update = like(summed / jnp.maximum(weight, 1.0), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
-        shift = like(changes / facts.records, server.params)
+        shift = like(changes / divisors.count, server.params)
         control = jax.tree.map(jnp.add, server.extra, shift)
         return _if_anybody(weight, ServerState(params, optimizer, control), server)
 

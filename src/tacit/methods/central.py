@@ -27,7 +27,17 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Adaptive, Contributions, Facts, LocalTraining, Rate, SampledSilos, ServerState
+from tacit.methods.method import (
+    Adaptive,
+    Contributions,
+    Divisors,
+    Facts,
+    LocalResult,
+    LocalTraining,
+    Rate,
+    SampledSilos,
+    ServerState,
+)
 from tacit.models import Params
 from tacit.privacy import (
     AsPublished,
@@ -68,17 +78,21 @@ class CentralSilo(SampledSilos, Adaptive):
         """The silo's update, before it is clipped."""
         raise NotImplementedError
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, clip = broadcast
         update = self.upload(work, params)
         below = (jnp.linalg.norm(update) <= clip).astype(jnp.float32)  # not finite: not below
         vector = self.sent(clipped(update, clip), below, jnp.float32(1), clip)
-        return jnp.where(work.records > 0, vector, 0.0), state
+        here = work.records > 0
+        return LocalResult(jnp.where(here, vector, 0.0), state, here & ~jnp.isfinite(update).all())
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def divisors(self, facts: Facts) -> Divisors:
         expected = self.silo_sample_rate * facts.silos
-        summed, clip = self.received(server, total, expected)
-        params, optimizer = step.apply(server.params, server.optimizer, like(summed / expected, server.params))
+        return Divisors(expected, expected)
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        mean, clip = self.received(server, total, divisors)
+        params, optimizer = step.apply(server.params, server.optimizer, like(mean, server.params))
         return ServerState(params, optimizer, clip)
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
@@ -164,17 +178,20 @@ class CentralGroup(Adaptive):
     def sum_noise(self, facts: Facts) -> Noise:
         return Noise(math.sqrt(facts.silos) * self.sigma * self.clip, "once")
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, clip = broadcast
         offsets = work.batches.offsets
         found = clipped_records(work, params, offsets[0], offsets[1], clip)
         vector = self.sent(found.vector, found.below, found.entries, clip)
-        return jnp.where(work.batches.steps > 0, vector, 0.0), state
+        return LocalResult(jnp.where(work.batches.steps > 0, vector, 0.0), state, found.not_finite)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def divisors(self, facts: Facts) -> Divisors:
         expected = self.sample_rate * sum(facts.records_per_silo or ())
-        summed, clip = self.received(server, total, expected)
-        params, optimizer = step.apply(server.params, server.optimizer, like(-summed / expected, server.params))
+        return Divisors(expected, expected)
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        mean, clip = self.received(server, total, divisors)
+        params, optimizer = step.apply(server.params, server.optimizer, like(-mean, server.params))
         return ServerState(params, optimizer, clip)
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:

@@ -39,7 +39,17 @@ from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
 from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
-from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
+from tacit.methods.method import (
+    Adaptive,
+    Contributions,
+    Count,
+    Divisors,
+    Facts,
+    LocalResult,
+    Positive,
+    Rate,
+    ServerState,
+)
 from tacit.privacy import (
     AsPublished,
     Composed,
@@ -69,6 +79,7 @@ class NoisyBatches(Adaptive):
 
     noise_place = "each batch, in the silo"
     exchanges = ("plain",)
+    adds_over_silos = True
     averaged: ClassVar[bool] = False
 
     sample_rate: Rate | tuple[Rate, ...] = 0.05
@@ -104,11 +115,18 @@ class NoisyBatches(Adaptive):
         return tuple(self.local_epochs * max(1, round(1 / rate)) for rate in self.rates(facts))
 
     def schedule(self, facts: Facts) -> PoissonBatches:
-        rates = self.rates(facts)
-        divisors = tuple(rate * count for rate, count in zip(rates, facts.records_per_silo or (), strict=True))
         return PoissonBatches(
-            rates, self.batches(facts), divisors, self.noise_levels(facts), averaged=self.averaged, cap=self.cap
+            self.rates(facts),
+            self.batches(facts),
+            self.batch_sizes(facts),
+            self.noise_levels(facts),
+            averaged=self.averaged,
+            cap=self.cap,
         )
+
+    def batch_sizes(self, facts: Facts) -> tuple[float, ...]:
+        """Each silo's expected size of a batch: public, and what its batches are divided by."""
+        return tuple(rate * count for rate, count in zip(self.rates(facts), facts.records_per_silo or (), strict=True))
 
     def contributions(self, facts: Facts) -> Contributions | None:
         if not facts.records_per_silo:
@@ -137,24 +155,26 @@ class NoisyBatches(Adaptive):
         """Every step ends within this distance from zero."""
         return None
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, clip = broadcast
         adaptive = self.adaptive_clip
         counting = None if adaptive is None else Counting(adaptive.quantile, adaptive.count_noise)
         trained, tally = noisy_descend(work, params, self.local_learning_rate, clip, self.rule, self.radius, counting)
         update = ravel_pytree(minus(trained, params))[0]
-        return update if adaptive is None else jnp.append(update, tally.excess), state
+        return LocalResult(update if adaptive is None else jnp.append(update, tally.excess), state, tally.not_finite)
 
     def expected_entries(self, facts: Facts) -> float:
         """How many entries are clipped in a round, over all silos and batches, as far as it is public."""
-        schedule = self.schedule(facts)
-        return sum(count * size for count, size in zip(schedule.batches, schedule.divisors, strict=True))
+        return sum(count * size for count, size in zip(self.batches(facts), self.batch_sizes(facts), strict=True))
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(facts.silos, self.expected_entries(facts))
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         clip, adaptive = server.extra, self.adaptive_clip
         if adaptive is not None:
-            total, clip = total[:-1], adaptive.next(clip, total[-1] / self.expected_entries(facts))
-        params, optimizer = step.apply(server.params, server.optimizer, like(total / facts.silos, server.params))
+            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.count)
+        params, optimizer = step.apply(server.params, server.optimizer, like(total / divisors.total, server.params))
         return ServerState(params, optimizer, clip)
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:

@@ -5,19 +5,24 @@ vectorise them over silos, and the same code runs in the simulator and on a fede
 
     server = method.init(step, params)
     broadcast = method.broadcast(server)
-    vector, silo_state = method.local(work, broadcast, silo_state)      in every participating silo
-    server = method.aggregate(step, server, total, facts)               sees a sum of vectors, never a silo
+    vector, silo_state, _ = method.local(work, broadcast, silo_state)   in every participating silo
+    server = method.aggregate(step, server, total, divisors)            sees a sum of vectors, never a silo
 
 A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
 control variate) is a part of it. The exchange owns the step from contributions to their total, and adds the noise that
 ``method.sum_noise`` asks for. ``method.event`` says what one round releases to somebody, in the accountant's terms.
+
+A method is a tree of arrays to JAX: its numbers (clip, noise, rates) are leaves, all else is structure. ``local`` and
+``aggregate`` run inside compiled functions in which every number may be traced, so another clip or another noise
+compiles nothing anew; they must not branch on a number.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import jax
@@ -110,6 +115,31 @@ class Contributions(NamedTuple):
         return f"{self.number:,.4g} of {self.of:,} {self.what} on average"
 
 
+class LocalResult(NamedTuple):
+    """What one silo's local work gave.
+
+    vector      ``[numbers]``, the silo's contribution: what the exchange takes
+    state       what the silo keeps
+    not_finite  ``[]`` int32, how many of what is clipped were not finite and counted as zero. A fact about private
+                records: it stays with those who hold them
+    """
+
+    vector: jax.Array
+    state: Any
+    not_finite: jax.Array | int = 0
+
+
+class Divisors(NamedTuple):
+    """The public constants that the server divides by, never a realised number.
+
+    total  divides the sum of contributions
+    count  divides what travels beside it: who was below an adaptive clip, or control variates
+    """
+
+    total: float = 1.0
+    count: float = 1.0
+
+
 class ServerState(NamedTuple):
     """The server's memory: trainable parameters, the optimiser's memory, and what else a method keeps."""
 
@@ -132,6 +162,11 @@ class Method:
     trusts: ClassVar[tuple[str, ...]] = ()  # views that see what is not yet protected, by the method's own account
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
+    adds_over_silos: ClassVar[bool] = False  # every silo that holds a subject's records adds to what is lost
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        jax.tree_util.register_pytree_node(cls, _numbers, partial(_with_numbers, cls))
 
     @property
     def participation(self) -> float:
@@ -158,8 +193,8 @@ class Method:
         """How a silo draws what it looks at in a round."""
         raise NotImplementedError
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
-        """One silo's local work: its contribution ``[numbers]``, and its next state."""
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
+        """One silo's local work."""
         raise NotImplementedError
 
     # -- what happens at the server
@@ -171,7 +206,11 @@ class Method:
         """What every participating silo is sent."""
         return server.params
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def divisors(self, facts: Facts) -> Divisors:
+        """What the server divides by."""
+        return Divisors()
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         """The next server state, from the sum of contributions alone."""
         raise NotImplementedError
 
@@ -218,6 +257,28 @@ class Method:
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         """Keys of ``[method]`` under which a reference does comparable local work."""
         raise NotImplementedError
+
+
+def _numbers(method: Method) -> tuple[list[Any], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
+    """A method's numbers, and its structure: the names of the numbers, and every other field with its value.
+
+    Counts, words, switches and what is left out are structure; everything else is a number, a list or a group of them.
+    """
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    structure = tuple((name, value) for name, value in values.items() if value is None or isinstance(value, int | str))
+    names = tuple(name for name in values if name not in dict(structure))
+    return [values[name] for name in names], (names, structure)
+
+
+def _with_numbers(
+    kind: type[Method], structure: tuple[tuple[str, ...], tuple[tuple[str, Any], ...]], numbers: Sequence[Any]
+) -> Method:
+    """A method with other numbers, traced ones perhaps: nothing is checked."""
+    names, others = structure
+    method = object.__new__(kind)
+    for name, value in (*zip(names, numbers, strict=True), *others):
+        object.__setattr__(method, name, value)
+    return method
 
 
 @dataclass(frozen=True)
@@ -293,6 +354,7 @@ class Private(Method):
         return self.noise_multiplier
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AdaptiveClip:
     """The clip follows a quantile of the norms (Andrew et al. 2021), at its own cost.
@@ -367,12 +429,11 @@ class Adaptive(Private):
         scale = self.sigma * self.clip / self.adaptive_clip.count_noise
         return jnp.append(total, scale * (below - self.adaptive_clip.quantile * weight))
 
-    def received(self, server: ServerState, total: jax.Array, expected: float) -> tuple[jax.Array, jax.Array]:
-        """The sum as it was clipped, and the next clip; ``expected`` is the public weight of everybody in a round."""
+    def received(self, server: ServerState, total: jax.Array, divisors: Divisors) -> tuple[jax.Array, jax.Array]:
+        """The mean of what was clipped, and the next clip; without noise no count travels, and the clip stays."""
         clip, adaptive = server.extra, self.adaptive_clip
         if adaptive is None:
-            return total, clip
-        summed = total[:-1] * (clip / self.clip)
-        if self.sigma == 0:
-            return summed, clip
-        return summed, adaptive.next(clip, total[-1] * adaptive.count_noise / (self.sigma * self.clip) / expected)
+            return total / divisors.total, clip
+        excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.count
+        moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
+        return total[:-1] * (clip / self.clip) / divisors.total, moved

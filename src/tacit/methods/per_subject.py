@@ -26,7 +26,7 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Adaptive, Contributions, Count, Facts, Positive, Rate, ServerState
+from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy import subject_events as subjects
 
@@ -80,20 +80,16 @@ class PerSubject(Adaptive):
     def contributions(self, facts: Facts) -> Contributions | None:
         if facts.subjects is None:
             return None
-        return Contributions(self.subject_sample_rate * facts.subjects, facts.subjects, "people")
+        return Contributions(self.people_in_a_round(facts), facts.subjects, "people")
 
-    def divisor(self, facts: Facts) -> float:
-        """The public number by which the sum is divided."""
-        raise NotImplementedError
-
-    def expected_weight(self, facts: Facts) -> float:
-        """What the weights of everybody in a round sum to at most, on average: for the share below the clip."""
+    def people_in_a_round(self, facts: Facts) -> float:
+        """How many people a round has on average; nobody's weights sum to more than 1."""
         return self.subject_sample_rate * (facts.subjects or 1)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
-        summed, clip = self.received(server, total, self.expected_weight(facts))
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        mean, clip = self.received(server, total, divisors)
         direction = 1.0 if self.learning.kind == "training" else -1.0
-        update = like(direction * summed / self.divisor(facts), server.params)
+        update = like(direction * mean, server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
         return ServerState(params, optimizer, clip)
 
@@ -182,8 +178,8 @@ class SubjectSGD(PerSubject):
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         return np.full(len(counts), 1.0 / facts.silos_of_a_subject)
 
-    def divisor(self, facts: Facts) -> float:
-        return self.subject_sample_rate * (facts.subjects or 1)
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(self.people_in_a_round(facts), self.people_in_a_round(facts))
 
     def squared_weights(self, facts: Facts) -> float:
         return 1.0 / facts.silos_of_a_subject
@@ -223,8 +219,8 @@ class Uldp(PerSubject):
             return np.full(len(counts), 1.0 / facts.silos)
         return counts / (1.0 + totals)
 
-    def divisor(self, facts: Facts) -> float:
-        return self.subject_sample_rate * (facts.subjects or 1) * facts.silos
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(self.people_in_a_round(facts) * facts.silos, self.people_in_a_round(facts))
 
     def squared_weights(self, facts: Facts) -> float:
         return 1.0 / facts.silos if self.weights == "uniform" else 1.0

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from tacit.learning import ServerStep, Work, descend
 from tacit.methods.averaging import FedAvg
-from tacit.methods.method import Facts, LocalTraining, ServerState
+from tacit.methods.method import Divisors, LocalResult, LocalTraining, ServerState
 from tacit.models import Params
 
 
@@ -26,10 +26,10 @@ class SiloOnly(LocalTraining):
     def silo_state(self, params: Params) -> Any:
         return params
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> tuple[jax.Array, Any]:
-        return jnp.zeros(0), descend(work, state, self.local_learning_rate)
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
+        return LocalResult(jnp.zeros(0), descend(work, state, self.local_learning_rate))
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         return server
 
 

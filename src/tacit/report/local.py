@@ -48,10 +48,18 @@ def totals(exact: dict[str, Any]) -> Html:
         ("Test records", exact.get("test_records"), ""),
         ("People", exact.get("subjects"), ""),
         ("Silos", len(held) or None, ""),
+        *_not_finite(exact.get("not_finite") or {}),
     ]
     return section(
         "The data", cards((name, words.count(n), note) for name, n, note in known if n is not None), name="data"
     )
+
+
+def _not_finite(lost: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """How often training met what it could not compute; nothing is said where it never did."""
+    if not lost.get("times"):
+        return []
+    return [("Counted as zero", lost["times"], f"over all rounds, so often was {lost['what']} not finite")]
 
 
 # ---- silos
