@@ -17,8 +17,7 @@ from typing import Any
 
 from tacit.config import Plan, plan, read_experiment
 from tacit.errors import UserError, nearest
-from tacit.methods import METHODS, Private
-from tacit.models import build, parameter_count, task_for
+from tacit.methods import METHODS, Calibrated, Private
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
@@ -142,7 +141,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
         return None
     noise = method.sum_noise(made.promise.facts)
     std = method.sigma * method.clip if noise is None else noise.std
-    parameters = parameters_of(made)
+    parameters = made.parameters
     expected = method.contributions(made.promise.facts)
     count = None if expected is None else expected.number
     return NoiseToSignal(
@@ -160,24 +159,6 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     )
 
 
-def parameters_of(made: Plan) -> int | None:
-    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
-    import jax
-
-    from tacit.data import source_facts
-
-    facts, options = source_facts(made.data), made.experiment.model
-    if facts.feature_shape is None:
-        return None
-    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
-    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
-    try:
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
-    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
-        return None
-    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
-
-
 def rounds_within_budget(made: Plan) -> int | None:
     """How many of the planned rounds the budget allows, beside what others have spent of its file; None without one."""
     from tacit.privacy import calibrate_rounds
@@ -191,7 +172,7 @@ def rounds_within_budget(made: Plan) -> int | None:
         before = spent(lines, place(promise.unit, view, promise.relation))
 
         def after(rounds: int, before: Event = before, view: View = view) -> Event:
-            return beside(before, promise.total(view, rounds))
+            return beside(before, promise.total(view, promise.participations(rounds)))
 
         if cost(after(1), promise.delta).epsilon > privacy.budget:
             return 0
@@ -387,7 +368,7 @@ def sweep(
 
 
 def _refuse_without_noise(method: str) -> None:
-    if method in METHODS and not issubclass(METHODS[method], Private):
+    if method in METHODS and not issubclass(METHODS[method], Calibrated):
         raise UserError("method.name", f"{method} adds no noise: there is nothing to solve for", "use a private method")
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ class Facts:
     max_records       at most so many records of one subject in one silo
     max_silos         at most so many silos hold records of one subject
     delta             the delta of the run's guarantees
+    parameters        how many numbers are learned, where the shape of a record is known without looking at any
     records           training records in all; counted, and so only for methods that promise nothing
     """
 
@@ -58,6 +59,7 @@ class Facts:
     max_records: int | None = None
     max_silos: int | None = None
     delta: float = 1e-5
+    parameters: int | None = None
     records: int = 0
 
     @property
@@ -87,6 +89,7 @@ FACT_KEYS = {
     "subjects": "data.subjects.count",
     "records_per_silo": "data.records_per_silo",
     "max_records": "privacy.max_records_per_subject_and_silo",
+    "parameters": "data.numeric",
 }
 
 
@@ -143,6 +146,15 @@ class Method:
 
     def check_facts(self, facts: Facts) -> None:
         """Refuse (UserError) what the method's numbers and the public facts cannot do together."""
+
+    def rounds(self, facts: Facts) -> int | None:
+        """How many rounds the method's own numbers ask for; None where ``train.rounds`` says it."""
+        return None
+
+    def batches(self, facts: Facts) -> int:
+        """People are parted, whatever their records say, into so many batches that take turns: round after round, of
+        which each is about the people of one batch only. 1: every round is about everybody."""
+        return 1
 
     def records_kept(self, facts: Facts) -> int | None:
         """At most so many records of a subject in a silo, where the method itself asks for a cap."""
@@ -265,21 +277,44 @@ class LocalTraining(SampledSilos):
 
 
 @dataclass(frozen=True)
-class Private(Method):
-    """Methods that clip and add noise.
+class Calibrated(Method):
+    """Methods that add noise, given or solved for.
 
-    clip              l2 bound on what is clipped (``clips`` says what that is)
-    noise_multiplier  standard deviation of the noise on the sum, over ``clip``
-    target_epsilon    instead of noise_multiplier: the plan solves for it
+    target_epsilon  instead of the method's own number (``noise_key``): the plan solves for the noise
     """
 
-    clip: Positive = 1.0
-    noise_multiplier: NotNegative | None = None
+    noise_key: ClassVar[str]  # the key of ``[method]`` that says how much noise there is
+
     target_epsilon: Positive | None = None
 
     @property
     def private(self) -> bool:
         return True
+
+    @property
+    def noise_given(self) -> bool:
+        return getattr(self, self.noise_key) is not None
+
+    def with_noise(self, noise: float) -> Self:
+        """The same method with so much noise: any measure of it under which more noise costs less epsilon."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Private(Calibrated):
+    """Methods that clip and add noise to a sum.
+
+    clip              l2 bound on what is clipped (``clips`` says what that is)
+    noise_multiplier  standard deviation of the noise on the sum, over ``clip``
+    """
+
+    noise_key = "noise_multiplier"
+
+    clip: Positive = 1.0
+    noise_multiplier: NotNegative | None = None
+
+    def with_noise(self, noise: float) -> Self:
+        return replace(self, noise_multiplier=noise)
 
     def contributions(self, facts: Facts) -> Contributions | None:
         """What the noise hides, as far as it is public."""
