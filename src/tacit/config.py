@@ -24,7 +24,7 @@ from tacit.exchange import EXCHANGES, Exchange, ReportFacts, SumFacts
 from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.per_subject import PerSubject
-from tacit.methods.shuffle import Shuffled
+from tacit.methods.shuffle import Encoder, Shuffled
 from tacit.models import build, check_fit, check_options, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
@@ -184,6 +184,11 @@ class Plan:
     def noise_multiplier(self) -> float | None:
         """Given, or solved for; None for a method without noise."""
         return self.method.sigma if isinstance(self.method, Private) else None
+
+    @property
+    def local_epsilon(self) -> float | None:
+        """What one person's messages cost by themselves, given or solved for; None where people send none."""
+        return self.method.eps_l if isinstance(self.method, Encoder) else None
 
     @property
     def parameters(self) -> int | None:

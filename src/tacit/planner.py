@@ -24,6 +24,8 @@ from tacit.privacy.statement import sentence
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
+# Keys of [method] that say how much noise there is, in place of a target epsilon.
+NOISE_KEYS = sorted({method.noise_key for method in METHODS.values() if issubclass(method, Calibrated)})
 
 # Short names of the numbers that people sweep most; any other name without a dot is a key of [method].
 SHORT = {"rounds": "train.rounds", "delta": "privacy.delta", "epsilon": "method.target_epsilon"}
@@ -101,6 +103,7 @@ class Outlook:
             "title": self.plan.title,
             "method": self.plan.method.name,
             "noise_multiplier": self.plan.noise_multiplier,
+            "local_epsilon": self.plan.local_epsilon,
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "promise": self.promise,
             "noise": None if self.noise is None else self.noise.as_dict(),
@@ -137,17 +140,17 @@ def paid_once(made: Plan) -> tuple[PaidOnce, ...]:
 def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     """The noise of a plan beside the largest sum that it hides; None for a method without noise."""
     method = made.method
-    if not isinstance(method, Private):
+    if not isinstance(method, Calibrated):
         return None
-    noise = method.sum_noise(made.promise.facts)
-    std = method.sigma * method.clip if noise is None else noise.std
+    facts = made.promise.facts
+    std, bound = method.deviation(facts), method.bound(facts)
     parameters = made.parameters
-    expected = method.contributions(made.promise.facts)
+    expected = method.contributions(facts)
     count = None if expected is None else expected.number
     return NoiseToSignal(
-        multiplier=method.sigma,
-        solved="noise_multiplier" not in made.experiment.method,
-        clip=method.clip,
+        multiplier=method.sigma if isinstance(method, Private) else std / bound,
+        solved=method.noise_key not in made.experiment.method,
+        clip=bound,
         std=std,
         place=method.noise_place,
         clips=method.clips,
@@ -155,7 +158,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
         norm=None if parameters is None else std * math.sqrt(parameters),
         units=None if expected is None else expected.words,
         count=count,
-        largest=None if count is None else count * method.clip,
+        largest=None if count is None else count * bound,
     )
 
 
@@ -323,7 +326,8 @@ def read_content(experiment: Path, changes: Sequence[str] = (), epsilon: float |
     if epsilon is not None:
         method = dict(content.get("method") or {"name": "fedavg"})
         _refuse_without_noise(str(method.get("name")))
-        method.pop("noise_multiplier", None)
+        for key in NOISE_KEYS:
+            method.pop(key, None)
         content["method"] = method | {"target_epsilon": float(epsilon)}
     return content
 
@@ -360,7 +364,7 @@ def sweep(
         against=tuple(str(view) for view in made.promise.against),
         delta=None if "privacy.delta" in keys else made.promise.delta,
         axes=chosen,
-        solves="epsilon" if "noise_multiplier" in made.experiment.method else "noise_multiplier",
+        solves="noise_multiplier" if noise.solved else "epsilon",
         target=None if "method.target_epsilon" in keys else made.experiment.method.get("target_epsilon"),
         points=tuple(points),
         seconds=time.perf_counter() - began,
@@ -374,7 +378,9 @@ def _refuse_without_noise(method: str) -> None:
 
 def _without_rival(content: Mapping[str, Any], keys: set[str]) -> Content:
     """Whoever sweeps the noise does not want the file's target, and the other way round."""
-    rivals = {"method.noise_multiplier": "target_epsilon", "method.target_epsilon": "noise_multiplier"}
-    dropped = {rivals[key] for key in keys if key in rivals}
+    swept = {key.removeprefix("method.") for key in keys}
+    dropped = (set(NOISE_KEYS) if "target_epsilon" in swept else set()) | (
+        {"target_epsilon"} if swept & set(NOISE_KEYS) else set()
+    )
     method = {key: value for key, value in dict(content.get("method") or {}).items() if key not in dropped}
     return {**content, "method": method}

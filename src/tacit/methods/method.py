@@ -299,6 +299,18 @@ class Calibrated(Method):
         """The same method with so much noise: any measure of it under which more noise costs less epsilon."""
         raise NotImplementedError
 
+    def contributions(self, facts: Facts) -> Contributions | None:
+        """What the noise hides, as far as it is public."""
+        return None
+
+    def bound(self, facts: Facts) -> float:
+        """The largest l2 norm of one contribution."""
+        raise NotImplementedError
+
+    def deviation(self, facts: Facts) -> float:
+        """The standard deviation of the noise on every number of a sum of contributions."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Private(Calibrated):
@@ -316,9 +328,12 @@ class Private(Calibrated):
     def with_noise(self, noise: float) -> Self:
         return replace(self, noise_multiplier=noise)
 
-    def contributions(self, facts: Facts) -> Contributions | None:
-        """What the noise hides, as far as it is public."""
-        return None
+    def bound(self, facts: Facts) -> float:
+        return self.clip
+
+    def deviation(self, facts: Facts) -> float:
+        noise = self.sum_noise(facts)
+        return self.sigma * self.clip if noise is None else noise.std
 
     @property
     def sigma(self) -> float:

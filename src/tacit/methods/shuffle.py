@@ -34,7 +34,7 @@ from pydantic import Field
 from tacit.errors import UserError
 from tacit.learning import Local, ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Calibrated, Count, Facts, Positive, Rate, ServerState
+from tacit.methods.method import Calibrated, Contributions, Count, Facts, Positive, Rate, ServerState
 from tacit.privacy import (
     AsPublished,
     Event,
@@ -125,6 +125,16 @@ class Encoder(Calibrated):
             raise ValueError("how many numbers are learned must be known")
         return facts.parameters
 
+    def people(self, facts: Facts) -> float:
+        """How many people take part in a round, on average."""
+        return (facts.subjects or 1) / self.batches(facts)
+
+    def contributions(self, facts: Facts) -> Contributions:
+        return Contributions(self.people(facts), facts.subjects or 1, "people")
+
+    def bound(self, facts: Facts) -> float:
+        return self.value_range * math.sqrt(self.dimensions(facts))
+
     def clipped(self, vectors: Vectors) -> Floats:
         return np.clip(vectors.astype(np.float64), -self.value_range, self.value_range)
 
@@ -162,7 +172,8 @@ class Encoder(Calibrated):
         raise NotImplementedError
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        return ("a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)",)
+        one = "a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)"
+        return (one, *(("who is in which batch does not depend on records",) if self.batches(facts) > 1 else ()))
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
@@ -182,8 +193,8 @@ class LocallyNoised(Encoder):
         raise NotImplementedError
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
-        people = (facts.subjects or 1) / self.batches(facts)
-        params, optimizer = step.apply(server.params, server.optimizer, like(total / people, server.params))
+        update = like(total / self.people(facts), server.params)
+        params, optimizer = step.apply(server.params, server.optimizer, update)
         return ServerState(params, optimizer)
 
 
@@ -194,9 +205,15 @@ class LdpLaplace(LocallyNoised):
     name = "ldp-laplace"
     about = "every person adds Laplace noise to its update: nobody is trusted"
 
+    def scale(self, facts: Facts) -> float:
+        return 2 * self.value_range * self.dimensions(facts) / self.eps_l
+
+    def deviation(self, facts: Facts) -> float:
+        return self.scale(facts) * math.sqrt(2 * self.people(facts))
+
     def noisy(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        scale = 2 * self.value_range * self.dimensions(facts) / self.eps_l
-        return self.clipped(vectors) + scale * standard_laplace(vectors.size, stream).reshape(vectors.shape)
+        noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
+        return self.clipped(vectors) + self.scale(facts) * noise
 
     def release(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.reveals == "each":
@@ -216,9 +233,12 @@ class LdpGaussian(LocallyNoised):
         """Standard deviation over the l2 sensitivity 2 C sqrt(d)."""
         return gaussian_sigma(self.eps_l, facts.delta)
 
+    def deviation(self, facts: Facts) -> float:
+        return 2 * self.bound(facts) * self.multiplier(facts) * math.sqrt(self.people(facts))
+
     def noisy(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        deviation = self.multiplier(facts) * 2 * self.value_range * math.sqrt(self.dimensions(facts))
-        return self.clipped(vectors) + deviation * standard_normal(vectors.size, stream).reshape(vectors.shape)
+        noise = standard_normal(vectors.size, stream).reshape(vectors.shape)
+        return self.clipped(vectors) + 2 * self.bound(facts) * self.multiplier(facts) * noise
 
     def release(self, exposure: Exposure, facts: Facts) -> Event:
         others = 1 if exposure.reveals == "each" else self.crowd(facts)[0]
@@ -282,11 +302,19 @@ class Shuffled(Encoder):
 
     def divisor(self, facts: Facts) -> float:
         """By what a sum over people is divided, so that it estimates their mean without bias."""
-        return (facts.subjects or 1) / self.batches(facts)
+        return self.people(facts)
 
     def scale(self, facts: Facts) -> float:
         """From a sum of ``report - 1/2`` to the estimated mean of updates."""
         return 2 * self.value_range / (self.randomizing(facts).kept * self.divisor(facts))
+
+    def bound(self, facts: Facts) -> float:
+        return self.value_range * math.sqrt(self.sent(facts))
+
+    def deviation(self, facts: Facts) -> float:
+        """As if all messages were fillings; reports have about the same variance."""
+        summed = math.sqrt(self.padded(facts) * self.randomizing(facts).blanket_variance)
+        return self.scale(facts) * self.divisor(facts) * summed
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, facts: Facts) -> ServerState:
         update = like(self.scale(facts) * total, server.params)
@@ -541,5 +569,3 @@ def _listed(index: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.ND
     """Places ``[people, count]`` as (person, place)."""
     people, count = index.shape
     return np.repeat(np.arange(people), count), index.ravel()
-
-

@@ -71,9 +71,7 @@ class Shuffled:
         if reports is None:
             raise ValueError("only single reports can be shuffled")
         run, law = secrets.token_hex(16), reports.randomizer
-        terms = ShuffledTerms(
-            run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked
-        )
+        terms = ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
         return SealedSession(terms, os.cpu_count() or 1) if self.sealed else OpenSession(terms, reports.crowd)
 
 
