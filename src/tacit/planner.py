@@ -350,11 +350,13 @@ def sweep(
     keys = {axis.key for axis in chosen}
     content = _without_rival(content, keys)
     points: list[Point] = []
+    solved = False
     for values in combinations:
         changes = [f"{axis.key}={value!r}" for axis, value in zip(chosen, values, strict=True)]
         made = plan(content, changes, folder)
         noise = noise_to_signal(made)
         assert noise is not None, "methods without noise are refused above"
+        solved = noise.solved
         points.append(Point(values, noise.multiplier, noise.std, made.promise.planned_epsilon(), noise.ratio))
         told(len(points), len(combinations))
     return Sweep(
@@ -364,7 +366,7 @@ def sweep(
         against=tuple(str(view) for view in made.promise.against),
         delta=None if "privacy.delta" in keys else made.promise.delta,
         axes=chosen,
-        solves="noise_multiplier" if noise.solved else "epsilon",
+        solves="noise_multiplier" if solved else "epsilon",
         target=None if "method.target_epsilon" in keys else made.experiment.method.get("target_epsilon"),
         points=tuple(points),
         seconds=time.perf_counter() - began,

@@ -137,14 +137,14 @@ class Promise:
     def people(self, number: int) -> str | None:
         """Whom round ``number`` is about, where these people are in no other release of the run but rounds of the same
         name; None where it is about everybody, or where everybody is in something else, too."""
-        batches = self.method.batches(self.facts)
-        if batches == 1 or any(not once.apart for once in self.once):
+        turns = self.method.turns(self.facts)
+        if turns == 1 or any(not once.apart for once in self.once):
             return None
-        return f"batch {(number - 1) % batches + 1} of {batches}"
+        return f"batch {(number - 1) % turns + 1} of {turns}"
 
     def participations(self, rounds: int) -> int:
         """In how many of the first so many rounds somebody takes part at most: batches take turns."""
-        return rounds if self.people(1) is None else -(-rounds // self.method.batches(self.facts))
+        return rounds if self.people(1) is None else -(-rounds // self.method.turns(self.facts))
 
     def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
         """So many rounds in which somebody takes part (``participations``), and everything that is released once (or as

@@ -46,6 +46,19 @@ def some_reports(agreed: ShuffledTerms, each: int, seed: int = 0) -> Collected:
     )
 
 
+def overheard(session: SealedSession) -> list[bytes]:
+    """What the analyzer is sent from now on."""
+    heard: list[bytes] = []
+    receive = session.analyzer.receive
+
+    def listening(message: bytes, workers: int = 1) -> None:
+        heard.append(message)
+        receive(message, workers)
+
+    session.analyzer.receive = listening
+    return heard
+
+
 # --- what is cut and what is filled up -------------------------------------------------------------------------------
 
 
@@ -116,13 +129,11 @@ def test_without_fillings_and_noise_the_sum_is_that_of_the_reports():
 def test_the_analyzer_always_gets_the_same_number_of_reports_about_every_dimension():
     agreed = terms(people=6, dimensions=8, padded=5)
     for each, seed in ((0, 0), (1, 1), (4, 2), (8, 3)):
-        session, mixed = SealedSession(agreed), []
-        receive = session.analyzer.receive
-        session.analyzer.receive = lambda message, workers=1: mixed.append(message) or receive(message, workers)
+        session = SealedSession(agreed)
+        mixed = overheard(session)
         session.sum(1, [some_reports(agreed, each, seed)], stream(f"{each}"))
-        session.analyzer._post.begin(2)
         messages = agreed.parse(mixed[0][64:], SHUFFLER)  # behind the signature
-        assert np.bincount(messages.index.ravel(), minlength=8).tolist() == [5] * 8
+        assert np.bincount(messages.dimension.ravel(), minlength=8).tolist() == [5] * 8
         assert messages.sealed.shape == (40, agreed.sealed_bytes)
 
 
@@ -132,7 +143,7 @@ def test_linked_messages_carry_whole_lists_and_no_list_is_cut():
     reports = some_reports(agreed, 4)
     sealed = SealedSession(agreed).sum(1, [reports], stream())
     quiet = terms(people=6, padded=3, listed=4, linked=True, law=LaplaceReports(1e9))
-    person, index, value = Collected.together([reports])
+    _, index, value = Collected.together([reports])
     np.testing.assert_allclose(
         SealedSession(quiet).sum(1, [reports], stream()), np.bincount(index, value - 0.5, 8), atol=1e-6
     )
@@ -152,9 +163,8 @@ def ten_thousand() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A mixed round of 10,000 messages, a quarter of them reports: the bytes that the analyzer gets, in its order,
     whose report each is (-1: a filling), and the place in its order."""
     agreed = terms(people=SENDERS, dimensions=100, padded=100)
-    session, mixed = SealedSession(agreed, workers=2), []
-    receive = session.analyzer.receive
-    session.analyzer.receive = lambda message, workers=1: mixed.append(message) or receive(message, workers)
+    session = SealedSession(agreed, workers=2)
+    mixed = overheard(session)
     sent: dict[bytes, int] = {}
     take = session.shuffler.receive
 
@@ -255,7 +265,7 @@ def test_the_shuffler_cannot_open_reports_nor_pass_one_off_as_another():
     agreed, analyzer = session.terms, session.analyzer
     message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
     messages = agreed.parse(message[64:], "person 0")
-    turned = Messages(messages.index[::-1], messages.sealed)
+    turned = Messages(messages.dimension[::-1], messages.sealed)
     forged = session.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
     with pytest.raises(Refused, match="another dimension"):
         analyzer.receive(forged)

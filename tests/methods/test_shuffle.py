@@ -1,4 +1,4 @@
-"""FLAME's protocols: what people send, that sums of it estimate their mean, what is promised to whom, what is refused."""
+"""FLAME's protocols: what people send, that its sums estimate their mean, what is promised to whom, what is refused."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_batches_of_people_take_turns_and_only_epochs_add_up():
 def test_people_do_not_divide_evenly_and_every_batch_has_at_least_as_many_as_declared():
     method = SSDouble(local_epsilon=1.0, batch_subjects=300)
     facts = Facts(silos=1, subjects=1000, parameters=100, rounds=3)
-    assert method.batches(facts) == 3
+    assert method.turns(facts) == 3
     assert method.crowd(facts) == (333, 334)
     assert method.padded(facts) == 334
     assert method.participations(facts) == 1
@@ -176,9 +176,9 @@ def test_simple_sends_every_number_and_topk_the_largest():
     topk = SSTopk(local_epsilon=4e6, value_range=10.0, index_rate=4 / 30).encode(vectors, stream(), SMALL)
     for person, vector in enumerate(vectors):
         own = topk.person == person
-        assert set(topk.index[own]) == set(np.argsort(-np.abs(vector))[:4])
-        np.testing.assert_allclose((2 * topk.value[own] - 1) * 10, vector[topk.index[own]], atol=1e-3)
-        assert (np.diff(topk.index[own]) > 0).all()
+        assert set(topk.dimension[own]) == set(np.argsort(-np.abs(vector))[:4])
+        np.testing.assert_allclose((2 * topk.value[own] - 1) * 10, vector[topk.dimension[own]], atol=1e-3)
+        assert (np.diff(topk.dimension[own]) > 0).all()
 
 
 def test_topk_hides_the_largest_among_others_that_say_nothing():
@@ -189,17 +189,17 @@ def test_topk_hides_the_largest_among_others_that_say_nothing():
     assert method.lists(SMALL) == 4
     sent = method.encode(vectors, stream(), SMALL)
     assert np.bincount(sent.person).tolist() == [12] * 200
-    counts = np.bincount(sent.index, minlength=30)
+    counts = np.bincount(sent.dimension, minlength=30)
     assert counts[:3].tolist() == [200] * 3
     expected, deviation = 200 / 3, math.sqrt(200 / 3 * 2 / 3)
     assert (np.abs(counts[3:] - expected) < 5 * deviation).all()
-    np.testing.assert_allclose(sent.value[sent.index < 3], 0.75, atol=1e-3)
-    np.testing.assert_allclose(sent.value[sent.index >= 3], 0.5, atol=1e-3)
+    np.testing.assert_allclose(sent.value[sent.dimension < 3], 0.75, atol=1e-3)
+    np.testing.assert_allclose(sent.value[sent.dimension >= 3], 0.5, atol=1e-3)
 
 
 def test_equal_numbers_are_chosen_by_lot():
     sent = SSTopk(local_epsilon=1.0, index_rate=0.1).encode(np.zeros((3000, 30), np.float32), stream(), SMALL)
-    counts = np.bincount(sent.index, minlength=30)
+    counts = np.bincount(sent.dimension, minlength=30)
     assert (np.abs(counts - 300) < 5 * math.sqrt(300)).all()
 
 
@@ -207,14 +207,14 @@ def test_equal_numbers_are_chosen_by_lot():
 def test_double_chooses_without_looking(sampling):
     method = SSDouble(local_epsilon=1.0, index_rate=0.1, index_sampling=sampling)
     sent = method.encode(np.full((3000, 30), 7.0, np.float32), stream(sampling), SMALL)
-    assert (np.abs(np.bincount(sent.index, minlength=30) - 300) < 5 * math.sqrt(300)).all()
+    assert (np.abs(np.bincount(sent.dimension, minlength=30) - 300) < 5 * math.sqrt(300)).all()
     own = np.bincount(sent.person, minlength=3000)
     if sampling == "fixed":
         assert set(own) == {3}
     else:
         assert own.mean() == pytest.approx(3, abs=0.15)
         assert own.var() == pytest.approx(2.7, rel=0.2)  # every number by a coin of its own
-    assert (np.diff(sent.person * 30 + sent.index) > 0).all()  # each at most once, person by person
+    assert (np.diff(sent.person * 30 + sent.dimension) > 0).all()  # each at most once, person by person
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_the_analyzers_mean_is_unbiased_and_has_the_predicted_variance(method):
     padded, found = method.padded(SMALL), []
     for _ in range(400):
         sent = method.encode(vectors, draws, SMALL)
-        total = np.bincount(sent.index, sent.value - 0.5, 30)
-        lacking = padded - np.bincount(sent.index, minlength=30)
+        total = np.bincount(sent.dimension, sent.value - 0.5, 30)
+        lacking = padded - np.bincount(sent.dimension, minlength=30)
         total += np.bincount(np.repeat(np.arange(30), lacking), law.blanket(int(lacking.sum()), draws) - 0.5, 30)
         found.append(method.scale(SMALL) * total)
     mean, variance = np.mean(found, axis=0), np.var(found, axis=0)

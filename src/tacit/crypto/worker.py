@@ -48,6 +48,7 @@ def _elsewhere(module: str, name: str, piece: tuple[Any, ...]) -> Any:
 def serve() -> None:
     """What the other process does: the result, or the error that it ended with."""
     module, name, piece = pickle.load(sys.stdin.buffer)
+    answer: tuple[Any, Exception | None]
     try:
         answer = getattr(import_module(module), name)(*piece), None
     except Exception as error:

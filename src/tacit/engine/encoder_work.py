@@ -59,7 +59,7 @@ class EncoderWork:
             raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")
         (silo,) = federation.silos
         self._starts, self._counts = silo.offsets[:-1], np.diff(silo.offsets)
-        batches = method.batches(facts)
+        batches = method.turns(facts)
         batch = np.empty(self.people, np.int64)
         batch[_PUBLIC.stream("batches").permutation(self.people)] = np.arange(self.people) % batches
         self._entries = [np.flatnonzero(batch[silo.subjects] == b) for b in range(batches)]

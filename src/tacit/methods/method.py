@@ -151,7 +151,7 @@ class Method:
         """How many rounds the method's own numbers ask for; None where ``train.rounds`` says it."""
         return None
 
-    def batches(self, facts: Facts) -> int:
+    def turns(self, facts: Facts) -> int:
         """People are parted, whatever their records say, into so many batches that take turns: round after round, of
         which each is about the people of one batch only. 1: every round is about everybody."""
         return 1

@@ -13,7 +13,7 @@ mixes. People are parted into batches of at least ``batch_subjects`` that take t
 
 Formal guarantees (privacy.md 5.2), one person replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
-    analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d reports that are mostly blanket;
+    analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d that are mostly blanket;
                          topk: k, or 2 k where dimensions may be cut. ``privacy.shuffle`` holds the proofs
     shuffler             knows its own fillings, and what is published: simple: as the analyzer, among those who sent;
                          double: the local promise; topk: nothing, unless every index is sent
@@ -59,11 +59,11 @@ AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
 
 class Encoded(NamedTuple):
-    """Reports of several people, message by message: ``person [messages]`` (a row of what was encoded), ``index
-    [messages]`` (a dimension) and ``value [messages]``. Those of one person lie together, by rising dimension."""
+    """Reports of several people, message by message: ``person [messages]`` (a row of what was encoded), ``dimension
+    [messages]`` and ``value [messages]``. Those of one person lie together, by rising dimension."""
 
     person: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int64]
+    dimension: npt.NDArray[np.int64]
     value: Floats
 
 
@@ -105,20 +105,20 @@ class Encoder(Calibrated):
     def record_losses(self) -> str | None:
         return "batch_size" if self.batch_size is not None else None
 
-    def batches(self, facts: Facts) -> int:
+    def turns(self, facts: Facts) -> int:
         return max(1, (facts.subjects or 1) // (self.batch_subjects or facts.subjects or 1))
 
     def crowd(self, facts: Facts) -> tuple[int, int]:
         """How many people the smallest and the largest batch have."""
-        people, batches = facts.subjects or 1, self.batches(facts)
-        return people // batches, -(-people // batches)
+        people, turns = facts.subjects or 1, self.turns(facts)
+        return people // turns, -(-people // turns)
 
     def rounds(self, facts: Facts) -> int | None:
-        return None if self.epochs is None else self.epochs * self.batches(facts)
+        return None if self.epochs is None else self.epochs * self.turns(facts)
 
     def participations(self, facts: Facts) -> int:
         """How often a person takes part in the planned rounds."""
-        return -(-facts.rounds // self.batches(facts))
+        return -(-facts.rounds // self.turns(facts))
 
     def dimensions(self, facts: Facts) -> int:
         if facts.parameters is None:
@@ -127,7 +127,7 @@ class Encoder(Calibrated):
 
     def people(self, facts: Facts) -> float:
         """How many people take part in a round, on average."""
-        return (facts.subjects or 1) / self.batches(facts)
+        return (facts.subjects or 1) / self.turns(facts)
 
     def contributions(self, facts: Facts) -> Contributions:
         return Contributions(self.people(facts), facts.subjects or 1, "people")
@@ -173,7 +173,7 @@ class Encoder(Calibrated):
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         one = "a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)"
-        return (one, *(("who is in which batch does not depend on records",) if self.batches(facts) > 1 else ()))
+        return (one, *(("who is in which batch does not depend on records",) if self.turns(facts) > 1 else ()))
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
@@ -452,7 +452,8 @@ class SSDouble(Sparse):
         self, vectors: Vectors, stream: Stream, facts: Facts
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if self.index_sampling == "bernoulli":
-            return np.nonzero(stream.coins(self.index_rate, vectors.size).reshape(vectors.shape))
+            person, index = np.nonzero(stream.coins(self.index_rate, vectors.size).reshape(vectors.shape))
+            return person, index
         lot = stream.words(vectors.size).reshape(vectors.shape)
         return _listed(np.sort(_largest(lot, self.sent(facts)), axis=1))
 

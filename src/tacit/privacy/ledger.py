@@ -11,7 +11,8 @@ over rounds, a gossip projection), and only the last such line of the mechanism 
 
 A line with ``people`` is about people of a run who are in none of its releases but those of the same name (held-out
 people, on whom a model is evaluated that was trained without them; batches of people who take turns). Nobody is then in
-two of them, and of that run the largest counts for anybody: ``Largest``. Over runs everything adds up: who is held out in one may be trained on in the next.
+two of them, and of that run the largest counts for anybody: ``Largest``. Over runs everything adds up: who is held out
+in one may be trained on in the next.
 
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.

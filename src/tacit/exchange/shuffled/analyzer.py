@@ -39,10 +39,10 @@ class Analyzer:
         messages = terms.parse(self._post.read(SHUFFLER, MIXED, message), SHUFFLER)
         opened = key.open_rows(messages.sealed, terms.sealing(self._number), workers)
         index, value = terms.read(opened)
-        if not np.array_equal(index, messages.index):
+        if not np.array_equal(index, messages.dimension):
             raise Refused("a report that is about another dimension than it says", SHUFFLER)
         real = index < terms.dimensions  # one more stands for none
         counts = np.bincount(index[real], minlength=terms.dimensions)
         if not terms.linked and (counts != terms.padded).any():
             raise Refused(f"a dimension with another number of reports than {terms.padded}", SHUFFLER)
-        self.total = np.bincount(index[real], value[real] - 0.5, terms.dimensions)
+        self.total = np.bincount(index[real], value[real] - 0.5, terms.dimensions).astype(np.float64)

@@ -49,7 +49,7 @@ class Shuffler:
         if self._key is None:
             raise OutOfTurn("reports outside of a round", sender)
         messages = self.terms.parse(self._post.read(sender, REPORTS, message), sender)
-        index = messages.index.ravel()
+        index = messages.dimension.ravel()
         if index.size and (index.max() >= self.terms.dimensions or np.unique(index).size < index.size):
             raise Refused("reports about dimensions that do not exist, or about one more than once", sender)
         if self.terms.listed not in (None, index.size):
@@ -62,13 +62,13 @@ class Shuffler:
             raise OutOfTurn("mixing outside of a round", SHUFFLER)
         terms = self.terms
         received = self._received or [Messages(np.zeros((0, terms.width), np.int64), self._nothing)]
-        index = np.concatenate([messages.index for messages in received])
+        index = np.concatenate([messages.dimension for messages in received])
         sealed = np.concatenate([messages.sealed for messages in received])
         if not terms.linked:
             kept = places(index.ravel(), terms.dimensions, terms.padded, stream)
             index, sealed = index[kept], sealed[kept]
         fillings = self._fillings(missing(index.ravel(), terms.dimensions, terms.padded), stream, workers)
-        index, sealed = np.concatenate([index, fillings.index]), np.concatenate([sealed, fillings.sealed])
+        index, sealed = np.concatenate([index, fillings.dimension]), np.concatenate([sealed, fillings.sealed])
         order = stream.permutation(len(index))
         self._key, self._received = None, []
         return self._post.write(ANALYZER, MIXED, terms.write(Messages(index[order], sealed[order])))

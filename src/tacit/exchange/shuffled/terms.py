@@ -27,9 +27,9 @@ _ENTRY = np.dtype([("index", "<u4"), ("value", "<f8")])
 
 
 class Messages(NamedTuple):
-    """``index [messages, width]``, which the shuffler sees, and ``sealed [messages, bytes]``, which it cannot open."""
+    """``dimension [messages, width]``, which the shuffler sees, and ``sealed [messages, bytes]``, which it does not."""
 
-    index: Indices
+    dimension: Indices
     sealed: Rows
 
 
@@ -92,7 +92,7 @@ class ShuffledTerms:
 
     def write(self, messages: Messages) -> bytes:
         """Messages as bytes; indices of all of them, then what is sealed in all of them."""
-        return join([messages.index.astype("<u4").tobytes(), messages.sealed.tobytes()])
+        return join([messages.dimension.astype("<u4").tobytes(), messages.sealed.tobytes()])
 
     def parse(self, data: bytes, peer: str) -> Messages:
         """The messages that :meth:`write` wrote; refused if they have another form."""
