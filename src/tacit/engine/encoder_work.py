@@ -51,8 +51,9 @@ class EncoderWork:
         """``federation``: all records of a person in one place."""
         self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
         self.people = facts.subjects or 1
-        if federation.subject_count > self.people:
-            problem = f"{self.people} people are promised and the data have {federation.subject_count}"
+        numbers = int(federation.train.subject.max(initial=-1)) + 1  # held-out people come after all others, or between
+        if numbers > self.people:
+            problem = f"{self.people} people are promised and the data have {numbers}"
             raise UserError("data.subjects.count", problem, "declare at least as many as there are")
         self._layout = method.learning.layout(objective, params, arrays)
         if self._layout.parameters != method.dimensions(facts):
