@@ -146,7 +146,7 @@ def trained(contender: Contender, epochs: int, seeds: tuple[int, ...]) -> tuple[
     begun = time.monotonic()
     if "target_epsilon" in contender.method:  # the epsilon of one epoch
         contender = calibrated(contender, float(contender.method["target_epsilon"]), 1)
-    rate = chosen_rate(contender)
+    rate = chosen_rate(contender, epochs)
     curves = [curve(planned(contender, rate, epochs, seed), loaded(contender.people, seed)) for seed in seeds]
     last = ", ".join(f"{own[-1]:.3f}" for own in curves)
     print(f"{contender.label}: rate {rate:.3g}: {last} ({time.monotonic() - begun:.0f} s)", file=sys.stderr, flush=True)

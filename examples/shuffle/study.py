@@ -73,7 +73,7 @@ def trusted(label: str, **numbers: Any) -> Contender:
 
 def open_() -> Contender:
     """NP-FL: no privacy."""
-    return Contender("not private", {"name": "fedavg", **LOCAL}, (0.5, 1.0, 2.0), "everybody", "public", "silos")
+    return Contender("not private", {"name": "fedavg", **LOCAL}, (1.0, 2.0, 4.0), "everybody", "public", "silos")
 
 
 def planned(contender: Contender, rate: float, epochs: int, seed: int = 0) -> Plan:
@@ -101,7 +101,8 @@ def planned(contender: Contender, rate: float, epochs: int, seed: int = 0) -> Pl
 
 def calibrated(contender: Contender, epsilon: float, epochs: int) -> Contender:
     """The contender with the least noise that keeps a *proved* epsilon over so many epochs against its view."""
-    method = {key: value for key, value in contender.method.items() if key not in ("local_epsilon", "noise_multiplier")}
+    noise = ("local_epsilon", "noise_multiplier", "target_epsilon")
+    method = {key: value for key, value in contender.method.items() if key not in noise}
     solved = planned(replace(contender, method=method | {"target_epsilon": epsilon}), 1.0, epochs)
     if solved.local_epsilon is not None:
         return replace(contender, method=method | {"local_epsilon": solved.local_epsilon})
@@ -126,11 +127,11 @@ def curve(plan: Plan, federation: Federation) -> list[float]:
     return found
 
 
-def chosen_rate(contender: Contender) -> float:
-    """The server rate that does best on held-out training people after a few epochs."""
-    plan = planned(contender, 1.0, CHOOSING_EPOCHS, CHOOSING_SEED)
+def chosen_rate(contender: Contender, epochs: int) -> float:
+    """The server rate that does best on held-out training people after so many epochs, or a few of them."""
     federation = without_strangers(loaded(contender.people, CHOOSING_SEED), CHOOSING_SEED)
-    plans = {rate: planned(contender, rate, plan.rounds, CHOOSING_SEED) for rate in contender.rates}
+    few = min(epochs, CHOOSING_EPOCHS)
+    plans = {rate: planned(contender, rate, few, CHOOSING_SEED) for rate in contender.rates}
     return max(plans, key=lambda rate: curve(plans[rate], federation)[-1])
 
 
