@@ -52,8 +52,8 @@ def test_noise_stands_beside_the_largest_sum_that_clipping_allows():
 
 def test_layers_that_stay_fixed_carry_no_noise():
     model = {"name": "mlp", "hidden": [4]}
-    whole = planner.parameters_of(plan(model=model))
-    assert planner.parameters_of(plan(model=model | {"freeze": ["layer0"]})) == whole - (22 * 4 + 4)
+    whole = plan(model=model).parameters
+    assert plan(model=model | {"freeze": ["layer0"]}).parameters == whole - (22 * 4 + 4)
 
 
 def test_a_method_without_noise_has_none_and_promises_nothing():

@@ -317,7 +317,7 @@ def _print_outlook(outlook: Outlook) -> None:
     console.print(made.title, style="bold")
     console.print(f"{made.label}: {made.method.about}; {made.rounds} rounds")
     if outlook.noise is not None:
-        _print_noise(outlook.noise)
+        _print_noise(outlook.noise, outlook.plan.local_epsilon)
     for paid in outlook.paid:
         _print_paid(paid)
     finite = any(guarantee.finite for guarantee in outlook.guarantees)
@@ -336,12 +336,14 @@ def _print_outlook(outlook: Outlook) -> None:
 _SEEDED = "The experiment has a seed: whoever knows it can regenerate the noise. The model must not be published."
 
 
-def _print_noise(noise: NoiseToSignal) -> None:
+def _print_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
     origin = "solved for the target" if noise.solved else "given"
     rows = [
         ("noise multiplier", f"{noise.multiplier:.4g} ({origin}), {noise.place}"),
         ("standard deviation", f"{noise.std:.4g} on every number of a sum = multiplier x clip ({noise.clip:g})"),
     ]
+    if local_epsilon is not None:
+        rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
     if noise.norm is not None:
         rows.append(("norm of the noise", f"{noise.norm:.4g} over the model's {noise.parameters:,} numbers"))
     if noise.largest is not None:

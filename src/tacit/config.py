@@ -10,7 +10,7 @@ import math
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,16 +20,17 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
-from tacit.exchange import EXCHANGES, Exchange, SumFacts
+from tacit.exchange import EXCHANGES, Exchange, ReportFacts, SumFacts
 from tacit.learning import ServerOptimizer, ServerStep
-from tacit.methods import METHODS, Facts, Method, Private
+from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.per_subject import PerSubject
-from tacit.models import build, check_fit, check_options, task_for
+from tacit.methods.shuffle import Encoder, Shuffled
+from tacit.models import build, check_fit, check_options, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted")}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -46,7 +47,7 @@ PAID_METRICS = {
 COX = "Cox has no per-record gradient"
 
 # Names of the contract whose turn has not come: known, so that the error can say so.
-PLANNED_EXCHANGES = ("shuffled", "pairwise")
+PLANNED_EXCHANGES = ("pairwise",)
 
 
 class ModelOptions(Section):
@@ -98,6 +99,8 @@ class ExchangeOptions(Section):
     precision: Positive = 1e-8
     key_bits: Count = 3072
     hidden_sampling: bool = False
+    sealed: bool = True
+    linked: bool = False
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -175,7 +178,7 @@ class Plan:
 
     @property
     def rounds(self) -> int:
-        return self.experiment.train.rounds
+        return self.promise.facts.rounds
 
     @property
     def records_kept(self) -> int | None:
@@ -187,6 +190,16 @@ class Plan:
     def noise_multiplier(self) -> float | None:
         """Given, or solved for; None for a method without noise."""
         return self.method.sigma if isinstance(self.method, Private) else None
+
+    @property
+    def local_epsilon(self) -> float | None:
+        """What one person's messages cost by themselves, given or solved for; None where people send none."""
+        return self.method.eps_l if isinstance(self.method, Encoder) else None
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers are learned; None where that is not known before a record is read."""
+        return _parameters(self.experiment.model, source_facts(self.data))
 
     @property
     def statistics(self) -> Once | None:
@@ -221,7 +234,8 @@ class Plan:
         """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
         relation, and every view of the exchange."""
         promise = self.promise
-        return promise.everywhere(lambda other, view: other.total(view, promise.facts.rounds))
+        rounds = promise.participations(promise.facts.rounds)
+        return promise.everywhere(lambda other, view: other.total(view, rounds))
 
     def path(self, name: str) -> Path:
         """A path of the experiment file: relative ones start at the file's own folder."""
@@ -230,7 +244,7 @@ class Plan:
     def with_method(self, name: str) -> Plan:
         """The same experiment under another method, for comparison: comparable local work, every silo in every round,
         and for a private method the epsilon of this plan."""
-        if issubclass(METHODS[name], Private):
+        if issubclass(METHODS[name], Calibrated):
             method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
         else:
             numbers = self.method.reference_numbers(self.server_step)
@@ -298,7 +312,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     _check_model(experiment, known)
     _check_task(method, known)
     promised = _promise(experiment, method, exchange, known)
-    if isinstance(method, Private):
+    if isinstance(method, Calibrated):
         promised = _with_noise(promised, method, experiment.privacy)
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
@@ -309,6 +323,8 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
 def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: SourceFacts) -> Promise:
     """The promise, with the noise still to be solved for where a target is given."""
     privacy = experiment.privacy
+    unit = privacy.unit or method.units[0]
+    sized = "parameters" in method.needs(unit)
     facts = Facts(
         silos=known.silo_count or 0,
         rounds=experiment.train.rounds,
@@ -317,10 +333,12 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         max_records=privacy.max_records_per_subject_and_silo,
         max_silos=privacy.max_silos_per_subject,
         delta=privacy.delta,
+        parameters=_parameters(experiment.model, known) if sized else None,
     )
-    check_facts(method, privacy.unit or method.units[0], facts)
+    check_facts(method, unit, facts)
     facts = facts.pooled() if method.pools else facts
     method.check_facts(facts)
+    facts = replace(facts, rounds=_rounds(experiment.train, method, facts))
     once = _once(experiment, known)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
@@ -338,6 +356,17 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         once=once,
         records_kept=min(caps, default=None),
     )
+
+
+def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
+    """As the file says, or as the method's own numbers ask for."""
+    asked = method.rounds(facts)
+    if asked is None:
+        return train.rounds
+    if "rounds" in train.model_fields_set and train.rounds != asked:
+        problem = f"is {train.rounds}, and method.epochs asks for {asked} rounds"
+        raise UserError("train.rounds", problem, "leave one of the two out")
+    return asked
 
 
 def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
@@ -409,15 +438,16 @@ def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None)
     return declared
 
 
-def _with_noise(promised: Promise, method: Private, privacy: PrivacyOptions) -> Promise:
+def _with_noise(promised: Promise, method: Calibrated, privacy: PrivacyOptions) -> Promise:
     """The noise as given, or as a target needs it."""
-    if method.noise_multiplier is not None and method.target_epsilon is not None:
-        raise UserError("method.target_epsilon", "is given together with noise_multiplier", "keep one of the two")
-    if method.noise_multiplier is not None:
+    key = method.noise_key
+    if method.noise_given and method.target_epsilon is not None:
+        raise UserError("method.target_epsilon", f"is given together with {key}", "keep one of the two")
+    if method.noise_given:
         return promised
     if method.target_epsilon is None:
-        problem = f"{method.name} has no noise: neither noise_multiplier nor target_epsilon is given"
-        raise UserError("method.noise_multiplier", problem, "add one of them")
+        problem = f"{method.name} has no noise: neither {key} nor target_epsilon is given"
+        raise UserError(f"method.{key}", problem, "add one of them")
     published = getattr(method, "noise", "constant") == "as-published"
     return promised.with_noise_for(method.target_epsilon, "as-published" if published else privacy.target)
 
@@ -470,6 +500,12 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
 
 def _unsuited(method: Method, exchange: str) -> str:
     """Why a method and an exchange do not go together."""
+    if exchange == "shuffled":
+        return "its people make no single reports that could be mixed"
+    if method.exchanges == ("shuffled",):
+        return "its reports are protected by being mixed with those of others"
+    if method.noise_place.startswith("every person"):
+        return "what every person sends carries all of its noise already, so nothing is gained by hiding it"
     if method.noise_place.startswith("each batch"):
         return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
     if method.noise_place.startswith("once"):
@@ -486,6 +522,15 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
         counted = 0.0 if method.adaptive_clip is None else method.sigma / (2 * method.adaptive_clip.count_noise)
         bound, rate = method.clip * max(1.0, counted), method.subject_sample_rate
         return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, rate)
+    if isinstance(method, Shuffled):
+        reports = ReportFacts(
+            method.dimensions(facts),
+            method.padded(facts),
+            method.crowd(facts)[1],
+            method.randomizing(facts),
+            method.listed(facts),
+        )
+        return SumFacts(facts.silos, facts.subjects or 1, method.value_range, reports=reports)
     return SumFacts(facts.silos, facts.silos, method.clip if isinstance(method, Private) else 0.0, noise)
 
 
@@ -497,6 +542,21 @@ def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
     if facts.feature_shape is not None:
         outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
         build(model.name, facts.feature_shape, outputs, **model.numbers)
+
+
+def _parameters(options: ModelOptions, facts: SourceFacts) -> int | None:
+    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
+    import jax
+
+    if facts.feature_shape is None:
+        return None
+    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
+    try:
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
+    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
+        return None
+    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
 
 
 def _check_task(method: Method, facts: SourceFacts) -> None:

@@ -17,14 +17,15 @@ from typing import Any
 
 from tacit.config import Plan, plan, read_experiment
 from tacit.errors import UserError, nearest
-from tacit.methods import METHODS, Private
-from tacit.models import build, parameter_count, task_for
+from tacit.methods import METHODS, Calibrated, Private
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
+# Keys of [method] that say how much noise there is, in place of a target epsilon.
+NOISE_KEYS = sorted({method.noise_key for method in METHODS.values() if issubclass(method, Calibrated)})
 
 # Short names of the numbers that people sweep most; any other name without a dot is a key of [method].
 SHORT = {"rounds": "train.rounds", "delta": "privacy.delta", "epsilon": "method.target_epsilon"}
@@ -140,6 +141,7 @@ class Outlook:
             "title": self.plan.title,
             "method": self.plan.method.name,
             "noise_multiplier": self.plan.noise_multiplier,
+            "local_epsilon": self.plan.local_epsilon,
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "promise": self.promise,
             "noise": None if self.noise is None else self.noise.as_dict(),
@@ -198,17 +200,17 @@ def over_silos(made: Plan) -> OverSilos | None:
 def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     """The noise of a plan beside the largest sum that it hides; None for a method without noise."""
     method = made.method
-    if not isinstance(method, Private):
+    if not isinstance(method, Calibrated):
         return None
-    noise = method.sum_noise(made.promise.facts)
-    std = method.sigma * method.clip if noise is None else noise.std
-    parameters = parameters_of(made)
-    expected = method.contributions(made.promise.facts)
+    facts = made.promise.facts
+    std, bound = method.deviation(facts), method.bound(facts)
+    parameters = made.parameters
+    expected = method.contributions(facts)
     count = None if expected is None else expected.number
     return NoiseToSignal(
-        multiplier=method.sigma,
-        solved="noise_multiplier" not in made.experiment.method,
-        clip=method.clip,
+        multiplier=method.sigma if isinstance(method, Private) else std / bound,
+        solved=method.noise_key not in made.experiment.method,
+        clip=bound,
         std=std,
         place=method.noise_place,
         clips=method.clips,
@@ -216,26 +218,8 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
         norm=None if parameters is None else std * math.sqrt(parameters),
         units=None if expected is None else expected.words,
         count=count,
-        largest=None if count is None else count * method.clip,
+        largest=None if count is None else count * bound,
     )
-
-
-def parameters_of(made: Plan) -> int | None:
-    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
-    import jax
-
-    from tacit.data import source_facts
-
-    facts, options = source_facts(made.data), made.experiment.model
-    if facts.feature_shape is None:
-        return None
-    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
-    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
-    try:
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
-    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
-        return None
-    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
 
 
 def rounds_within_budget(made: Plan) -> int | None:
@@ -251,7 +235,7 @@ def rounds_within_budget(made: Plan) -> int | None:
         before = spent(lines, place(promise.unit, view, promise.relation))
 
         def after(rounds: int, before: Event = before, view: View = view) -> Event:
-            return beside(before, promise.total(view, rounds))
+            return beside(before, promise.total(view, promise.participations(rounds)))
 
         if cost(after(1), promise.delta).epsilon > privacy.budget:
             return 0
@@ -402,7 +386,8 @@ def read_content(experiment: Path, changes: Sequence[str] = (), epsilon: float |
     if epsilon is not None:
         method = dict(content.get("method") or {"name": "fedavg"})
         _refuse_without_noise(str(method.get("name")))
-        method.pop("noise_multiplier", None)
+        for key in NOISE_KEYS:
+            method.pop(key, None)
         content["method"] = method | {"target_epsilon": float(epsilon)}
     return content
 
@@ -425,11 +410,13 @@ def sweep(
     keys = {axis.key for axis in chosen}
     content = _without_rival(content, keys)
     points: list[Point] = []
+    solved = False
     for values in combinations:
         changes = [f"{axis.key}={value!r}" for axis, value in zip(chosen, values, strict=True)]
         made = plan(content, changes, folder)
         noise = noise_to_signal(made)
         assert noise is not None, "methods without noise are refused above"
+        solved = noise.solved
         points.append(Point(values, noise.multiplier, noise.std, made.promise.planned_epsilon(), noise.ratio))
         told(len(points), len(combinations))
     return Sweep(
@@ -439,7 +426,7 @@ def sweep(
         against=tuple(str(view) for view in made.promise.against),
         delta=None if "privacy.delta" in keys else made.promise.delta,
         axes=chosen,
-        solves="epsilon" if "noise_multiplier" in made.experiment.method else "noise_multiplier",
+        solves="noise_multiplier" if solved else "epsilon",
         target=None if "method.target_epsilon" in keys else made.experiment.method.get("target_epsilon"),
         points=tuple(points),
         seconds=time.perf_counter() - began,
@@ -447,13 +434,15 @@ def sweep(
 
 
 def _refuse_without_noise(method: str) -> None:
-    if method in METHODS and not issubclass(METHODS[method], Private):
+    if method in METHODS and not issubclass(METHODS[method], Calibrated):
         raise UserError("method.name", f"{method} adds no noise: there is nothing to solve for", "use a private method")
 
 
 def _without_rival(content: Mapping[str, Any], keys: set[str]) -> Content:
     """Whoever sweeps the noise does not want the file's target, and the other way round."""
-    rivals = {"method.noise_multiplier": "target_epsilon", "method.target_epsilon": "noise_multiplier"}
-    dropped = {rivals[key] for key in keys if key in rivals}
+    swept = {key.removeprefix("method.") for key in keys}
+    dropped = (set(NOISE_KEYS) if "target_epsilon" in swept else set()) | (
+        {"target_epsilon"} if swept & set(NOISE_KEYS) else set()
+    )
     method = {key: value for key, value in dict(content.get("method") or {}).items() if key not in dropped}
     return {**content, "method": method}

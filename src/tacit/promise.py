@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
 from tacit.exchange import Exchange
-from tacit.methods.method import FACT_KEYS, Facts, Method, Private
+from tacit.methods.method import FACT_KEYS, Calibrated, Facts, Method
 from tacit.privacy import (
     RELATIONS,
     UNITS,
@@ -134,8 +134,25 @@ class Promise:
             for relation in RELATIONS
         }
 
+    def people(self, number: int) -> str | None:
+        """Whom round ``number`` is about, where these people are in no other release of the run but rounds of the same
+        name; None where it is about everybody, or where everybody is in something else, too."""
+        turns = self.method.turns(self.facts)
+        if turns == 1 or any(not once.apart for once in self.once):
+            return None
+        return f"batch {(number - 1) % turns + 1} of {turns}"
+
+    def participations(self, rounds: int) -> int:
+        """In how many of the first so many rounds somebody takes part at most: batches take turns."""
+        return rounds if self.people(1) is None else -(-rounds // self.method.turns(self.facts))
+
     def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
-        """So many rounds and everything that is released once (or as often as ``times`` says, by mechanism).
+        """So many rounds in which somebody takes part (``participations``), and everything that is released once (or as
+        often as ``times`` says, by mechanism).
+
+        **People in batches.** Batches are fixed before any record is seen. Everybody is in one of them, and rounds of
+        the others depend on other people's records and on what was released before: they are post-processing. So the
+        rounds of one batch are all that anybody pays for (parallel composition).
 
         **People apart.** Let T be the training people, H the held-out ones, and let the split depend on nobody's
         records. The run gives (M, E): everything learned from T, and a release E = K(M, H). Zeroing out somebody of T
@@ -198,7 +215,7 @@ class Promise:
         return (*seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
-        return self.total(view, self.facts.rounds)
+        return self.total(view, self.participations(self.facts.rounds))
 
     def worst(self, event_of: Callable[[View], Event]) -> float:
         """The largest epsilon over the views that a budget binds."""
@@ -226,8 +243,8 @@ class Promise:
         return self._with_noise(sigma)
 
     def _with_noise(self, sigma: float) -> Promise:
-        assert isinstance(self.method, Private)
-        return replace(self, method=replace(self.method, noise_multiplier=sigma))
+        assert isinstance(self.method, Calibrated)
+        return replace(self, method=self.method.with_noise(sigma))
 
     def _all_views(self, sigma: float) -> Event:
         noisy = self._with_noise(sigma)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto import EVERYONE, Context, Refused, SealingKey, Secret, Tampered, seal, seal_many
+from tacit.crypto import EVERYONE, Context, Refused, SealingKey, Secret, Tampered, seal, seal_many, seal_rows, sealed
 from tacit.crypto.sealed import OVERHEAD
 from tests.crypto.references import hpke_open
 
@@ -97,3 +97,22 @@ def test_public_keys_that_cannot_be_used_are_refused():
         seal(b"x", bytes(32), HERE)
     with pytest.raises(ValueError, match="32 bytes"):
         SealingKey(Secret(b"short"))
+
+
+def test_rows_are_sealed_and_opened_by_several_processes(monkeypatch):
+    monkeypatch.setattr(sealed, "_WORTH_A_PROCESS", 4)
+    contents = np.arange(120, dtype=np.uint8).reshape(10, 12)
+    rows = seal_rows(contents, KEY.public, HERE, workers=2)
+    assert rows.shape == (10, 12 + OVERHEAD)
+    assert len({row[:32].tobytes() for row in rows}) == 10
+    np.testing.assert_array_equal(KEY.open_rows(rows, HERE, workers=2), contents)
+    np.testing.assert_array_equal(KEY.open_rows(rows, HERE), contents)
+    altered = rows.copy()
+    altered[-1, 40] ^= 1  # in the piece of the other process, whose error comes back
+    with pytest.raises(Tampered, match="analyzer"):
+        KEY.open_rows(altered, HERE, workers=2)
+
+
+def test_no_rows_are_no_rows():
+    nothing = np.zeros((0, 12), np.uint8)
+    assert KEY.open_rows(seal_rows(nothing, KEY.public, HERE, workers=2), HERE, workers=2).shape == (0, 12)

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.privacy.events import Largest, Repeated, ShuffledReports
+from tacit.privacy.accounting import account, delta_of
+from tacit.privacy.events import (
+    Composed,
+    Failure,
+    Gaussian,
+    Largest,
+    PoissonSampled,
+    Repeated,
+    Selected,
+    ShuffledReports,
+    event_from_dict,
+)
 from tacit.privacy.shuffle import (
     as_published_blanket,
     as_published_flame_double,
@@ -61,9 +72,9 @@ def folds(protocol, delta=DELTA):
         # the values of the specification were rounded up to a coarser grid; "converged" is the limit of ever finer ones
         (ss_simple(7850, 1000, 0.01), 0.0946, 0.09077),
         (ss_double_fixed(157, 333, 0.5), 1.765, 1.7643),
-        (ss_double_fixed(157, 333, 0.5, epochs=10), 6.53, 6.522),
+        (ss_double_fixed(157, 333, 0.5).over(10), 6.53, 6.522),
         (ss_double_bernoulli(7850, 1000, 333, 0.5, 0.02), 0.221, 0.21719),
-        (ss_double_bernoulli(7850, 1000, 333, 0.5, 0.02, epochs=10), 0.79, 0.7558),
+        (ss_double_bernoulli(7850, 1000, 333, 0.5, 0.02).over(10), 0.79, 0.7558),
         (ss_topk(157, 1000, 1000, 0.5), 0.966, 0.9652),
         (ss_topk(157, 1000, 333, 0.5), 2.595, 2.5936),
     ],
@@ -286,9 +297,38 @@ def test_overflowing_dimensions_are_charged_to_delta():
     assert ss_double_bernoulli(10**9, 100, 1, 0.5, 0.5).extra_delta == 1.0
 
 
+def test_what_adds_to_delta_is_charged_when_the_release_is_accounted_for():
+    protocol = ss_double_bernoulli(10, 100, 12, 0.5, 0.02)
+    assert 1e-7 < protocol.extra_delta < 1e-5
+    bound = account(protocol.released, 1e-5)
+    assert bound.delta == 1e-5
+    assert bound.epsilon == account(protocol.event, 1e-5 - protocol.extra_delta).epsilon
+    assert math.isinf(account(protocol.released, protocol.extra_delta / 2).epsilon)
+    assert delta_of(protocol.released, bound.epsilon) == pytest.approx(1e-5, rel=0.02)
+    # participations add up
+    assert protocol.over(2).extra_delta == 2 * protocol.extra_delta
+    twice = account(Repeated(protocol.released, 2), 1e-5).epsilon
+    assert twice == account(protocol.over(2).released, 1e-5).epsilon > bound.epsilon
+
+
+def test_a_failure_stays_with_what_it_is_about():
+    sure = Gaussian(2.0)
+    risky = Composed((sure, Failure(1e-6)))
+    for made in (risky, Largest((risky, Gaussian(3.0))), Repeated(risky, 1), PoissonSampled(1.0, risky)):
+        assert account(made, 1e-5).epsilon == account(sure, 9e-6).epsilon
+    sampled = account(PoissonSampled(0.5, risky), 1e-5).epsilon
+    assert sampled == account(PoissonSampled(0.5, sure), 9e-6).epsilon
+    assert math.isinf(account(Selected(risky, 3.0), 1e-5).epsilon)
+    assert math.isinf(account(Failure(1e-4), 1e-5).epsilon)
+    assert account(Failure(1e-6), 1e-5).epsilon == 0
+    assert event_from_dict(risky.as_dict()) == risky
+    with pytest.raises(ValueError, match="probability"):
+        account(Failure(1.5), 1e-5)
+
+
 def test_shuffler_and_analyzer_together_see_local_privacy():
     assert ss_simple(10, 100, 0.1).local_epsilon == pytest.approx(1.0)
-    assert ss_double_fixed(3, 100, 0.5, epochs=2).local_epsilon == pytest.approx(3.0)
+    assert ss_double_fixed(3, 100, 0.5).over(2).local_epsilon == pytest.approx(3.0)
     assert math.isinf(ss_topk(3, 100, 100, 0.5).local_epsilon)
 
 
@@ -296,9 +336,9 @@ def test_topk_full_pairs_are_not_always_the_worst():
     """privacy.md 5.2: "k full pairs is what it comes to numerically". Not from epsilon of about 3 on, with a crowd."""
     full, half = ShuffledReports(4.0, 100_000), ShuffledReports(4.0, 100_000, pair=2.0)
     assert shuffled_epsilon(half, 1e-6, 20) > 1.05 * shuffled_epsilon(full, 1e-6, 10)
-    assert isinstance(ss_topk(10, 100_000, 100_000, 4.0).event, Largest)
+    assert isinstance(ss_topk(10, 100_000, 100_000, 4.0, once=True).event, Largest)
     # over epochs the number of full pairs may change with what was seen: both are charged as full
-    assert ss_topk(10, 100_000, 100_000, 4.0, epochs=2).event == Repeated(
+    assert ss_topk(10, 100_000, 100_000, 4.0).over(2).event == Repeated(
         ShuffledReports(4.0, 100_000, randomizer="laplace"), 40
     )
 

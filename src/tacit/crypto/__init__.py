@@ -11,6 +11,7 @@
     blinding     encryption randomness from precomputed tables, uniform also for the owner of the key
     powers       products of many powers
     transfer     1-out-of-M oblivious transfer
+    worker       the same work in several processes
 
 This room imports nothing else of Tacit and no JAX. What must not be used is refused with :class:`Refused`, which names
 the peer and holds no secret.
@@ -22,7 +23,7 @@ from tacit.crypto.context import EVERYONE, Context
 from tacit.crypto.errors import BadShares, BadSignature, Refused, Replayed, Tampered
 from tacit.crypto.identities import Identity, Roster, fingerprint, verify
 from tacit.crypto.paillier import Ciphertexts, PublicKey, SecretKey, WeakKeyWarning
-from tacit.crypto.sealed import SealingKey, seal, seal_many
+from tacit.crypto.sealed import SealingKey, seal, seal_many, seal_rows
 from tacit.crypto.secret import Secret
 from tacit.crypto.shamir import Share, combine, split
 from tacit.crypto.streams import MaskStream, masked
@@ -56,6 +57,7 @@ __all__ = [
     "masked",
     "seal",
     "seal_many",
+    "seal_rows",
     "split",
     "verify",
 ]

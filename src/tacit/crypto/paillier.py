@@ -31,9 +31,8 @@ from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
 from tacit.crypto.errors import Refused
-from tacit.crypto.powers import Exponents, powers, product, products_of_powers, quotients
+from tacit.crypto.powers import Exponents, powers, product, products_of_powers, quotients, shared_products
 from tacit.crypto.streams import MaskStream
-from tacit.crypto.worker import shared_products
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048

@@ -28,8 +28,12 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import f_divmod, invert, mpz, powmod_base_list
 
+from tacit.crypto.worker import shared
+
 # digits of 14 bits fit an int16 with their carry
 WIDEST = 14
+# below so many numbers, starting a process takes longer than the work
+_WORTH_A_PROCESS = 20_000
 
 Exponents = npt.NDArray[np.int64] | Sequence[Sequence[int]]
 
@@ -46,6 +50,22 @@ def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> li
     digits = integers.digits(window)
     places = np.flatnonzero(digits.any(axis=(1, 2))).tolist()  # exponents that pack several numbers leave gaps
     return _products(bases, digits[places], [window * place for place in places], window, n)
+
+
+def shared_products(
+    bases: Sequence[mpz], numbers: npt.NDArray[np.int64], slots: int, width: int, n: mpz, workers: int = 1
+) -> list[mpz]:
+    """:func:`products_of_packed_powers`, the bases shared between this process and ``workers - 1`` others."""
+    pieces = max(1, min(workers, len(bases), numbers.size // _WORTH_A_PROCESS))
+    work = [
+        (bases[piece::pieces], np.ascontiguousarray(numbers[:, piece::pieces]), slots, width, n)
+        for piece in range(pieces)
+    ]
+    modulus = mpz(n) ** 2
+    total, *others = shared(products_of_packed_powers, work)
+    for result in others:
+        total = [a * b % modulus for a, b in zip(total, result, strict=True)]
+    return total
 
 
 def products_of_packed_powers(

@@ -10,8 +10,10 @@ A sealed message is 48 bytes longer than its content: 32 for the ephemeral key, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
@@ -20,8 +22,13 @@ from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.context import Context
 from tacit.crypto.errors import Refused, Tampered
 from tacit.crypto.secret import Secret
+from tacit.crypto.worker import shared
 
 OVERHEAD = 48
+# below so many messages, starting a process takes longer than sealing or opening them
+_WORTH_A_PROCESS = 5_000
+
+Rows = npt.NDArray[np.uint8]
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
@@ -52,6 +59,11 @@ class SealingKey:
                 f"a message that is not sealed for {context.recipient} in round {context.round}", context.sender
             ) from None
 
+    def open_rows(self, messages: Rows, context: Context, workers: int = 1) -> Rows:
+        """The contents of ``messages [messages, bytes]``, by this process and ``workers - 1`` others of its owner."""
+        secret = self._key.private_bytes_raw()
+        return _in_pieces(_open_piece, messages, messages.shape[1] - OVERHEAD, (secret, context), workers)
+
     def __repr__(self) -> str:
         return "SealingKey(…)"
 
@@ -72,3 +84,26 @@ def seal_many(contents: Sequence[bytes], public: bytes, context: Context) -> lis
         return [_SUITE.encrypt(content, key, information) for content in contents]
     except ValueError:
         raise Refused("a public key of low order", context.recipient) from None
+
+
+def seal_rows(contents: Rows, public: bytes, context: Context, workers: int = 1) -> Rows:
+    """Each row of ``contents [messages, bytes]`` sealed, by this process and ``workers - 1`` others."""
+    return _in_pieces(_seal_piece, contents, contents.shape[1] + OVERHEAD, (public, context), workers)
+
+
+def _in_pieces(work: Callable[..., bytes], rows: Rows, size: int, how: tuple[bytes, Context], workers: int) -> Rows:
+    pieces = np.array_split(rows, max(1, min(workers, len(rows) // _WORTH_A_PROCESS)))
+    done = shared(work, [(piece.tobytes(), rows.shape[1], *how) for piece in pieces])
+    return np.frombuffer(b"".join(done), np.uint8).reshape(-1, size)
+
+
+def _seal_piece(rows: bytes, size: int, public: bytes, context: Context) -> bytes:
+    return b"".join(seal_many(_cut(rows, size), public, context))
+
+
+def _open_piece(rows: bytes, size: int, secret: bytes, context: Context) -> bytes:
+    return b"".join(SealingKey(Secret(secret)).open_many(_cut(rows, size), context))
+
+
+def _cut(rows: bytes, size: int) -> list[bytes]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

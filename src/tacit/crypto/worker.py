@@ -1,4 +1,4 @@
-"""Products of powers by several processes: multiplications of long integers do not run side by side in one.
+"""Work shared with other processes: neither multiplications of long integers nor sealing run side by side in one.
 
 A worker is a program that runs :func:`serve`: it gets one piece of work on its standard input, answers on its standard
 output and ends. It is started as a new program, not forked: whoever calls may have threads of its own (JAX has).
@@ -10,53 +10,47 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-from gmpy2 import mpz
-
-from tacit.crypto.powers import products_of_packed_powers
-
-# below so many numbers, starting a process takes longer than the work
-_WORTH_A_PROCESS = 20_000
+Result = TypeVar("Result")
 
 
-def shared_products(
-    bases: Sequence[mpz], numbers: npt.NDArray[np.int64], slots: int, width: int, n: mpz, workers: int = 1
-) -> list[mpz]:
-    """:func:`products_of_packed_powers`, the bases shared between this process and ``workers - 1`` others."""
-    pieces = max(1, min(workers, len(bases), numbers.size // _WORTH_A_PROCESS))
-    if pieces == 1:
-        return products_of_packed_powers(bases, numbers, slots, width, n)
-    work = [
-        (bases[piece::pieces], np.ascontiguousarray(numbers[:, piece::pieces]), slots, width, n)
-        for piece in range(pieces)
-    ]
-    with ThreadPoolExecutor(pieces - 1) as pool:
-        others = [pool.submit(_elsewhere, piece) for piece in work[1:]]
-        results = [products_of_packed_powers(*work[0]), *(other.result() for other in others)]
-    modulus = mpz(n) ** 2
-    total = results[0]
-    for result in results[1:]:
-        total = [a * b % modulus for a, b in zip(total, result, strict=True)]
-    return total
+def shared(function: Callable[..., Result], pieces: Sequence[tuple[Any, ...]]) -> list[Result]:
+    """``function(*piece)`` of every piece, the first in this process and each of the others in one of its own.
+
+    ``function`` is one of a module's, by whose name it is found again; pieces and results are plain values.
+    """
+    if len(pieces) == 1:
+        return [function(*pieces[0])]
+    with ThreadPoolExecutor(len(pieces) - 1) as pool:
+        others = [pool.submit(_elsewhere, function.__module__, function.__name__, piece) for piece in pieces[1:]]
+        return [function(*pieces[0]), *(other.result() for other in others)]
 
 
-def _elsewhere(work: tuple[Sequence[mpz], npt.NDArray[np.int64], int, int, mpz]) -> list[mpz]:
+def _elsewhere(module: str, name: str, piece: tuple[Any, ...]) -> Any:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, "-c", "from tacit.crypto.worker import serve; serve()"],
-        input=pickle.dumps(work),
+        input=pickle.dumps((module, name, piece)),
         stdout=subprocess.PIPE,
         env=environment,
         check=True,
     )
-    answer: list[mpz] = pickle.loads(done.stdout)
-    return answer
+    result, error = pickle.loads(done.stdout)
+    if error is not None:
+        raise error
+    return result
 
 
 def serve() -> None:
-    """What the other process does."""
-    sys.stdout.buffer.write(pickle.dumps(products_of_packed_powers(*pickle.load(sys.stdin.buffer))))
+    """What the other process does: the result, or the error that it ended with."""
+    module, name, piece = pickle.load(sys.stdin.buffer)
+    answer: tuple[Any, Exception | None]
+    try:
+        answer = getattr(import_module(module), name)(*piece), None
+    except Exception as error:
+        answer = None, error
+    sys.stdout.buffer.write(pickle.dumps(answer))

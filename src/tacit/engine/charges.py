@@ -101,7 +101,7 @@ class Charges:
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
-        self._charge(_Line(self._method, number, self._events))
+        self._charge(_Line(self._method, number, self._events, self._promise.people(number)))
 
     def charge_once(self, mechanism: Mechanism, number: int) -> None:
         """Write down what is released once, in (or before) round ``number``; Forbidden as for a round."""
@@ -147,9 +147,12 @@ class Charges:
             return same_noise
         if self._budget is None:
             return None
-        written = Counter(str(own["mechanism"]) for own in lines if own["run"] == self._run)
+        own = [old for old in lines if old["run"] == self._run]
+        written = Counter(str(old["mechanism"]) for old in own)
         # one more of what is asked for; constants are of no use without a round, and the metrics are still to come
-        rounds = written[self._method] + (line.mechanism != "evaluation")
+        turns = Counter(old.get("people") for old in own if old["mechanism"] == self._method)
+        turns[line.people] += line.mechanism == self._method
+        rounds = max(*turns.values(), int(line.mechanism == "statistics"))
         times = {
             "statistics": max(written["statistics"] + (line.mechanism == "statistics"), 1),
             "evaluation": written["evaluation"] + 1,

@@ -12,15 +12,17 @@ import numpy as np
 
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
+from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.evaluate import Scores, over_silos, score
 from tacit.engine.kernel import Worked, kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Grid, Masked, MaskedSession, Weighted, WeightedSession
+from tacit.exchange import Grid, Masked, MaskedSession, Shuffled, ShuffledSession, Weighted, WeightedSession
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
 from tacit.methods.per_subject import PerSubject
+from tacit.methods.shuffle import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -34,17 +36,13 @@ class Labour(Protocol):
 
     def do(self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
 
-    def each(
-        self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any, int]: ...
-
 
 class Simulation:
     """The moving state of a simulated run: the server's and the silos'. Rounds are numbered from 1."""
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
         self.method = plan.method
-        self.federation = pooled(federation) if self.method.pools else federation
+        self.federation = self._together(federation)
         self.learner = learner
         self.frozen = learner.frozen
         self.randomness = randomness
@@ -56,10 +54,10 @@ class Simulation:
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
-        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted) else None
+        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted | Shuffled) else None
         self.work: Labour = self._work(facts)
         self._facts = facts
-        self._session: MaskedSession | WeightedSession | None = None
+        self._session: MaskedSession | WeightedSession | ShuffledSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
         self._drawn: dict[int, Any] = {}
@@ -67,8 +65,12 @@ class Simulation:
 
     def feed(self, federation: Federation) -> None:
         """Other features of the same rows, under constants that have been released meanwhile."""
-        self.federation = pooled(federation) if self.method.pools else federation
+        self.federation = self._together(federation)
         self.arrays = self._arrays()
+
+    def _together(self, federation: Federation) -> Federation:
+        """In one place what the method wants there: everything, or all records of a person."""
+        return pooled(federation) if self.method.pools or isinstance(self.method, Encoder) else federation
 
     def _arrays(self) -> Arrays:
         train = self.federation.train
@@ -76,8 +78,10 @@ class Simulation:
 
     def _work(self, facts: Facts) -> Labour:
         """How this method's local work is done: person by person, or silo by silo."""
+        objective, params = self.learner.objective, self.learner.params
+        if isinstance(self.method, Encoder):
+            return EncoderWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
         if isinstance(self.method, PerSubject):
-            objective, params = self.learner.objective, self.learner.params
             work = PeopleWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
             # whom nobody knows to be left out, everybody works on
             work.draws_everybody = isinstance(self._private_sum, Weighted) and self._private_sum.hidden_sampling
@@ -110,7 +114,7 @@ class Simulation:
         totals, self.states, not_finite = self._worked(number, drawn)
         self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
         if self.method.private:  # the others clip nothing
-            self.not_finite = sum(not_finite, self.not_finite)
+            self.not_finite = self.not_finite + sum(not_finite)
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
@@ -120,6 +124,8 @@ class Simulation:
         exchange = self._private_sum
         if exchange is None:
             return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
+        if isinstance(exchange, Shuffled):
+            return self._shuffled(exchange, number, drawn)
         grid = Grid(exchange.precision)
         names = self.federation.silo_names
         facts = sum_facts(self.method, self._facts)
@@ -134,6 +140,7 @@ class Simulation:
                 self._session = exchange.session(names, self.work.numbers, facts, counts)
             total, states = self._session.sum(number, people, noise), self.states
         else:
+            assert isinstance(self.work, SiloWork | PeopleWork)
             vectors, states, not_finite = self.work.each(
                 drawn, self.server, self.frozen, self.arrays, self.states, grid
             )
@@ -143,6 +150,18 @@ class Simulation:
             total = self._session.sum(number, vectors, noise)
         self.exchange_seconds = time.perf_counter() - start
         return Worked((jnp.asarray(total, jnp.float32),), states, (not_finite,))
+
+    def _shuffled(self, exchange: Shuffled, number: int, drawn: Any) -> Worked:
+        """For every dimension the sum of what people report, as the analyzer finds it behind the shuffler."""
+        assert isinstance(self.work, EncoderWork)
+        if self._session is None:
+            self._session = exchange.session(sum_facts(self.method, self._facts))
+        assert not isinstance(self._session, MaskedSession | WeightedSession)
+        reports, not_finite = self.work.reports(drawn, self.server, self.frozen, self.arrays, self._session.collect)
+        start = time.perf_counter()
+        total = self._session.sum(number, reports, self.randomness.stream("shuffler", number))
+        self.exchange_seconds = time.perf_counter() - start
+        return Worked((jnp.asarray(total, jnp.float32),), self.states, (not_finite,))
 
     @property
     def _by_person(self) -> bool:

@@ -4,23 +4,29 @@ from tacit.exchange.exchange import Exchange
 from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked, MaskedSession
 from tacit.exchange.plain import Plain
-from tacit.exchange.sums import SumFacts
+from tacit.exchange.shuffled import Collected, Shuffled, ShuffledSession
+from tacit.exchange.sums import ReportFacts, SumFacts
 from tacit.exchange.weighted import PersonVectors, Weighted, WeightedSession
 
-EXCHANGES: dict[str, type[Plain] | type[Masked] | type[Weighted]] = {
+EXCHANGES: dict[str, type[Plain] | type[Masked] | type[Weighted] | type[Shuffled]] = {
     "plain": Plain,
     "masked": Masked,
     "weighted": Weighted,
+    "shuffled": Shuffled,
 }
 
 __all__ = [
     "EXCHANGES",
+    "Collected",
     "Exchange",
     "Grid",
     "Masked",
     "MaskedSession",
     "PersonVectors",
     "Plain",
+    "ReportFacts",
+    "Shuffled",
+    "ShuffledSession",
     "SumFacts",
     "Weighted",
     "WeightedSession",

@@ -5,6 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.privacy import Noise
+from tacit.privacy.randomizers import Randomizer
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """The single reports that people make, where they make such.
+
+    dimensions  how many numbers a contribution has
+    padded      so many reports about each of them are added up
+    crowd       at most so many people report in one round
+    randomizer  by which reports are made
+    listed      how many numbers one person reports about; None where that is random
+    """
+
+    dimensions: int
+    padded: int
+    crowd: int
+    randomizer: Randomizer
+    listed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -17,6 +36,7 @@ class SumFacts:
     noise    the noise in the sum; None where there is none
     records  at most so many records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round
+    reports  the reports that are added up, where people make such
     """
 
     silos: int
@@ -25,6 +45,7 @@ class SumFacts:
     noise: Noise | None = None
     records: int | None = None
     rate: float = 1.0
+    reports: ReportFacts | None = None
 
     @property
     def largest(self) -> float:

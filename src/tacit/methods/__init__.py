@@ -4,9 +4,10 @@ from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
-from tacit.methods.method import Facts, Method, Private, ServerState
+from tacit.methods.method import Calibrated, Facts, Method, Private, ServerState
 from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
 from tacit.methods.reference import Pooled, SiloOnly
+from tacit.methods.shuffle import LdpGaussian, LdpLaplace, SSDouble, SSSimple, SSTopk
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -16,7 +17,8 @@ METHODS: dict[str, type[Method]] = {
         *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
         *(LocalRecord, LocalGroup, HiGrad, UserLDP),
         *(SubjectSGD, UldpAvg, UldpSGD, UldpNaive, UldpGroup),
+        *(SSSimple, SSDouble, SSTopk, LdpLaplace, LdpGaussian),
     )
 }
 
-__all__ = ["METHODS", "Facts", "Method", "Private", "ServerState"]
+__all__ = ["METHODS", "Calibrated", "Facts", "Method", "Private", "ServerState"]

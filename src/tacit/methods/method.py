@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ class Facts:
     max_records       at most so many records of one subject in one silo
     max_silos         at most so many silos hold records of one subject
     delta             the delta of the run's guarantees
+    parameters        how many numbers are learned, where the shape of a record is known without looking at any
     records           training records in all; counted, and so only for methods that promise nothing
     """
 
@@ -63,6 +64,7 @@ class Facts:
     max_records: int | None = None
     max_silos: int | None = None
     delta: float = 1e-5
+    parameters: int | None = None
     records: int = 0
 
     @property
@@ -92,6 +94,7 @@ FACT_KEYS = {
     "subjects": "data.subjects.count",
     "records_per_silo": "data.records_per_silo",
     "max_records": "privacy.max_records_per_subject_and_silo",
+    "parameters": "data.numeric",
 }
 
 
@@ -132,12 +135,12 @@ class LocalResult(NamedTuple):
 class Divisors(NamedTuple):
     """The public constants that the server divides by, never a realised number.
 
-    total  divides the sum of contributions
-    count  divides what travels beside it: who was below an adaptive clip, or control variates
+    total   divides the sum of contributions
+    beside  divides what travels beside it: who was below an adaptive clip, or control variates
     """
 
     total: float = 1.0
-    count: float = 1.0
+    beside: float = 1.0
 
 
 class ServerState(NamedTuple):
@@ -178,6 +181,15 @@ class Method:
 
     def check_facts(self, facts: Facts) -> None:
         """Refuse (UserError) what the method's numbers and the public facts cannot do together."""
+
+    def rounds(self, facts: Facts) -> int | None:
+        """How many rounds the method's own numbers ask for; None where ``train.rounds`` says it."""
+        return None
+
+    def turns(self, facts: Facts) -> int:
+        """People are parted, whatever their records say, into so many batches that take turns: round after round, of
+        which each is about the people of one batch only. 1: every round is about everybody."""
+        return 1
 
     def records_kept(self, facts: Facts) -> int | None:
         """At most so many records of a subject in a silo, where the method itself asks for a cap."""
@@ -326,25 +338,63 @@ class LocalTraining(SampledSilos):
 
 
 @dataclass(frozen=True)
-class Private(Method):
-    """Methods that clip and add noise.
+class Calibrated(Method):
+    """Methods that add noise, given or solved for.
 
-    clip              l2 bound on what is clipped (``clips`` says what that is)
-    noise_multiplier  standard deviation of the noise on the sum, over ``clip``
-    target_epsilon    instead of noise_multiplier: the plan solves for it
+    target_epsilon  instead of the method's own number (``noise_key``): the plan solves for the noise
     """
 
-    clip: Positive = 1.0
-    noise_multiplier: NotNegative | None = None
+    noise_key: ClassVar[str]  # the key of ``[method]`` that says how much noise there is
+
     target_epsilon: Positive | None = None
 
     @property
     def private(self) -> bool:
         return True
 
+    @property
+    def noise_given(self) -> bool:
+        return getattr(self, self.noise_key) is not None
+
+    def with_noise(self, noise: float) -> Self:
+        """The same method with so much noise: any measure of it under which more noise costs less epsilon."""
+        raise NotImplementedError
+
     def contributions(self, facts: Facts) -> Contributions | None:
         """What the noise hides, as far as it is public."""
         return None
+
+    def bound(self, facts: Facts) -> float:
+        """The largest l2 norm of one contribution."""
+        raise NotImplementedError
+
+    def deviation(self, facts: Facts) -> float:
+        """The standard deviation of the noise on every number of a sum of contributions."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Private(Calibrated):
+    """Methods that clip and add noise to a sum.
+
+    clip              l2 bound on what is clipped (``clips`` says what that is)
+    noise_multiplier  standard deviation of the noise on the sum, over ``clip``
+    """
+
+    noise_key = "noise_multiplier"
+
+    clip: Positive = 1.0
+    noise_multiplier: NotNegative | None = None
+
+    def with_noise(self, noise: float) -> Self:
+        return replace(self, noise_multiplier=noise)
+
+    def bound(self, facts: Facts) -> float:
+        return self.clip
+
+    def deviation(self, facts: Facts) -> float:
+        noise = self.sum_noise(facts)
+        return self.sigma * self.clip if noise is None else noise.std
 
     @property
     def sigma(self) -> float:
@@ -434,6 +484,6 @@ class Adaptive(Private):
         clip, adaptive = server.extra, self.adaptive_clip
         if adaptive is None:
             return total / divisors.total, clip
-        excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.count
+        excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.beside
         moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
         return total[:-1] * (clip / self.clip) / divisors.total, moved

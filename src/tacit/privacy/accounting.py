@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -84,8 +84,11 @@ def account(event: Event, delta: float) -> Bound:
 def _account(flat: Flat, delta: float) -> Bound:
     if delta >= 1 or flat.empty:
         return _bound({"simple": 0.0}, delta)
-    if not flat.protected:
+    if not flat.protected or flat.failure > delta:
         return _bound({"simple": math.inf}, delta)
+    if flat.failure:
+        # (epsilon, delta - failure) where nothing fails
+        return replace(_account(replace(flat, failure=0.0), delta - flat.failure), delta=delta)
     if _taking_part(flat) <= delta:
         return _bound({"absent": 0.0}, delta)
     parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
@@ -131,6 +134,9 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         return np.zeros(len(epsilons))
     if not flat.protected:
         return np.ones(len(epsilons))
+    if flat.failure:
+        without = delta_profile(replace(flat, failure=0.0).as_event(), epsilons)
+        return np.minimum(without + flat.failure, 1.0)
     mu = _only_gaussian(flat)
     if mu is not None:
         return np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons.tolist()])

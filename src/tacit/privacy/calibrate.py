@@ -102,7 +102,9 @@ def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
 def _quick(event: Event, delta: float) -> float:
     """Renyi accounting alone: an upper bound on what ``account`` proves."""
     flat = canonical(event)
-    return rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta) if flat.protected else math.inf
+    if not flat.protected or flat.failure > delta:
+        return math.inf
+    return rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta - flat.failure)
 
 
 def _bracket(cost: Callable[[float], float], epsilon: float) -> float | None:

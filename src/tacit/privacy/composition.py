@@ -3,7 +3,7 @@
 Every event is a multiset of simple releases under adaptive composition. Here it is flattened: nested compositions are
 unfolded, Gaussian releases are merged into one (their mu^2 add, ``gaussian``), Poisson-sampled Gaussians become
 mixtures in units of their standard deviation, equal events are counted, and what costs nothing or everything is
-recognised.
+recognised. Probabilities of failure add up (a union bound) and stand apart: they are not a matter of epsilon.
 
 **Largest inside a composition.** ``Largest`` says that one member took place and not which. Outermost it is the
 largest bound of its members. Inside a composition every occurrence may be a different member, also one chosen after
@@ -32,6 +32,7 @@ from tacit.privacy.events import (
     Composed,
     DiscreteGaussian,
     Event,
+    Failure,
     Gaussian,
     GaussianMixture,
     Laplace,
@@ -63,20 +64,22 @@ _LARGEST_LOCAL = 40.0
 @dataclass(frozen=True)
 class Flat:
     """``parts``: distinct simple events and how often; Gaussian ones are merged into one. Not ``protected``:
-    infinite."""
+    infinite. ``failure``: the probability that any of them is not what it seems, to be taken from delta."""
 
     parts: tuple[tuple[Event, int], ...]
     protected: bool = True
+    failure: float = 0.0
 
     @property
     def empty(self) -> bool:
-        return self.protected and not self.parts
+        return self.protected and not self.parts and self.failure == 0
 
     def as_event(self) -> Event:
         """One event with the same content."""
         if not self.protected:
             return Unprotected()
-        events = tuple(event if count == 1 else Repeated(event, count) for event, count in self.parts)
+        failing = ((Failure(self.failure), 1),) if self.failure else ()
+        events = tuple(event if count == 1 else Repeated(event, count) for event, count in (*self.parts, *failing))
         return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
 
 
@@ -84,12 +87,15 @@ class Flat:
 def canonical(event: Event) -> Flat:
     """The flattened form; ValueError for numbers that no mechanism can have."""
     precisions: list[float] = []
+    failures: list[float] = []
     counts: Counter[Event] = Counter()
     for simple, count in _simple(event, 1):
         if isinstance(simple, Unprotected):
             return Flat((), protected=False)
         if isinstance(simple, Gaussian):
             precisions.append(_precision(simple.noise_multiplier, count))
+        elif isinstance(simple, Failure):
+            failures.append(count * simple.probability)
         else:
             counts[simple] += count
     # an exactly rounded sum, so that order cannot matter
@@ -99,7 +105,7 @@ def canonical(event: Event) -> Flat:
         return Flat((), protected=False)
     if precision > 0:
         parts.append((Gaussian(1 / math.sqrt(precision)), 1))
-    return Flat(tuple(parts))
+    return Flat(tuple(parts), failure=min(1.0, math.fsum(failures)))
 
 
 def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
@@ -153,6 +159,11 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _selected(event, count)
         case Largest(events):
             yield from _largest(events, count)
+        case Failure(probability):
+            if _number("probability", probability) > 1:
+                raise ValueError(f"a probability is at most 1, not {probability}")
+            if probability > 0:
+                yield event, count
         case Unprotected():
             yield event, count
         case _:
@@ -246,6 +257,9 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
     if rate > 1:
         raise ValueError(f"a rate is at most 1, not {rate}")
     inner = canonical(event.event)
+    if inner.failure:  # whoever is not sampled may fail, too
+        yield Failure(inner.failure), count
+        inner = replace(inner, failure=0.0)
     if rate == 0 or inner.empty:
         return
     if rate == 1 or not inner.protected:
@@ -276,6 +290,8 @@ def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
         return
     if not inner.protected or (certain and event.mean == 1):
         yield from _simple(inner.as_event(), count)
+    elif inner.failure:
+        yield Unprotected("how often the best of several runs fails is not known"), count
     else:
         yield Selected(inner.as_event(), event.mean, event.law, event.shape if certain else 1.0), count
 
@@ -286,6 +302,10 @@ def _largest(events: tuple[Event, ...], count: int) -> Iterator[tuple[Event, int
     if any(not flat.protected for flat in flats):
         yield Unprotected("one of the alternatives has no bound"), count
         return
+    failure = max((flat.failure for flat in flats), default=0.0)
+    if failure:
+        yield Failure(failure), count
+        flats = [replace(flat, failure=0.0) for flat in flats]
     kept: list[Flat] = []
     for flat in sorted((flat for flat in flats if not flat.empty), key=repr):
         if not any(_dominates(other, flat) for other in kept):

@@ -175,6 +175,15 @@ class Selected(Event):
 
 
 @dataclass(frozen=True)
+class Failure(Event):
+    """With at most this ``probability``, whatever was seen before, a release beside it is not what its event says:
+    nothing is known of it then. It adds to delta."""
+
+    kind = "failure"
+    probability: float
+
+
+@dataclass(frozen=True)
 class Repeated(Event):
     """``count`` runs of ``event``, each free to depend on the outputs before it (adaptive composition)."""
 
@@ -216,6 +225,7 @@ EVENTS: dict[str, type[Event]] = {
         ShuffledReports,
         RandomWalk,
         Selected,
+        Failure,
         Repeated,
         Composed,
         Largest,

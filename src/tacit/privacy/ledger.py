@@ -9,9 +9,10 @@ a relation: ``"subject/public/zero-out"``), what happened in the accountant's te
 unless the line is ``joint``: then its events stand for the whole mechanism up to this step (noise that is correlated
 over rounds, a gossip projection), and only the last such line of the mechanism and party counts.
 
-A line with ``people`` is about people of a run who are in none of its other releases (held-out people, on whom a model
-is evaluated that was trained without them). Nobody is then in both, and of that run the larger of the two counts for
-anybody: ``Largest``. Over runs everything adds up: who is held out in one may be trained on in the next.
+A line with ``people`` is about people of a run who are in none of its releases but those of the same name (held-out
+people, on whom a model is evaluated that was trained without them; batches of people who take turns). Nobody is then in
+two of them, and of that run the largest counts for anybody: ``Largest``. Over runs everything adds up: who is held out
+in one may be trained on in the next.
 
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
@@ -203,7 +204,8 @@ class Tally:
         # runs in which everybody is in everything add up without ado
         parts = self._parts([group for group in groups if group[0] not in parted])
         for run in sorted(parted):
-            parts.append(Largest(tuple(_composed(self._parts([group])) for group in groups if group[0] == run)))
+            apart = (_composed(self._parts([group])) for group in groups if group[0] == run)
+            parts.append(Largest(tuple(dict.fromkeys(apart))))
         return _composed(parts)
 
     def _parts(self, groups: Sequence[_Group]) -> list[Event]:

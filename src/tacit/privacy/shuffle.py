@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
 from scipy import special
 
-from tacit.privacy.events import Composed, Event, Largest, Repeated, ShuffledReports
+from tacit.privacy.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
 from tacit.privacy.shuffle_bounds import (
     binomial_bulk,
     binomial_pmf,
@@ -60,7 +60,7 @@ _SLACK = 1e-13
 
 @dataclass(frozen=True)
 class ShuffledProtocol:
-    """What one participation, or several, in a shuffled protocol costs (privacy.md 5.2; a subject is replaced).
+    """What one participation in a shuffled protocol costs (privacy.md 5.2; a subject is replaced).
 
     event           against the analyzer and everybody who sees its results; the shuffler is honest
     extra_delta     to be added to the delta at which the event is accounted
@@ -71,24 +71,35 @@ class ShuffledProtocol:
     extra_delta: float
     local_epsilon: float
 
+    @property
+    def released(self) -> Event:
+        """The event with what it adds to delta."""
+        return Composed((self.event, Failure(self.extra_delta))) if self.extra_delta else self.event
+
+    def over(self, epochs: int) -> ShuffledProtocol:
+        """So many participations: disjoint batches of people, each person in one of them per epoch."""
+        event, count = (self.event.event, self.event.count) if isinstance(self.event, Repeated) else (self.event, 1)
+        extra = min(1.0, epochs * self.extra_delta)
+        return ShuffledProtocol(Repeated(event, epochs * count), extra, epochs * self.local_epsilon)
+
 
 def ss_simple(
-    dimensions: int, reports: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2, epochs: int = 1
+    dimensions: int, reports: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
 ) -> ShuffledProtocol:
     """SS-Simple: every one of ``reports`` subjects sends every dimension, each ``epsilon``-locally private."""
     event = ShuffledReports(epsilon, reports, None, randomizer, levels)
-    return ShuffledProtocol(Repeated(event, dimensions * epochs), 0.0, epochs * dimensions * epsilon)
+    return ShuffledProtocol(Repeated(event, dimensions), 0.0, dimensions * epsilon)
 
 
 def ss_double_fixed(
-    sent: int, padded: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2, epochs: int = 1
+    sent: int, padded: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
 ) -> ShuffledProtocol:
     """SS-Double with exactly ``sent`` dimensions per subject, each padded or cut to ``padded`` messages.
 
     Given the index sets, ``sent`` messages depend on the subject: no gain from their being a sample.
     """
     event = ShuffledReports(epsilon, padded, None, randomizer, levels)
-    return ShuffledProtocol(Repeated(event, sent * epochs), 0.0, epochs * sent * epsilon)
+    return ShuffledProtocol(Repeated(event, sent), 0.0, sent * epsilon)
 
 
 def ss_double_bernoulli(
@@ -99,7 +110,6 @@ def ss_double_bernoulli(
     rate: float,
     randomizer: Randomizer = "laplace",
     levels: int = 2,
-    epochs: int = 1,
 ) -> ShuffledProtocol:
     """SS-Double in which every dimension is sent with probability ``rate``, independently.
 
@@ -109,10 +119,10 @@ def ss_double_bernoulli(
     pair = double_bernoulli_pair(epsilon, rate, randomizer, levels)
     event = ShuffledReports(epsilon, padded, pair, randomizer, levels)
     overflow = _exceeds(padded, subjects - 1, rate)
-    folds = dimensions * epochs
-    return ShuffledProtocol(Repeated(event, folds), min(1.0, folds * overflow), folds * epsilon)
+    return ShuffledProtocol(Repeated(event, dimensions), min(1.0, dimensions * overflow), dimensions * epsilon)
 
 
+@lru_cache(maxsize=256)
 def ss_topk(
     sent: int,
     subjects: int,
@@ -120,7 +130,7 @@ def ss_topk(
     epsilon: float,
     randomizer: Randomizer = "laplace",
     levels: int = 2,
-    epochs: int = 1,
+    once: bool = False,
 ) -> ShuffledProtocol:
     """SS-Topk: the ``sent`` largest dimensions of each subject, unlinked messages, ``padded`` messages per dimension.
 
@@ -129,19 +139,19 @@ def ss_topk(
     With room for all, replacing a subject changes, for some i, i dimensions from one value to another (full pairs) and
     2 (sent - i) between a value and the blanket (half pairs). If one full pair dominates two half pairs (checked
     numerically, up to a slack that is charged to delta), ``sent`` full pairs are the worst, in every epoch anew. It
-    need not (with many clones two half pairs are worse from epsilon = 3.06 on): then every i is listed; but over
-    several epochs i may change with what was seen before, and 2 sent full pairs are charged.
+    need not (with many clones two half pairs are worse from epsilon = 3.06 on): then every i is listed for who takes
+    part ``once``; but over several epochs i may change with what was seen before, and 2 sent full pairs are charged.
     """
     full = ShuffledReports(epsilon, padded, None, randomizer, levels)
     if padded < subjects:
-        return ShuffledProtocol(Repeated(full, 2 * sent * epochs), 0.0, math.inf)
+        return ShuffledProtocol(Repeated(full, 2 * sent), 0.0, math.inf)
     half = ShuffledReports(epsilon, padded, half_pair(epsilon, randomizer, levels))
     grid = min(shuffled_deviation(full), shuffled_deviation(half)) / 50
     one, two = shuffled_pld(full, grid), shuffled_pld(half, grid).self_compose(2)
     if dominates(one, two, grid, _SLACK):
-        return ShuffledProtocol(Repeated(full, sent * epochs), sent * epochs * _SLACK, math.inf)
-    if epochs > 1:
-        return ShuffledProtocol(Repeated(full, 2 * sent * epochs), 0.0, math.inf)
+        return ShuffledProtocol(Repeated(full, sent), sent * _SLACK, math.inf)
+    if not once:
+        return ShuffledProtocol(Repeated(full, 2 * sent), 0.0, math.inf)
     mixed = (Composed((Repeated(full, i), Repeated(half, 2 * (sent - i)))) for i in range(sent + 1))
     return ShuffledProtocol(Largest(tuple(mixed)), 0.0, math.inf)
 

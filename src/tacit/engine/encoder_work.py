@@ -1,0 +1,146 @@
+"""Local work of people who protect what they send: everybody learns alone, and reports (methods of ``shuffle``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.data import Federation
+from tacit.engine.kernel import Worked
+from tacit.engine.lanes import LANES, in_lanes
+from tacit.errors import UserError
+from tacit.exchange import Collected
+from tacit.learning import Arrays, Lane, Objective, arrange, each_person
+from tacit.methods import Facts, ServerState
+from tacit.methods.shuffle import Encoder, LocallyNoised, Shuffled
+from tacit.models import Params
+from tacit.privacy import Randomness, Stream
+
+# Who is in which batch is public and the same for ever: a resumed run must not part people in another way.
+_PUBLIC = Randomness(b"tacit: people in batches".ljust(32))
+# At most so many numbers of people without records are encoded at once.
+_NUMBERS = 1 << 18
+
+
+class Batch(NamedTuple):
+    """The people of a round: ``present [people]`` have records and are arranged in lanes, ``without [people]`` have
+    none, and report as everybody does."""
+
+    number: int
+    lanes: tuple[Lane, ...]
+    present: np.ndarray
+    without: np.ndarray
+
+
+class EncoderWork:
+    """Who takes part in a round, and what they report."""
+
+    def __init__(
+        self,
+        method: Encoder,
+        facts: Facts,
+        federation: Federation,
+        objective: Objective,
+        params: Params,
+        arrays: Arrays,
+        randomness: Randomness,
+    ) -> None:
+        """``federation``: all records of a person in one place."""
+        self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
+        self.people = facts.subjects or 1
+        numbers = int(federation.train.subject.max(initial=-1)) + 1  # held-out people come after all others, or between
+        if numbers > self.people:
+            problem = f"{self.people} people are promised and the data have {numbers}"
+            raise UserError("data.subjects.count", problem, "declare at least as many as there are")
+        self._layout = method.learning.layout(objective, params, arrays)
+        if self._layout.parameters != method.dimensions(facts):
+            raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")
+        (silo,) = federation.silos
+        self._starts, self._counts = silo.offsets[:-1], np.diff(silo.offsets)
+        batches = method.turns(facts)
+        batch = np.empty(self.people, np.int64)
+        batch[_PUBLIC.stream("batches").permutation(self.people)] = np.arange(self.people) % batches
+        self._entries = [np.flatnonzero(batch[silo.subjects] == b) for b in range(batches)]
+        self._present = [silo.subjects[entries] for entries in self._entries]
+        self._without = [np.setdiff1d(np.flatnonzero(batch == b), self._present[b]) for b in range(batches)]
+        self._lanes: dict[int, tuple[Lane, ...]] = {}
+
+    def draw(self, number: int) -> Batch:
+        """The people of a round: batches take turns."""
+        turn = (number - 1) % len(self._entries)
+        if turn not in self._lanes:
+            entries = self._entries[turn]
+            starts, counts = self._starts[entries], self._counts[entries]
+            self._lanes[turn] = arrange(starts, counts, np.ones(len(entries)), self._layout, lanes=LANES)
+        return Batch(number, self._lanes[turn], self._present[turn], self._without[turn])
+
+    def participants(self, drawn: Batch) -> int:
+        """All people are in one place here."""
+        return 1
+
+    def do(self, drawn: Batch, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+        """The sum of what people send who add noise themselves."""
+        method = self.method
+        assert isinstance(method, LocallyNoised)
+
+        def add(total: np.ndarray, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
+            total += method.noisy(vectors, stream, self.facts).sum(axis=0)
+
+        zeros = partial(np.zeros, method.dimensions(self.facts))
+        sums, not_finite = self._everybody(drawn, server, frozen, arrays, zeros, add)
+        return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
+
+    def reports(
+        self, drawn: Batch, server: ServerState, frozen: Params, arrays: Arrays, collect: Callable[[], Collected]
+    ) -> tuple[list[Collected], int]:
+        """What people report, and how many of them learned what is not finite: they report zeros."""
+        method = self.method
+        assert isinstance(method, Shuffled)
+
+        def add(collected: Collected, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
+            person, index, value = method.encode(vectors, stream, self.facts)
+            collected.add(people[person], index, value)
+
+        return self._everybody(drawn, server, frozen, arrays, collect, add)
+
+    def _everybody(
+        self,
+        drawn: Batch,
+        server: ServerState,
+        frozen: Params,
+        arrays: Arrays,
+        begin: Callable[[], Any],
+        add: Callable[[Any, np.ndarray, np.ndarray, Stream], None],
+    ) -> tuple[list[Any], int]:
+        """``add`` of (what ``begin`` gave, people, their updates ``[people, d]``, their randomness), a few people at a
+        time; what came of it, lane by lane, and of those without records; and how much was not finite."""
+        params = self.method.broadcast(server)
+
+        def lane_work(lane: Lane) -> tuple[Any, int]:
+            result, not_finite = begin(), 0
+            work = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, jnp.inf)
+            for found in work:
+                people = drawn.present[found.places]
+                add(result, people, found.vectors, self._stream(drawn, people))
+                not_finite += found.not_finite
+            return result, not_finite
+
+        rest = begin()
+        for people in self._pieces(drawn.without):
+            zeros = np.zeros((len(people), self._layout.parameters), np.float32)
+            add(rest, people, zeros, self._stream(drawn, people))
+        done = list(in_lanes(lane_work, drawn.lanes))
+        return [*(result for result, _ in done), rest], sum(lost for _, lost in done)
+
+    def _stream(self, drawn: Batch, people: np.ndarray) -> Stream:
+        """The randomness of some people of a round, of whom the first is in no other such piece."""
+        return self.randomness.stream("reports", drawn.number, int(people[0]))
+
+    def _pieces(self, people: np.ndarray) -> Iterator[np.ndarray]:
+        size = max(1, _NUMBERS // self._layout.parameters)
+        for first in range(0, len(people), size):
+            yield people[first : first + size]

@@ -1,0 +1,27 @@
+"""The shuffled exchange: single reports, filled up, cut and mixed by a shuffler, added up by an analyzer (paper 003).
+
+terms      what everybody agrees on, and the form of messages
+encoder    one person: seals reports for the analyzer, one by one
+shuffler   takes them from everybody, forgets whose they are, fills up, cuts and mixes
+analyzer   opens and adds up
+mixing     what is cut, and what is missing
+exchange   what each of them learns; all of them in one process
+"""
+
+from tacit.exchange.shuffled.analyzer import Analyzer
+from tacit.exchange.shuffled.encoder import ShuffledEncoder
+from tacit.exchange.shuffled.exchange import Collected, OpenSession, SealedSession, Shuffled, ShuffledSession
+from tacit.exchange.shuffled.shuffler import Shuffler
+from tacit.exchange.shuffled.terms import ShuffledTerms
+
+__all__ = [
+    "Analyzer",
+    "Collected",
+    "OpenSession",
+    "SealedSession",
+    "Shuffled",
+    "ShuffledEncoder",
+    "ShuffledSession",
+    "ShuffledTerms",
+    "Shuffler",
+]

@@ -1,0 +1,191 @@
+"""The shuffled exchange: people send reports to a shuffler, which mixes them for an analyzer that adds them up."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from tacit.crypto import Identity, seal_rows
+from tacit.errors import UserError
+from tacit.exchange.plain import FLOATS
+from tacit.exchange.shuffled.analyzer import Analyzer
+from tacit.exchange.shuffled.encoder import ShuffledEncoder
+from tacit.exchange.shuffled.mixing import places
+from tacit.exchange.shuffled.shuffler import Shuffler
+from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
+from tacit.exchange.sums import SumFacts
+from tacit.privacy import Reveals, View
+from tacit.privacy.randomness import Stream
+
+# fillings that are drawn at once where nothing is sealed
+_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """FLAME's framework (paper 003) with messages that cannot be linked (privacy.md 5.2).
+
+    sealed  with real cryptography; False: the same sums, drawn without making any message, for large studies
+    linked  all numbers of one person in one message, as the paper prints it: these hide in no crowd
+
+    Formal guarantee, for a shuffler that follows the protocol and does not collude with the analyzer: the analyzer
+    learns, for every dimension, ``padding`` reports in random order, and nothing of who sent which, or how many.
+    """
+
+    name: ClassVar[str] = "shuffled"
+    about: ClassVar[str] = "people send single reports to a shuffler, which fills up, mixes and passes them on"
+    hides_counts: ClassVar[bool] = False
+
+    sealed: bool = True
+    linked: bool = False
+
+    @property
+    def reveals(self) -> Mapping[str, Reveals]:
+        mixed: Reveals = "each" if self.linked else "messages"
+        return {"public": mixed, "analyzer": mixed, "shuffler": "sum", "shuffler+analyzer": "each"}
+
+    def reveals_to(self, view: View) -> Reveals | None:
+        return self.reveals.get(str(view))
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        if view.kind == "shuffler+analyzer":
+            return (FLOATS,)
+        honest = "the shuffler follows the protocol and does not collude with the analyzer"
+        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATS)
+
+    def check(self, facts: SumFacts) -> None:
+        """Refuse (UserError) lists of random length in one message."""
+        if self.linked and facts.reports is not None and facts.reports.listed is None:
+            problem = "true needs lists of one length, and the method draws how many numbers a person reports"
+            raise UserError("exchange.linked", problem, 'use method.index_sampling = "fixed", or linked = false')
+
+    def session(self, facts: SumFacts) -> ShuffledSession:
+        """All parties in this process."""
+        reports = facts.reports
+        if reports is None:
+            raise ValueError("only single reports can be shuffled")
+        run, law = secrets.token_hex(16), reports.randomizer
+        terms = ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
+        return SealedSession(terms, os.cpu_count() or 1) if self.sealed else OpenSession(terms, reports.crowd)
+
+
+class Collected:
+    """Reports of some people of a round, as they come."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Indices, Indices, Values]] = []
+
+    def add(self, person: Indices, index: Indices, value: Values) -> None:
+        """Reports ``value [messages]`` of ``person [messages]`` about ``index [messages]``; those of one person
+        together."""
+        self._parts.append((person, index, value))
+
+    @staticmethod
+    def together(collected: Sequence[Collected]) -> tuple[Indices, Indices, Values]:
+        """(person, index, value) of all of them."""
+        nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        parts = [nothing, *(part for some in collected for part in some._parts)]
+        person, index, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return person, index, value
+
+
+class AddedUp(Collected):
+    """The same where nothing will be cut: sums and numbers of reports are all that is kept."""
+
+    def __init__(self, dimensions: int) -> None:
+        super().__init__()
+        self.total, self.count = np.zeros(dimensions), np.zeros(dimensions, np.int64)
+
+    def add(self, person: Indices, index: Indices, value: Values) -> None:
+        self.total += np.bincount(index, value - 0.5, self.total.size)
+        self.count += np.bincount(index, minlength=self.total.size)
+
+
+class ShuffledSession(Protocol):
+    """A run's shuffled rounds."""
+
+    def collect(self) -> Collected:
+        """Where reports of a round are put; one for each thread."""
+
+    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
+        """The sum of ``report - 1/2`` for every dimension, as the analyzer finds it. ``stream`` is the shuffler's."""
+
+
+class OpenSession:
+    """Nothing is sealed: the analyzer's sums, from the same law, without its messages."""
+
+    def __init__(self, terms: ShuffledTerms, crowd: int) -> None:
+        self.terms = terms
+        self._cuts = crowd > terms.padded and not terms.linked
+
+    def collect(self) -> Collected:
+        return Collected() if self._cuts else AddedUp(self.terms.dimensions)
+
+    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
+        terms, whole = self.terms, AddedUp(self.terms.dimensions)
+        if self._cuts:
+            person, index, value = Collected.together(collected)
+            kept = places(index, terms.dimensions, terms.padded, stream)
+            whole.add(person[kept], index[kept], value[kept])
+        for part in collected:
+            if isinstance(part, AddedUp):
+                whole.total += part.total
+                whole.count += part.count
+        self._fill(whole.total, np.maximum(terms.padded - whole.count, 0), stream)
+        return whole.total
+
+    def _fill(self, total: Values, lacking: Indices, stream: Stream) -> None:
+        """Add ``lacking [dimensions]`` fillings, some dimensions at a time."""
+        step = max(1, _AT_ONCE // self.terms.padded)
+        for first in range(0, lacking.size, step):
+            own = lacking[first : first + step]
+            drawn = self.terms.randomizer.blanket(int(own.sum()), stream) - 0.5
+            total[first : first + step] += np.bincount(np.repeat(np.arange(own.size), own), drawn, own.size)
+
+
+class SealedSession:
+    """Encoders, shuffler and analyzer in one process, each with its own keys; messages between them are bytes."""
+
+    def __init__(self, terms: ShuffledTerms, workers: int = 1) -> None:
+        self.terms, self.workers = terms, workers
+        names = [f"person {number}" for number in range(terms.people)]
+        identities = {name: Identity() for name in (ANALYZER, SHUFFLER, *names)}
+        roster = {name: identity.public for name, identity in identities.items()}
+        servers = {name: roster[name] for name in (ANALYZER, SHUFFLER)}
+        self.analyzer = Analyzer(terms, identities[ANALYZER], servers)
+        self.shuffler = Shuffler(terms, identities[SHUFFLER], roster)
+        self.encoders = [ShuffledEncoder(terms, name, identities[name], servers) for name in names]
+
+    def collect(self) -> Collected:
+        return Collected()
+
+    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
+        key = self.analyzer.begin(number)
+        self.shuffler.begin(number, key)
+        for name, message in self._submitted(number, key, collected):
+            self.shuffler.receive(name, message)
+        self.analyzer.receive(self.shuffler.mix(stream, self.workers), self.workers)
+        assert self.analyzer.total is not None
+        return self.analyzer.total
+
+    def _submitted(self, number: int, key: bytes, collected: Sequence[Collected]) -> Iterator[tuple[str, bytes]]:
+        """What encoders send. Each would seal its own reports; here this machine's processes seal for all of them."""
+        person, index, value = Collected.together(collected)
+        if not person.size:
+            return
+        indices, contents = self.terms.contents(index, value)
+        owner = person[:: self.terms.width]
+        ends = np.flatnonzero(np.diff(owner, append=-1)) + 1
+        for last in ends:
+            self.encoders[owner[last - 1]].begin(number, key)
+        public = self.encoders[owner[0]].key
+        sealed = seal_rows(contents, public, self.terms.sealing(number), self.workers)
+        for first, last in pairwise([0, *ends]):
+            encoder = self.encoders[owner[first]]
+            yield encoder.name, encoder.signed(indices[first:last], sealed[first:last])

@@ -1,0 +1,307 @@
+"""Encoders, shuffler and analyzer: counts, order, indistinguishable messages, and what is refused."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import roc_auc_score
+
+from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered
+from tacit.exchange.shuffled import Collected, OpenSession, SealedSession, ShuffledTerms
+from tacit.exchange.shuffled.mixing import dealt, missing, places
+from tacit.exchange.shuffled.terms import MIXED, SHUFFLER, Messages
+from tacit.privacy import Randomness
+from tacit.privacy.randomizers import LaplaceReports, LevelReports
+
+LAW = LaplaceReports(1.0)
+
+
+def terms(people=6, dimensions=8, padded=5, law=LAW, listed=None, linked=False):
+    return ShuffledTerms("run-1", people, dimensions, padded, law, listed, linked)
+
+
+def stream(name="shuffler"):
+    return Randomness.from_seed(2).stream(name)
+
+
+def collected(*people: tuple[int, list[int], list[float]]) -> Collected:
+    heap = Collected()
+    for person, index, value in people:
+        heap.add(np.full(len(index), person), np.array(index, np.int64), np.array(value, np.float64))
+    return heap
+
+
+def some_reports(agreed: ShuffledTerms, each: int, seed: int = 0) -> Collected:
+    rng = np.random.default_rng(seed)
+    return collected(
+        *(
+            (person, sorted(rng.permutation(agreed.dimensions)[:each].tolist()), rng.normal(size=each).tolist())
+            for person in range(agreed.people)
+        )
+    )
+
+
+def overheard(session: SealedSession) -> list[bytes]:
+    """What the analyzer is sent from now on."""
+    heard: list[bytes] = []
+    receive = session.analyzer.receive
+
+    def listening(message: bytes, workers: int = 1) -> None:
+        heard.append(message)
+        receive(message, workers)
+
+    session.analyzer.receive = listening
+    return heard
+
+
+# --- what is cut and what is filled up -------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 6), max_size=60), st.integers(1, 12))
+def test_after_cutting_and_filling_every_dimension_has_the_same_number(index, padded):
+    index = np.array(index, np.int64)
+    kept = index[places(index, 7, padded, stream())]
+    filled = np.concatenate([kept, np.repeat(np.arange(7), missing(kept, 7, padded))])
+    assert np.bincount(filled, minlength=7).tolist() == [padded] * 7
+    few = np.bincount(index, minlength=7) <= padded  # what is not over-full is left alone
+    assert (np.bincount(kept, minlength=7)[few] == np.bincount(index, minlength=7)[few]).all()
+
+
+def test_what_is_cut_is_chosen_uniformly():
+    """3 of 8 messages, 4,000 times: each is kept with probability 3/8, and every pair alike (5 deviations)."""
+    index, draws = np.array([1, 0, 1, 1, 1, 1, 1, 1, 1]), stream("cuts")
+    kept = np.zeros((4000, 9), bool)
+    for trial in kept:
+        trial[places(index, 2, 3, draws)] = True
+    assert kept[:, 1].all()
+    others = np.delete(kept, 1, axis=1)
+    assert (others.sum(axis=1) == 3).all()
+    assert np.abs(others.mean(axis=0) - 3 / 8).max() < 5 * np.sqrt(15 / 64 / 4000)
+    together = (others[:, :, None] & others[:, None, :]).mean(axis=0)[np.triu_indices(8, 1)]
+    assert np.abs(together - 3 * 2 / (8 * 7)).max() < 5 * np.sqrt(0.1 / 4000)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 8))
+def test_lists_of_fillings_name_no_dimension_twice(lacking, width):
+    lacking = np.array(lacking)
+    lists = dealt(lacking, width)
+    real = lists[lists < lacking.size]
+    assert np.bincount(real, minlength=lacking.size).tolist() == lacking.tolist()
+    for row in lists:
+        own = row[row < lacking.size]
+        assert len(set(own)) == len(own)
+
+
+# --- three roles -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", [LAW, LevelReports(1.0, 3)])
+def test_sealed_and_open_sums_are_the_same(law):
+    agreed = terms(law=law)
+    for each in (2, 7):  # with room, and cut
+        reports = some_reports(agreed, each)
+        sealed = SealedSession(agreed).sum(1, [reports], stream())
+        session = OpenSession(agreed, crowd=agreed.people)
+        heaps = [session.collect()]
+        heaps[0].add(*Collected.together([reports]))
+        np.testing.assert_allclose(session.sum(1, heaps, stream()), sealed, atol=1e-12)
+
+
+def test_without_fillings_and_noise_the_sum_is_that_of_the_reports():
+    agreed = terms(people=5, padded=5)
+    reports = some_reports(agreed, 8)
+    person, index, value = Collected.together([reports])
+    assert len(person) == 40
+    total = SealedSession(agreed).sum(1, [reports], stream())
+    np.testing.assert_allclose(total, np.bincount(index, value - 0.5, 8), atol=1e-12)
+    # the open session adds up as reports come, where nothing can be cut
+    open_ = OpenSession(agreed, crowd=5)
+    heap = open_.collect()
+    heap.add(person, index, value)
+    np.testing.assert_allclose(open_.sum(1, [heap], stream()), total, atol=1e-12)
+
+
+def test_the_analyzer_always_gets_the_same_number_of_reports_about_every_dimension():
+    agreed = terms(people=6, dimensions=8, padded=5)
+    for each, seed in ((0, 0), (1, 1), (4, 2), (8, 3)):
+        session = SealedSession(agreed)
+        mixed = overheard(session)
+        session.sum(1, [some_reports(agreed, each, seed)], stream(f"{each}"))
+        messages = agreed.parse(mixed[0][64:], SHUFFLER)  # behind the signature
+        assert np.bincount(messages.dimension.ravel(), minlength=8).tolist() == [5] * 8
+        assert messages.sealed.shape == (40, agreed.sealed_bytes)
+
+
+def test_linked_messages_carry_whole_lists_and_no_list_is_cut():
+    agreed = terms(people=6, padded=3, listed=4, linked=True)
+    assert agreed.width == 4
+    reports = some_reports(agreed, 4)
+    sealed = SealedSession(agreed).sum(1, [reports], stream())
+    quiet = terms(people=6, padded=3, listed=4, linked=True, law=LaplaceReports(1e9))
+    _, index, value = Collected.together([reports])
+    np.testing.assert_allclose(
+        SealedSession(quiet).sum(1, [reports], stream()), np.bincount(index, value - 0.5, 8), atol=1e-6
+    )
+    assert np.isfinite(sealed).all()
+    with pytest.raises(Refused, match="one length"):
+        terms(linked=True)
+
+
+# --- who sees what ---------------------------------------------------------------------------------------------------
+
+REAL, SENDERS = 4, 625
+FOREST = ExtraTreesClassifier(40, max_depth=10, random_state=0)
+
+
+@cache
+def ten_thousand() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A mixed round of 10,000 messages, a quarter of them reports: the bytes that the analyzer gets, in its order,
+    whose report each is (-1: a filling), and the place in its order."""
+    agreed = terms(people=SENDERS, dimensions=100, padded=100)
+    session = SealedSession(agreed, workers=2)
+    mixed = overheard(session)
+    sent: dict[bytes, int] = {}
+    take = session.shuffler.receive
+
+    def watched(sender: str, message: bytes) -> None:
+        for row in agreed.parse(message[64:], sender).sealed:
+            sent[row.tobytes()] = int(sender.split()[1])
+        take(sender, message)
+
+    session.shuffler.receive = watched
+    session.sum(1, [some_reports(agreed, REAL)], stream("ten thousand"))
+    messages = agreed.parse(mixed[0][64:], SHUFFLER)
+    owner = np.array([sent.get(row.tobytes(), -1) for row in messages.sealed])
+    return messages.sealed, owner, np.arange(len(owner))
+
+
+def test_fillings_and_reports_have_one_length_and_form():
+    sealed, owner, _ = ten_thousand()
+    assert sealed.shape == (10_000, 60)
+    assert (owner >= 0).sum() == REAL * SENDERS
+    assert len({row.tobytes() for row in sealed[:, :32]}) == 10_000  # an ephemeral key for each
+
+
+def test_no_classifier_tells_fillings_from_reports():
+    """From bytes and place; trained on half, judged on the other: AUC 1/2 within 5 deviations (.0094 each)."""
+    sealed, owner, place = ten_thousand()
+    features = np.column_stack([sealed, place])
+    half = np.random.default_rng(0).permutation(len(owner)) < 5000
+    model = FOREST.fit(features[half], owner[half] >= 0)
+    auc = roc_auc_score(owner[~half] >= 0, model.predict_proba(features[~half])[:, 1])
+    assert abs(auc - 0.5) < 5 * 0.0094
+
+
+def test_two_messages_of_one_person_cannot_be_linked_better_than_by_chance():
+    """Pairs of one sender against pairs of two, from differences of bytes and of places; 3,750 pairs of each kind."""
+    sealed, owner, place = ten_thousand()
+    rng = np.random.default_rng(1)
+    by_sender = [np.flatnonzero(owner == person) for person in range(SENDERS)]
+    same = np.array([(own[i], own[j]) for own in by_sender for i in range(REAL) for j in range(i)])
+    others = np.column_stack([rng.permutation(same[:, 0]), rng.permutation(same[:, 1])])
+    others = others[owner[others[:, 0]] != owner[others[:, 1]]]
+    pairs = np.concatenate([same, others])
+    linked = np.arange(len(pairs)) < len(same)
+    a, b = sealed[pairs[:, 0]].astype(int), sealed[pairs[:, 1]].astype(int)
+    features = np.column_stack([a ^ b, np.abs(a - b), np.abs(place[pairs[:, 0]] - place[pairs[:, 1]])])
+    half = rng.permutation(len(pairs)) < len(pairs) // 2
+    model = FOREST.fit(features[half], linked[half])
+    auc = roc_auc_score(linked[~half], model.predict_proba(features[~half])[:, 1])
+    # pairs of one sender overlap (each message is in three), so that deviations are up to sqrt 3 larger than .0094
+    assert abs(auc - 0.5) < 5 * 0.0165
+
+
+def test_places_of_reports_are_uniform():
+    """Kolmogorov-Smirnov of 2,500 places among 10,000: below 1.95 / 50 except with probability .001."""
+    _, owner, place = ten_thousand()
+    mine = np.sort(place[owner >= 0]) / len(owner)
+    assert np.abs(mine - np.arange(1, len(mine) + 1) / len(mine)).max() < 1.95 / 50
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def begun(agreed: ShuffledTerms) -> SealedSession:
+    session = SealedSession(agreed)
+    key = session.analyzer.begin(1)
+    session.shuffler.begin(1, key)
+    for encoder in session.encoders:
+        encoder.begin(1, key)
+    return session
+
+
+def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybody():
+    session = begun(terms())
+    message = session.encoders[0].submit(np.array([1, 3]), np.array([0.1, 0.2]))
+    session.shuffler.receive("person 0", message)
+    with pytest.raises(Replayed):
+        session.shuffler.receive("person 0", message)
+    with pytest.raises(BadSignature):
+        session.shuffler.receive("person 1", message)
+    with pytest.raises(BadSignature):
+        session.shuffler.receive("person 99", message)
+
+
+@pytest.mark.parametrize("index", [[1, 1], [8, 2]])
+def test_the_shuffler_refuses_dimensions_twice_or_beyond_the_last(index):
+    session = begun(terms())
+    with pytest.raises(Refused, match="dimensions"):
+        session.shuffler.receive("person 0", session.encoders[0].submit(np.array(index), np.zeros(2)))
+
+
+def test_the_shuffler_refuses_lists_of_another_length():
+    session = begun(terms(listed=3))
+    with pytest.raises(Refused, match="3 are due"):
+        session.shuffler.receive("person 0", session.encoders[0].submit(np.arange(2), np.zeros(2)))
+
+
+def test_the_shuffler_cannot_open_reports_nor_pass_one_off_as_another():
+    session = begun(terms(people=1, dimensions=2, padded=1))
+    agreed, analyzer = session.terms, session.analyzer
+    message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    messages = agreed.parse(message[64:], "person 0")
+    turned = Messages(messages.dimension[::-1], messages.sealed)
+    forged = session.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
+    with pytest.raises(Refused, match="another dimension"):
+        analyzer.receive(forged)
+
+
+def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
+    for change in ("missing", "altered", "foreign"):
+        session = begun(terms(people=1, dimensions=2, padded=1))
+        agreed = session.terms
+        message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+        index, sealed = agreed.parse(message[64:], "person 0")
+        if change == "missing":
+            index, sealed = index[:1], sealed[:1]
+        if change == "altered":
+            sealed = sealed ^ np.uint8(1)
+        post = session.shuffler._post
+        forged = post.write("analyzer", MIXED, agreed.write(Messages(index, sealed)))
+        if change == "foreign":
+            forged = Identity().sign(post.place(SHUFFLER, "analyzer", MIXED), agreed.write(Messages(index, sealed)))
+        expected = {"missing": Refused, "altered": Tampered, "foreign": BadSignature}[change]
+        with pytest.raises(expected):
+            session.analyzer.receive(forged)
+        assert session.analyzer.total is None
+
+
+def test_nothing_of_one_round_is_good_in_another_or_out_of_turn():
+    session = begun(terms(people=1, dimensions=2, padded=1))
+    message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    key = session.analyzer.begin(2)
+    session.shuffler.begin(2, key)
+    with pytest.raises(BadSignature):
+        session.shuffler.receive("person 0", message)
+    session.analyzer.receive(session.shuffler.mix(stream()))
+    with pytest.raises(Refused, match="outside"):
+        session.shuffler.mix(stream())
+    with pytest.raises(Refused, match="outside"):
+        session.shuffler.receive("person 0", message)
+    with pytest.raises(Refused, match="outside"):
+        session.analyzer.receive(message)
