@@ -4,7 +4,7 @@
     TACIT_DATA=… python examples/subject/run.py --only randhie           one data set, printed
 
 For every data set: each method at *proved* epsilon 4 for a person (delta 1e-5), then those of the papers at their *own*
-epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (study.py).
+epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (examples/study.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import sys
 import time
 from pathlib import Path
 
-from study import Contender, Outcome, compete
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # study.py lies beside the folders of its comparisons
+
+from study import Contender, Outcome, compete  # noqa: E402
+
 SEEDS = (0, 1, 2)
 EPSILON = 4.0
 BEGIN, END = "<!-- subject: written by examples/subject/run.py -->", "<!-- /subject -->"

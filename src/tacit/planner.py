@@ -141,7 +141,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     if not isinstance(method, Private):
         return None
     noise = method.sum_noise(made.promise.facts)
-    std = method.sigma * method.clip if noise is None else noise.std
+    std = method.sigma * method.clip if noise is None else noise.in_a_round
     parameters = parameters_of(made)
     expected = method.contributions(made.promise.facts)
     count = None if expected is None else expected.number

@@ -97,7 +97,7 @@ class Charges:
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
-        self._charge(_Line(self._method, number, self._events))
+        self._charge(_Line(self._method, number, self._events, joint=self._promise.method.joint))
 
     def charge_once(self, mechanism: Mechanism, number: int) -> None:
         """Write down what is released once, in (or before) round ``number``; Forbidden as for a round."""
@@ -130,6 +130,7 @@ class Charges:
                 mechanism=line.mechanism,
                 step=line.number,
                 events=line.events,
+                joint=line.joint,
                 people=line.people,
                 unless=refusal,
             )
@@ -228,10 +229,11 @@ class _Line:
     number: int
     events: Mapping[str, Event]
     people: str | None = None
+    joint: bool = False  # the events are those of all rounds: the last such line stands for all of them
 
 
 def events(promise: Promise) -> dict[str, Event]:
-    """One round's events by place: for all units and relations, and all views of the exchange, so that a budget of any
+    """One round's events (a joint method's for all rounds) by place: for all units and relations, and all views of the exchange, so that a budget of any
     of them holds whatever the run itself promises."""
     return promise.everywhere(lambda other, view: other.event(other.unit, view))
 

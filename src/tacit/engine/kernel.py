@@ -27,7 +27,8 @@ class Kernels(NamedTuple):
 
     work       (broadcast, frozen, states, arrays, batches, counts, total) -> (total, states), for stacked silos
     each       (broadcast, frozen, states, arrays, batches, counts) -> (vectors, states): each silo's own contribution
-    aggregate  (server, totals of the lanes, keys of the round) -> server; no noise where the exchange has added it
+    aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where the exchange has
+               added it
     nobody     (server, frozen, arrays, batches of nobody) -> the total before anybody contributed
     """
 
@@ -73,7 +74,7 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
 
     def aggregate(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> ServerState:
         total = reduce(plain.add, totals)
-        return method.aggregate(step, server, total if noise is None else plain.noised(total, noise, keys), facts)
+        return method.aggregate(step, server, total if noise is None else plain.noised(total, noise, *keys), facts)
 
     def nobody(server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> jax.Array:
         def local(frozen: Params, arrays: Arrays, batches: Any, broadcast: Any, state: Any) -> jax.Array:

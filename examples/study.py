@@ -1,8 +1,8 @@
-"""How the comparisons on docs/subject.md are made: settings from training people only, then seeds that were not used.
+"""How comparisons of methods are made: settings from training people only, then seeds that were not used.
 
-A trial trains a plan in memory and scores it. Settings of a method (clip, learning rate) come from a small grid: they
-are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then run with other
-seeds on people or records that no choice has seen.
+A trial trains a plan in memory and scores it, once or as it goes. Settings of a method (clip, learning rate) come from
+a small grid: they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then
+run with other seeds on people or records that no choice has seen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tacit.engine import load_federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
+from tacit.models import higher_is_better
 from tacit.privacy import Randomness
 
 CHOOSING_SEED = 1001  # never a seed of a result
@@ -40,8 +41,8 @@ class Contender:
 
     label: str
     method: Settings
-    grid: Mapping[str, Sequence[Any]]
-    changes: Settings
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    changes: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,32 @@ def planned(file: Path, contender: Contender, chosen: Settings, seed: int) -> Pl
 
 def trial(plan: Plan, federation: Federation) -> dict[str, float]:
     """Train and score, without a run folder."""
+    return curve(plan, federation, (plan.rounds,))[plan.rounds]
+
+
+def curve(plan: Plan, federation: Federation, points: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Train, and the metrics after the rounds of ``points``."""
     randomness = Randomness.from_seed(plan.experiment.seed)
     made = learner(plan.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
     simulation = Simulation(plan, federation, made, randomness)
+    found = {}
     for number in range(1, plan.rounds + 1):
         simulation.round(number)
-    return {name: value for name, value in simulation.evaluate(federation, False).overall.items() if value is not None}
+        if number in points:
+            scores = simulation.evaluate(federation, False).overall
+            found[number] = {name: value for name, value in scores.items() if value is not None}
+    return found
+
+
+def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | None]]:
+    """What the rounds up to each of ``points`` cost against the first view: proved, and by the paper's own account."""
+    promise, found = plan.promise, []
+    for number in points:
+        so_far = replace(promise, facts=replace(promise.facts, rounds=number))
+        published = so_far.guarantees()[0].as_published
+        proved = promise.guarantees(lambda view, number=number: promise.total(view, number))[0].epsilon
+        found.append((proved, None if published is None else published.epsilon))
+    return found
 
 
 def without_strangers(federation: Federation, seed: int) -> Federation:
@@ -90,10 +111,10 @@ def without_strangers(federation: Federation, seed: int) -> Federation:
 def compete(file: Path, contender: Contender, metric: str, seeds: Sequence[int]) -> Outcome:
     """Choose on training people, then run every seed."""
     try:
-        best = max(_judged(file, contender, metric), key=lambda pair: pair[0])
+        chosen = choose(file, contender, metric)
     except TacitError as error:
         return Outcome(contender.label, refused=str(error))
-    chosen, scores = best[1], []
+    scores = []
     for seed in seeds:
         plan = planned(file, contender, chosen, seed)
         scores.append(trial(plan, load_federation(plan)).get(metric, math.nan))
@@ -102,12 +123,25 @@ def compete(file: Path, contender: Contender, metric: str, seeds: Sequence[int])
     return Outcome(contender.label, tuple(scores), guarantee.epsilon, published, guarantee.unit, chosen)
 
 
-def _judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:
-    """Every setting of the grid with its score on held-out training people."""
-    names = list(contender.grid)
+def choose(file: Path, contender: Contender, metric: str) -> Settings:
+    """The setting of the grid that is best on held-out training people; the first of equals."""
+    return max(judged(file, contender, metric), key=lambda pair: pair[0])[1]
+
+
+def judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:
+    """Every setting of the grid with its score on held-out training people: the larger, the better."""
+    names, sign = list(contender.grid), 1 if higher_is_better(metric) else -1
     for values in itertools.product(*contender.grid.values()):
         chosen = dict(zip(names, values, strict=True))
         plan = planned(file, contender, chosen, CHOOSING_SEED)
         federation = without_strangers(load_federation(plan), CHOOSING_SEED)
-        score = trial(plan, federation).get(metric, math.nan)
+        score = sign * trial(plan, federation).get(metric, math.nan)
         yield (-math.inf if math.isnan(score) else score), chosen
+
+
+def written_between(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Put ``lines`` into a Markdown page, in place of what stands between the marker ``name`` and its end."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name.split(':')[0]} -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end, 1)[1]
+    page.write_text("\n".join([before + begin, "", *lines, end + after]), encoding="utf-8")
