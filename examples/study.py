@@ -26,6 +26,7 @@ from tacit.engine.simulate import Simulation
 from tacit.errors import TacitError
 from tacit.models import higher_is_better
 from tacit.privacy import Randomness
+from tacit.promise import cost
 
 CHOOSING_SEED = 1001  # never a seed of a result
 
@@ -92,10 +93,10 @@ def curve(plan: Plan, federation: Federation, points: Sequence[int]) -> dict[int
 def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | None]]:
     """What the rounds up to each of ``points`` cost against the first view: proved, and by the paper's own account."""
     promise, found = plan.promise, []
+    exposure = promise.exposure(promise.unit, promise.views[0])
     for number in points:
-        so_far = replace(promise, facts=replace(promise.facts, rounds=number))
-        published = so_far.guarantees()[0].as_published
-        proved = promise.guarantees(lambda view, number=number: promise.total(view, number))[0].epsilon
+        published = promise.method.as_published(exposure, promise.delta, replace(promise.facts, rounds=number))
+        proved = cost(promise.total(exposure.view, number), promise.delta).epsilon
         found.append((proved, None if published is None else published.epsilon))
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
 
-from study import Contender  # noqa: E402
+from study import Contender
 
 SIGMA = 5.0
 TARGET = 9.998  # the proved epsilon of sigma 5 and 100 rounds (privacy.md, section 8), rounded up
@@ -71,7 +71,7 @@ def local(data: str) -> dict[str, Any]:
 
 
 def grouped(size: int | str) -> Contender:
-    """DP-SGD in every silo on at most ``size`` records of a person: two batches of a twentieth of the records a round."""
+    """DP-SGD in every silo on at most ``size`` records of a person; a round has two batches of a twentieth each."""
     method = {"name": "uldp-group", "group_size": size, "sample_rate": 0.05, "batches_per_round": 2, "clip": 0.5}
     return Contender(f"uldp-group-{size}", {**method, **NOISE}, {"local_learning_rate": (0.1, 1.0)}, {RATE: 1.0})
 

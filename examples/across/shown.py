@@ -1,10 +1,10 @@
 """Results as tables and pictures. A result is a dictionary, as run.py keeps it:
 
-    label, settings, seeds, rounds             who, with what, how often, and the rounds of the curves
-    metrics                                    name -> ``[seed][point]``
-    proved, published                          epsilon so far at every point; "inf" where nothing is proved
-    constant                                   the accuracy of always giving the more frequent answer
-    refused                                    instead of all that: why it cannot run
+label, settings, seeds, rounds             who, with what, how often, and the rounds of the curves
+metrics                                    name -> ``[seed][point]``
+proved, published                          epsilon so far at every point; "inf" where nothing is proved
+constant                                   the accuracy of always giving the more frequent answer
+refused                                    instead of all that: why it cannot run
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from tacit.report.figures import RUN_STYLES, Style
 Found = Mapping[str, Any]
 # one style per method, the same in all figures
 NAMES = ("uldp-avg-w", "uldp-avg", "uldp-sgd", "uldp-group-8", "fedavg", "uldp-naive", "uldp-group-max")
-FIXED = {**dict(zip(NAMES, RUN_STYLES, strict=False)), "uldp-group-median": RUN_STYLES[7], "uldp-group-2": RUN_STYLES[7]}
+FIXED = {
+    **dict(zip(NAMES, RUN_STYLES, strict=False)),
+    "uldp-group-median": RUN_STYLES[7],
+    "uldp-group-2": RUN_STYLES[7],
+}
 
 
 def section(figure: Figure, scene: Scene, found: Sequence[Found], picture: Path, page: Path) -> list[str]:
@@ -98,11 +102,18 @@ def over_setting(figure: Figure, scene: Scene, found: Sequence[Found]) -> str:
     means, (low, high) = [statistics.mean(values) for values in last], band(last)
     costs = {"proved": RUN_STYLES[0], "published": RUN_STYLES[1]}
     panels = [
-        Panel(f"{words.metric(metric)}: {scene.title}", "rate q", [Line(found[0]["label"], FIXED["uldp-sgd"], rates, means, low, high)]),
+        Panel(
+            f"{words.metric(metric)}: {scene.title}",
+            "rate q",
+            [Line(found[0]["label"], FIXED["uldp-sgd"], rates, means, low, high)],
+        ),
         Panel(
             "Epsilon",
             "rate q",
-            [Line(f"epsilon, {name}", look, rates, [float(one[name][-1]) for one in found]) for name, look in costs.items()],
+            [
+                Line(f"epsilon, {name}", look, rates, [float(one[name][-1]) for one in found])
+                for name, look in costs.items()
+            ],
         ),
     ]
     return drawing(panels, f"{words.metric(metric)} and epsilon over the rate; the values are in the table.")

@@ -80,7 +80,9 @@ def test_removing_a_person_moves_the_whole_training_by_at_most_what_the_event_sa
                 drawn = sim.work.draw(number)
                 kept = sim.work._weights
                 sim.work._weights = np.where(own, kept, 0.0)
-                alone = sim.work._arranged(sim.work._starts[drawn.entries], sim.work._counts[drawn.entries], drawn.entries)
+                alone = sim.work._arranged(
+                    sim.work._starts[drawn.entries], sim.work._counts[drawn.entries], drawn.entries
+                )
                 sim.work._weights = kept
                 parts.append(before_noise(sim, alone))
             encoded = [sum(column[t - s] * parts[s] for s in range(t + 1)) for t in range(rounds)]
@@ -147,7 +149,9 @@ def test_capped_weights_do_not_depend_on_what_other_silos_hold():
 
 
 def test_capped_weights_are_private_for_every_view_without_disclosing_counts():
-    capped, uniform = (planned(method, silos=5, rounds=20, privacy={"max_silos_per_subject": 5}) for method in (CAPPED, AVG))
+    capped, uniform = (
+        planned(method, silos=5, rounds=20, privacy={"max_silos_per_subject": 5}) for method in (CAPPED, AVG)
+    )
     for view in ("public", "server", "silo"):
         assert epsilon(capped, view) == pytest.approx(epsilon(uniform, view))
     two = planned(CAPPED, silos=5, rounds=20, privacy={"max_silos_per_subject": 2})

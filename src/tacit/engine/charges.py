@@ -233,8 +233,8 @@ class _Line:
 
 
 def events(promise: Promise) -> dict[str, Event]:
-    """One round's events (a joint method's for all rounds) by place: for all units and relations, and all views of the exchange, so that a budget of any
-    of them holds whatever the run itself promises."""
+    """One round's events (of a joint method, those of all rounds) by place: for all units and relations, and all views
+    of the exchange, so that a budget of any of them holds whatever the run itself promises."""
     return promise.everywhere(lambda other, view: other.event(other.unit, view))
 
 

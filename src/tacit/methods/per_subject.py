@@ -13,9 +13,9 @@ Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one rou
     replacement instead of zero-out                      Gaussian, divergence times 4, q = 1
     one record more or less                              as replacement: the person's contribution may turn around
 
-Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training in
-place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their turn, so
-each factor above bounds the squared shift of the strategy's rows as it bounds that of a single round.
+Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training
+in place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their
+turn, so each factor above bounds the squared shift of the strategy's rows as it bounds that of a single round.
 """
 
 from __future__ import annotations

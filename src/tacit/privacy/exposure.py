@@ -43,8 +43,8 @@ class Noise:
     once        a trusted server adds all of it to the sum
     each-batch  silos add it inside their local work, where the exchange has nothing to do
 
-    Noise that is correlated over rounds is a weighted sum of normals of standard deviation ``std``, drawn in this round,
-    in the one before, and so on: ``weights`` has one number for each of them (``correlated`` holds the proof).
+    Noise that is correlated over rounds is a weighted sum of normals of standard deviation ``std``, drawn in this
+    round, in the one before, and so on: ``weights`` has one number for each of them (``correlated`` holds the proof).
     """
 
     std: float

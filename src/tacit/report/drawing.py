@@ -136,7 +136,9 @@ def _curve(line: Line, x: _Axis, y: _Axis) -> str:
 
 
 def _band(line: Line, x: _Axis, y: _Axis) -> str:
-    edges = [(x.place(a), y.place(low), y.place(high)) for a, low, high in zip(line.x, line.low, line.high, strict=True)]
+    edges = [
+        (x.place(a), y.place(low), y.place(high)) for a, low, high in zip(line.x, line.low, line.high, strict=True)
+    ]
     known = [edge for edge in edges if None not in edge]
     if len(known) < 2:
         return ""
