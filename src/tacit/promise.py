@@ -111,7 +111,7 @@ class Promise:
         return Exposure(unit, relation, view, seen, self.exchange.hides_counts)
 
     def event(self, unit: Unit, view: View) -> Event:
-        """What one round releases to ``view`` about one ``unit``."""
+        """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
         if self.leaks:
             return Unprotected(self.leaks[0])
         return self.method.event(self.exposure(unit, view), self.facts)
@@ -167,8 +167,14 @@ class Promise:
             if count:
                 event = self.once_event(once, self.unit, view)
                 (apart if once.apart else together).append(event if count == 1 else Repeated(event, count))
-        training = _composed((*together, Repeated(self.event(self.unit, view), rounds)))
+        training = _composed((*together, self._rounds(view, rounds)))
         return Largest((training, _composed(tuple(apart)))) if apart else training
+
+    def _rounds(self, view: View, rounds: int) -> Event:
+        event = self.event(self.unit, view)
+        if self.method.joint:
+            return event if rounds else Nothing()
+        return Repeated(event, rounds)
 
     def guarantees(
         self, spent: Callable[[View], Event] | None = None, rounds: int | None = None

@@ -20,6 +20,7 @@ from tacit.engine.run import run as train
 from tacit.engine.trees import load_arrays, save_tree
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
+from tacit.privacy.correlated import sensitivity
 from tacit.privacy.ledger import place
 from tacit.report.folder import read_run
 from tacit.report.sheet import ledger_problem
@@ -399,3 +400,52 @@ def test_parties_that_each_release_jointly_are_all_counted(tmp_path):
                 events = {PUBLIC: Gaussian(5.0 - step)}
                 ledger.append(run="r", party=party, round=step, mechanism="tree", step=step, events=events, joint=True)
         assert spent(ledger.lines, PUBLIC) == Composed((Gaussian(3.0), Gaussian(3.0)))
+
+
+# -- noise that is correlated over rounds ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def turns(experiment) -> dict:
+    """ULDP-AVG in two groups with noise of three bands, six rounds, no seed."""
+    del experiment["seed"]
+    experiment["data"]["silos"]["count"] = 3
+    experiment["data"]["subjects"]["count"] = 200
+    noise = {"noise_multiplier": 4.0, "correlated_noise": {"groups": 2, "bands": 3}}
+    experiment["method"] = {"name": "uldp-avg", **noise}
+    experiment["train"] = {"rounds": 6, "evaluate_every": 1}
+    experiment["privacy"] = {"delta": DELTA, "against": ["public"]}
+    return experiment
+
+
+def test_correlated_noise_is_charged_whole_with_the_first_round(tmp_path, turns, go):
+    run = go(turns, budget_file="visits.budget")
+    whole = Gaussian(4.0 / sensitivity(3, 2, 6))
+    where = place("subject", View("public"), "zero-out")
+    for path in (run.path / "ledger.jsonl", tmp_path / "visits.budget"):
+        lines = lines_of(path)
+        assert [(line["round"], line["joint"]) for line in lines] == [(number, True) for number in range(1, 7)]
+        assert cost(spent(lines[:1], where)) == cost(spent(lines, where)) == pytest.approx(cost(whole))
+    told = [line["epsilon"]["public"] for line in read_metrics(run.path / "metrics.jsonl")]
+    assert told == [0] + [pytest.approx(cost(whole))] * 6
+    assert run.guarantees()[0]["epsilon"] == pytest.approx(cost(whole))
+
+
+def test_a_budget_allows_all_rounds_of_correlated_noise_or_none(tmp_path, turns, go):
+    whole = cost(Gaussian(4.0 / sensitivity(3, 2, 6)))
+    with pytest.raises(Forbidden, match="does not allow a single round"):
+        go(turns, budget=0.99 * whole)
+    assert list(tmp_path.iterdir()) == []
+    run = go(turns, budget=1.01 * whole)
+    assert (run.result["status"], run.result["rounds"]) == ("finished", 6)
+
+
+def test_correlated_noise_goes_on_with_a_seed_and_not_without(turns, go):
+    go(turns, "lost")
+    with pytest.raises(UserError, match=r"--resume: .*what it must cancel is lost"):
+        go(turns, "lost", resume=True)
+    seeded = {**turns, "seed": 5}
+    run = go(seeded, "kept")
+    again = go(seeded, "kept", resume=True)
+    assert again.guarantees()[0]["epsilon"] == run.guarantees()[0]["epsilon"]
+    assert rounds_in(run.path / "ledger.jsonl") == list(range(1, 7))

@@ -137,12 +137,12 @@ PER_SUBJECT = {
 
 def zeroed(sim: Any, subject: int) -> np.ndarray:
     """The sum of round 1 without one subject, with everybody's coins and choice of records as they were."""
-    kept, everybody = sim.work._weights, sim.work._everybody
-    sim.work._weights, sim.work._everybody = np.where(sim.work._subject == subject, 0.0, kept), None
+    kept, arranged = sim.work._weights, sim.work._arrangements
+    sim.work._weights, sim.work._arrangements = np.where(sim.work._subject == subject, 0.0, kept), {}
     try:
         return before_noise(sim, sim.work.draw(1))
     finally:
-        sim.work._weights, sim.work._everybody = kept, everybody
+        sim.work._weights, sim.work._arrangements = kept, arranged
 
 
 @pytest.mark.parametrize("adaptive", [False, True])

@@ -74,7 +74,7 @@ VECTORS = {
     "server without masking, worst weights": (weighted_users(5.0, 100, factor=server_factor(5)), 28.37),
     "server without masking, uniform": (weighted_users(5.0, 100, factor=server_factor(5, 1 / 5)), 9.997),
     "one silo, worst weights": (weighted_users(5.0, 100, factor=colluding_factor(5)), 11.48),
-    "one silo, uniform": (weighted_users(5.0, 100, factor=colluding_factor(5, uniform=True)), 8.72),
+    "one silo, uniform": (weighted_users(5.0, 100, factor=colluding_factor(5, largest_weight=1 / 5)), 8.72),
     "three silos": (weighted_users(5.0, 100, factor=colluding_factor(5, 3)), 17.86),
     "replacement": (weighted_users(5.0, 100, factor=REPLACEMENT_FACTOR), 24.38),
     "shuffled epoch, summed": (shuffled_epochs(1, 20.0, 10, 100, averaged=False), 1.993),

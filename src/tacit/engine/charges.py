@@ -101,7 +101,8 @@ class Charges:
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
-        self._charge(_Line(self._method, number, self._events, self._promise.people(number)))
+        people, joint = self._promise.people(number), self._promise.method.joint
+        self._charge(_Line(self._method, number, self._events, people, joint))
 
     def charge_once(self, mechanism: Mechanism, number: int) -> None:
         """Write down what is released once, in (or before) round ``number``; Forbidden as for a round."""
@@ -134,6 +135,7 @@ class Charges:
                 mechanism=line.mechanism,
                 step=line.number,
                 events=line.events,
+                joint=line.joint,
                 people=line.people,
                 unless=refusal,
             )
@@ -157,7 +159,11 @@ class Charges:
             "statistics": max(written["statistics"] + (line.mechanism == "statistics"), 1),
             "evaluation": written["evaluation"] + 1,
         }
-        fits = all(self._fits(view, others, rounds, times) for view in self._promise.against)
+        if self._as_published:
+            asked = written[self._method] + (line.mechanism == self._method)
+            fits = self._promise.published_epsilon(asked) <= self._budget
+        else:
+            fits = all(self._fits(view, others, rounds, times) for view in self._promise.against)
         if others:
             self._others = len(others)
         if fits:
@@ -176,8 +182,6 @@ class Charges:
         """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
         as seen by ``view``."""
         assert self._budget is not None
-        if self._as_published:
-            return not rounds or self._promise.published_epsilon(rounds) <= self._budget
         tally = self._by_others[self._place(view)]
         tally.add(others[tally.count :])
         before, promise = tally.event if others else Nothing(), self._promise
@@ -238,11 +242,12 @@ class _Line:
     number: int
     events: Mapping[str, Event]
     people: str | None = None
+    joint: bool = False  # the events are those of all rounds: the last such line stands for all of them
 
 
 def events(promise: Promise) -> dict[str, Event]:
-    """One round's events by place: for all units and relations, and all views of the exchange, so that a budget of any
-    of them holds whatever the run itself promises."""
+    """One round's events (of a joint method, those of all rounds) by place: for all units and relations, and all views
+    of the exchange, so that a budget of any of them holds whatever the run itself promises."""
     return promise.everywhere(lambda other, view: other.event(other.unit, view))
 
 

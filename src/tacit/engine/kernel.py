@@ -46,7 +46,8 @@ class Kernels(NamedTuple):
 
     work       (broadcast, frozen, states, arrays, batches, counts, so far) -> (summed, states), for stacked silos
     each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult, for stacked silos
-    aggregate  (server, totals of the lanes, keys of the round) -> server; no noise where the exchange has added it
+    aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where the exchange has
+               added it
     nobody     (server, frozen, arrays, batches of nobody) -> the sum before anybody contributed
     """
 
@@ -128,7 +129,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> tuple
     ) -> ServerState:
         method, step, divisors, noise = with_numbers(numbers)
         total = reduce(plain.add, totals)
-        total = total if noise is None else plain.noised(total, noise, keys)
+        total = total if noise is None else plain.noised(total, noise, *keys)
         return method.aggregate(step, server, total, divisors)
 
     def nobody(numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> Summed:

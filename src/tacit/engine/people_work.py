@@ -57,7 +57,7 @@ class PeopleWork:
         self._subjects, self._silos = federation.subject_count, len(silos)
         self._weights = self._checked_weights(facts)
         self._layout = method.learning.layout(objective, params, arrays)
-        self._everybody: Drawn | None = None
+        self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
         self.draws_everybody = False
 
     def _checked_weights(self, facts: Facts) -> np.ndarray:
@@ -69,12 +69,14 @@ class PeopleWork:
         return weights
 
     def draw(self, number: int) -> Drawn:
-        """The people of a round: everybody by one coin, whatever the number of silos and records."""
+        """The people of a round: everybody whose turn it is, by one coin, whatever the number of silos and records."""
         method = self.method
         if (method.subject_sample_rate == 1 or self.draws_everybody) and method.most_records is None:
-            if self._everybody is None:
-                self._everybody = self._arranged(self._starts, self._counts, np.arange(len(self._subject)))
-            return self._everybody
+            turn = (number - 1) % method.groups
+            if turn not in self._arrangements:
+                entries = np.flatnonzero(self._subject % method.groups == turn)
+                self._arrangements[turn] = self._arranged(self._starts[entries], self._counts[entries], entries)
+            return self._arrangements[turn]
         present = np.ones(len(self._subject), bool)
         if method.subject_sample_rate < 1:
             coins = self.randomness.stream("subjects", number).coins(method.subject_sample_rate, self._subjects)

@@ -94,6 +94,9 @@ def run(
     ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
     """
     place = _place(plan, out, resume)
+    if resume is not None and plan.method.joint and plan.experiment.seed is None:
+        problem = "noise that is correlated over rounds cannot go on: without a seed, what it must cancel is lost"
+        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
     references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
     _check_references(plan, bool(references))
     if resume is None:

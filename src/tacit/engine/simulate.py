@@ -59,7 +59,7 @@ class Simulation:
         self._facts = facts
         self._session: MaskedSession | WeightedSession | ShuffledSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
-        self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
+        self._noise = self.method.sum_noise(facts) if self._private_sum is None else None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
 
@@ -168,11 +168,18 @@ class Simulation:
         return isinstance(self.method, PerSubject)
 
     def _keys(self, number: int) -> Any:
-        """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""
-        if not self._noisy:
+        """What the noise on a round's sum is drawn from; nothing without noise.
+
+        Keys ``[rounds, silos + 1, 8]``, each silo's and the server's, of this round and of those before it as far as
+        the noise reaches back, and the weights ``[rounds]`` of their normals: 0 before the first round.
+        """
+        if self._noise is None:
             return ()
         places = range(self.federation.silo_count + 1)
-        return np.stack([key_words(self.randomness.stream("noise", number, place)) for place in places])
+        rounds = range(number, number - len(self._noise.weights), -1)
+        keys = [[key_words(self.randomness.stream("noise", t, place)) for place in places] for t in rounds]
+        begun = [weight if t >= 1 else 0.0 for weight, t in zip(self._noise.weights, rounds, strict=True)]
+        return np.array(keys), np.array(begun, np.float32)
 
     def prepare(self, number: int) -> None:
         """Draw a round's batches ahead of time; what does not fit into memory fails here."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from tacit.exchange.sums import SumFacts
 from tacit.learning.noise import gaussian, nonce_words
@@ -15,7 +16,7 @@ from tacit.privacy import Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
-jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place"])
+jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place", "weights"])
 FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
 STANDS_FOR = {"silos": "silo", "server+silos": "server"}
@@ -42,13 +43,26 @@ class Plain:
     def add(self, total: jax.Array, vector: jax.Array) -> jax.Array:
         return total + vector
 
-    def noised(self, total: jax.Array, noise: Noise, keys: jax.Array) -> jax.Array:
-        """A trusted server's noise, or the sum of the silos' equal shares of the variance."""
+    def noised(self, total: jax.Array, noise: Noise, keys: jax.Array, weights: jax.Array) -> jax.Array:
+        """A trusted server's noise, or the sum of the silos' equal shares of the variance.
+
+        ``keys [rounds, silos + 1, 8]`` are those of this round and of the ones before, as far as the noise reaches
+        back, and ``weights [rounds]`` what their normals count (0 before the first round).
+        """
+        silos = keys.shape[1] - 1
+
+        def normals(place: int | jax.Array) -> jax.Array:
+            """One party's noise, of standard deviation 1 where a round's normals are weighted by 1."""
+
+            def add_round(j: jax.Array, sum_: jax.Array) -> jax.Array:
+                return sum_ + weights[j] * gaussian(keys[j, place], nonce_words(SUM_NOISE), total.shape)
+
+            return jax.lax.fori_loop(0, len(keys), add_round, jnp.zeros_like(total))
+
         if noise.place == "once":
-            return total + noise.std * gaussian(keys[-1], nonce_words(SUM_NOISE), total.shape)
-        silos = len(keys) - 1
+            return total + noise.std * normals(silos)
 
         def add_share(k: jax.Array, sum_: jax.Array) -> jax.Array:
-            return sum_ + noise.std / math.sqrt(silos) * gaussian(keys[k], nonce_words(SUM_NOISE), total.shape)
+            return sum_ + noise.std / math.sqrt(silos) * normals(k)
 
         return jax.lax.fori_loop(0, silos, add_share, total)

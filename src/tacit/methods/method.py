@@ -10,7 +10,8 @@ vectorise them over silos, and the same code runs in the simulator and on a fede
 
 A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
 control variate) is a part of it. The exchange owns the step from contributions to their total, and adds the noise that
-``method.sum_noise`` asks for. ``method.event`` says what one round releases to somebody, in the accountant's terms.
+``method.sum_noise`` asks for. ``method.event`` says what one round (of a ``joint`` method: all rounds together)
+releases to somebody, in the accountant's terms.
 
 A method is a tree of arrays to JAX: its numbers (clip, noise, rates) are leaves, all else is structure. ``local`` and
 ``aggregate`` run inside compiled functions in which every number may be traced, so another clip or another noise
@@ -250,6 +251,12 @@ class Method:
         """The noise that the exchange has to add to the sum of contributions; None where it adds none."""
         return None
 
+    @property
+    def joint(self) -> bool:
+        """Whether rounds do not add up, because their noise is correlated: :meth:`event` is then what *all* rounds
+        release together, charged whole with the first."""
+        return False
+
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         """What one round releases to a view, in the accountant's terms; unprotected unless a method proves better."""
         return Unprotected(f"{self.name} adds no noise: nothing bounds what a model reveals")
@@ -394,7 +401,7 @@ class Private(Calibrated):
 
     def deviation(self, facts: Facts) -> float:
         noise = self.sum_noise(facts)
-        return self.sigma * self.clip if noise is None else noise.std
+        return self.sigma * self.clip if noise is None else noise.in_a_round
 
     @property
     def sigma(self) -> float:

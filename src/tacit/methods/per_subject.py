@@ -12,12 +12,17 @@ Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one rou
     c silos, which know the coins and their own noise    Gaussian, divergence times S / (S - c), q = 1
     replacement instead of zero-out                      Gaussian, divergence times 4, q = 1
     one record more or less                              as replacement: the person's contribution may turn around
+
+Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training
+in place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their
+turn, so each factor above bounds the squared shift of the strategy's rows as it bounds that of a single round.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -27,10 +32,10 @@ from tacit.errors import UserError
 from tacit.learning import Local, PeopleSum, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
-from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
+from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected, correlated
 from tacit.privacy import subject_events as subjects
 
-Weights = Literal["uniform", "records"]
+Weights = Literal["uniform", "records", "capped"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,16 @@ class PerSubject(Adaptive):
     subject_sample_rate: Rate = 1.0
 
     # -- what happens in a silo
+
+    @property
+    def groups(self) -> int:
+        """People take turns in so many groups, by their number: round t is that of group (t - 1) mod groups."""
+        return 1
+
+    @property
+    def present(self) -> float:
+        """The public share of people in a round, on average."""
+        return self.subject_sample_rate / self.groups
 
     @property
     def learning(self) -> Local:
@@ -84,7 +99,7 @@ class PerSubject(Adaptive):
 
     def people_in_a_round(self, facts: Facts) -> float:
         """How many people a round has on average; nobody's weights sum to more than 1."""
-        return self.subject_sample_rate * (facts.subjects or 1)
+        return self.present * (facts.subjects or 1)
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         mean, clip = self.received(server, total, divisors)
@@ -103,6 +118,10 @@ class PerSubject(Adaptive):
         """By what the divergence grows for silos that know their own noise."""
         return subjects.colluding_factor(facts.silos, exposure.colluding)
 
+    def noise_over_shift(self, facts: Facts) -> float:
+        """Noise over what one person moves, for who sees the sum: in one round, or in all of them (``joint``)."""
+        return self.effective_sigma
+
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
@@ -118,7 +137,7 @@ class PerSubject(Adaptive):
         replaces = exposure.replaces or exposure.unit == "record"
         if replaces:
             factor *= subjects.REPLACEMENT_FACTOR
-        gaussian = Gaussian(self.effective_sigma / math.sqrt(factor)) if factor else Gaussian(math.inf)
+        gaussian = Gaussian(self.noise_over_shift(facts) / math.sqrt(factor)) if factor else Gaussian(math.inf)
         return PoissonSampled(self.subject_sample_rate, gaussian) if secret and not replaces else gaussian
 
     def sampling(self, exposure: Exposure) -> str:
@@ -194,19 +213,30 @@ class Uldp(PerSubject):
     """What ULDP-AVG and ULDP-SGD share (paper 002).
 
     weights          uniform: 1 / |S|; records: n_su / (1 + N_u), for which somebody must learn how many records a
-                     person has in all
-    disclose_counts  accept that: views that learn the counts then have no guarantee
+                     person has in all; capped (Tacit's own): min(n_su, weight_cap) / (weight_cap m), m being the most
+                     silos of a person, for which nobody must learn anything
+    weight_cap       capped: so many records of a person in a silo count in full; public
+    disclose_counts  records: accept that somebody learns; views that do then have no guarantee
+
+    Uniform weights let a person's single record in one silo count as much as a hundred in another. Record weights mend
+    that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself: each is at
+    most 1 / m, so that they sum to at most 1 whatever the other silos hold.
     """
 
     paper = "paper 002"
     exchanges = ("plain", "masked", "weighted")
 
     weights: Weights = "uniform"
+    weight_cap: Count | None = None
     disclose_counts: bool = False
 
     def check(self, exchange: str) -> None:
-        if self.weights == "uniform" and exchange == "weighted":
+        if self.weights != "records" and exchange == "weighted":
             raise UserError("method.weights", "the weighted exchange is for record weights", 'use weights = "records"')
+        if self.weights == "capped" and self.weight_cap is None:
+            raise UserError("method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
+        if self.weights != "capped" and self.weight_cap is not None:
+            raise UserError("method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"')
         if self.weights == "records" and exchange in ("plain", "masked") and not self.disclose_counts:
             raise UserError(
                 "method.weights",
@@ -215,18 +245,27 @@ class Uldp(PerSubject):
             )
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
-        if self.weights == "uniform":
-            return np.full(len(counts), 1.0 / facts.silos)
-        return counts / (1.0 + totals)
+        if self.weights == "records":
+            return counts / (1.0 + totals)
+        largest = np.full(len(counts), self.largest_weight(facts))
+        return largest if self.weight_cap is None else largest * np.minimum(counts, self.weight_cap) / self.weight_cap
+
+    def largest_weight(self, facts: Facts) -> float:
+        """The most that one silo has of a person's weight."""
+        return {"uniform": 1.0 / facts.silos, "capped": 1.0 / facts.silos_of_a_subject, "records": 1.0}[self.weights]
 
     def divisors(self, facts: Facts) -> Divisors:
         return Divisors(self.people_in_a_round(facts) * facts.silos, self.people_in_a_round(facts))
 
     def squared_weights(self, facts: Facts) -> float:
-        return 1.0 / facts.silos if self.weights == "uniform" else 1.0
+        return self.largest_weight(facts)  # weights sum to at most 1, so their squares to at most the largest
 
     def others_factor(self, exposure: Exposure, facts: Facts) -> float:
-        return subjects.colluding_factor(facts.silos, exposure.colluding, uniform=self.weights == "uniform")
+        return subjects.colluding_factor(facts.silos, exposure.colluding, self.largest_weight(facts))
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        known = super().assumptions(exposure, facts)
+        return (*known, facts.in_few_silos) if self.weights == "capped" else known
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         counts_known = exposure.reveals == "each" or (exposure.colluding and not exposure.hides_counts)
@@ -252,6 +291,30 @@ class Uldp(PerSubject):
         return AsPublished(epsilon, "no", "it is about who sees only the sum")
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class CorrelatedNoise:
+    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.correlated`` holds the proof.
+
+    groups  people take turns in so many groups, by their number: everybody takes part in every ``groups``-th round
+    bands   the noise of a round reaches back over so many rounds, this one included; 1: independent noise
+
+    The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
+    has a lower error at equal epsilon where people take turns; where everybody is in every round, one band is best.
+    """
+
+    groups: Count = 8
+    bands: Count = 8
+
+    def sensitivity(self, rounds: int) -> float:
+        """By how many clips somebody moves what noise is added to, over all rounds."""
+        return _sensitivity(self.bands, self.groups, rounds)
+
+
+# asked for again in every step of a search for noise
+_sensitivity = lru_cache(maxsize=256)(correlated.sensitivity)
+
+
 @dataclass(frozen=True)
 class UldpAvg(Uldp):
     """ULDP-AVG: everybody trains locally in every silo; differences are clipped, weighted and added up.
@@ -259,6 +322,7 @@ class UldpAvg(Uldp):
     local_epochs         passes over a person's records
     local_learning_rate  rate of a person's own steps
     batch_size           records per step; left out: all of a person's
+    correlated_noise     people take turns, and noise partly cancels over rounds (Tacit's own)
     """
 
     name = "uldp-avg"
@@ -267,6 +331,54 @@ class UldpAvg(Uldp):
     local_epochs: Count = 1
     local_learning_rate: Positive = 0.1
     batch_size: Count | None = None
+    correlated_noise: CorrelatedNoise | None = None
+
+    def check(self, exchange: str) -> None:
+        super().check(exchange)
+        if self.correlated_noise is None:
+            return
+        field = "method.correlated_noise"
+        if exchange != "plain":
+            problem = f"the {exchange} exchange draws the noise of every round by itself"
+            raise UserError(field, problem, 'leave it out, or use exchange.name = "plain"')
+        if self.subject_sample_rate < 1:
+            problem = "people take turns by their number: nothing is gained from coins as well"
+            raise UserError(field, problem, "leave out either this or subject_sample_rate")
+        if self.adaptive_clip is not None:
+            problem = "noise that follows an adaptive clip would not cancel over rounds"
+            raise UserError(field, problem, "leave out either this or adaptive_clip")
+
+    @property
+    def joint(self) -> bool:
+        return self.correlated_noise is not None
+
+    @property
+    def groups(self) -> int:
+        return 1 if self.correlated_noise is None else self.correlated_noise.groups
+
+    def sum_noise(self, facts: Facts) -> Noise:
+        noise = super().sum_noise(facts)
+        return noise if self.correlated_noise is None else replace(noise, weights=self._noise_weights)
+
+    @property
+    def _noise_weights(self) -> tuple[float, ...]:
+        assert self.correlated_noise is not None
+        return correlated.noise_weights(self.correlated_noise.bands)
+
+    def noise_over_shift(self, facts: Facts) -> float:
+        alone = super().noise_over_shift(facts)
+        return alone if self.correlated_noise is None else alone / self.correlated_noise.sensitivity(facts.rounds)
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        known = super().assumptions(exposure, facts)
+        if self.correlated_noise is None:
+            return known
+        turns = f"people take turns in {self.groups} groups, one a round, by a public schedule (enforced)"
+        numbers = "people are numbered alike in all silos, and keep their numbers whoever else takes part"
+        return (*known, turns, numbers, "silos draw the noise of earlier rounds again from their own keys")
+
+    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+        return None if self.correlated_noise is not None else super().as_published(exposure, delta, facts)
 
     @property
     def learning(self) -> Local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,7 +42,16 @@ class Noise:
     shares      every silo adds an equal part of the variance before anything leaves it
     once        a trusted server adds all of it to the sum
     each-batch  silos add it inside their local work, where the exchange has nothing to do
+
+    Noise that is correlated over rounds is a weighted sum of normals of standard deviation ``std``, drawn in this
+    round, in the one before, and so on: ``weights`` has one number for each of them (``correlated`` holds the proof).
     """
 
     std: float
     place: Literal["each-batch", "shares", "once"]
+    weights: tuple[float, ...] = (1.0,)
+
+    @property
+    def in_a_round(self) -> float:
+        """The standard deviation of the noise on one round's sum."""
+        return self.std * math.hypot(*self.weights)

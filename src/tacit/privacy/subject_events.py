@@ -147,12 +147,14 @@ def server_factor(silos: int, squared_weights: float | None = None) -> float:
     return silos * (1.0 if squared_weights is None else squared_weights)
 
 
-def colluding_factor(silos: int, colluding: int = 1, uniform: bool = False) -> float:
-    """Silos that subtract their own noise: |S| / (|S| - c) for any weights; with uniform weights the others hold only
-    1 - c / |S| of the subject, and the factor is (1 - c/|S|)^2 / (1 - c/|S|)."""
-    if colluding >= silos:
-        return 0.0 if uniform else math.inf
-    return 1 - colluding / silos if uniform else silos / (silos - colluding)
+def colluding_factor(silos: int, colluding: int = 1, largest_weight: float = 1.0) -> float:
+    """Silos that subtract their own noise: |S| / (|S| - c) for any weights. Where no silo has more than
+    ``largest_weight`` of a subject, the others hold at most h = min(1, (|S| - c) largest_weight), and the factor is
+    h^2 |S| / (|S| - c): 1 - c / |S| for uniform weights 1 / |S|."""
+    others = silos - colluding
+    if others <= 0:
+        return 0.0 if largest_weight < 1 else math.inf
+    return min(1.0, others * largest_weight) ** 2 * silos / others
 
 
 REPLACEMENT_FACTOR = 4.0

@@ -1,0 +1,145 @@
+"""The figures of paper 002 (ULDP-FL) on the paper's data, and what the paper could not show: one command per figure.
+
+    TACIT_DATA=… python examples/across/run.py 4 docs/across.md                trains, then writes tables and pictures
+    TACIT_DATA=… python examples/across/run.py 4 docs/across.md --only zipf-1000 --seeds 3       a part of it
+    python examples/across/run.py 4 docs/across.md --draw                      the page again, from what was trained
+
+Figures: 2, 4, 5, 6, 7, 8, 9, real (people truly across silos), beyond (options that the paper does not have). What was
+trained is kept in results/; settings come from settings.json (choose.py); what cannot run says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from choose import settings_of
+from contenders import SIGMA
+from conversion import conversion
+from scenes import FIGURES, Figure, Scene
+from shown import section
+from study import Contender, curve, epsilons, planned, written_between
+
+from tacit.config import Plan
+from tacit.data import Federation
+from tacit.engine import load_federation
+from tacit.errors import TacitError
+from tacit.privacy.as_published import as_published_uldp_group
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+POINTS = 10  # so many on every curve
+
+Found = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=["2", *FIGURES])
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--only", action="append", help="panels to train, by name; the others stay as they are")
+    parser.add_argument("--seeds", type=int, help="so many seeds, from 0 on")
+    parser.add_argument("--draw", action="store_true", help="train nothing")
+    options = parser.parse_args()
+    pictures = options.page.parent / "figures"
+    if options.figure == "2":
+        lines = conversion(pictures / "across-2.svg", options.page)
+    else:
+        figure = FIGURES[options.figure]
+        lines = []
+        for scene in figure.scenes():
+            kept = RESULTS / f"{options.figure}-{scene.name}.json"
+            if not options.draw and (options.only is None or scene.name in options.only):
+                trained(figure, scene, range(options.seeds or figure.seeds), kept)
+            if kept.is_file():
+                found = json.loads(kept.read_text(encoding="utf-8"))
+                picture = pictures / f"across-{options.figure}-{scene.name}.svg"
+                lines += section(figure, scene, found, picture, options.page)
+            else:
+                lines += [f"### {scene.title}", "", "Not run.", ""]
+    written_between(options.page, f"across {options.figure}: written by examples/across/run.py", lines)
+
+
+def trained(figure: Figure, scene: Scene, seeds: Sequence[int], kept: Path) -> None:
+    """Everybody in a scene, written down as they come."""
+    found: list[Found] = []
+    for contender in scene.contenders:
+        found.append(shared(scene, contender, seeds) or result(figure, scene, contender, seeds))
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        short = {name: [round(run[-1], 3) for run in runs] for name, runs in found[-1].get("metrics", {}).items()}
+        print(scene.name, contender.label, short or found[-1], file=sys.stderr, flush=True)
+
+
+def shared(scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found | None:
+    """The result of another panel that is the same experiment."""
+    file = RESULTS / f"{scene.shares}.json"
+    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    same = (one for one in known if one["label"] == contender.label and one.get("seeds") == list(seeds))
+    return next(same, None)
+
+
+def result(figure: Figure, scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found:
+    """A contender's curves under the seeds, and what they cost; see shown.py."""
+    chosen, begun = settings_of(scene.data, contender.label), time.monotonic()
+    contender = replace(contender, changes={**contender.changes, **scene.changes})
+    runs = []
+    try:
+        for seed in seeds:
+            plan = planned(file_of(scene), contender, chosen, seed)
+            points = [math.ceil(plan.rounds * (k + 1) / POINTS) for k in range(POINTS)]
+            federation = load_federation(plan)
+            runs.append(list(curve(plan, federation, points).values()))
+        costs = epsilons(plan, points)
+    except TacitError as error:
+        return {"label": contender.label, "refused": str(error)}
+    published = [paper for _, paper in costs]
+    if contender.method.get("group_size") in ("max", "median"):
+        published = paper_on_group(contender, scene, plan, points)
+    return {
+        "label": contender.label,
+        "settings": chosen,
+        "seeds": list(seeds),
+        "rounds": points,
+        "metrics": {name: [[scores.get(name) for scores in run] for run in runs] for name in figure.metrics},
+        "proved": ["inf" if math.isinf(proved) else proved for proved, _ in costs],
+        "published": published,
+        "noise_multiplier": plan.noise_multiplier,
+        "constant": constant_accuracy(federation),
+        "over": contender.method.get(figure.over),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def constant_accuracy(federation: Federation) -> float | None:
+    """The accuracy of always giving the more frequent of two answers."""
+    if federation.labels.kind != "binary":
+        return None
+    positive = float(federation.test.labels.mean())
+    return max(positive, 1 - positive)
+
+
+def paper_on_group(contender: Contender, scene: Scene, plan: Plan, points: Sequence[int]) -> list[float]:
+    """What the paper prints for group sizes that are statistics of the data: it counts everybody's records."""
+    everything = replace(contender, method={**contender.method, "group_size": "max"})
+    train = load_federation(planned(file_of(scene), everything, {}, plan.experiment.seed)).train
+    counts = np.unique(train.subject, return_counts=True)[1]
+    size = int(counts.max() if contender.method["group_size"] == "max" else np.median(counts))
+    rate, steps = contender.method["sample_rate"], contender.method["batches_per_round"]
+    return [as_published_uldp_group(size, rate, SIGMA, steps * number, plan.promise.delta) for number in points]
+
+
+def file_of(scene: Scene) -> Path:
+    return HERE / f"{scene.data}.toml"
+
+
+if __name__ == "__main__":
+    main()

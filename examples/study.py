@@ -1,0 +1,148 @@
+"""How comparisons of methods are made: settings from training people only, then seeds that were not used.
+
+A trial trains a plan in memory and scores it, once or as it goes. Settings of a method (clip, learning rate) come from
+a small grid: they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then
+run with other seeds on people or records that no choice has seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tacit
+from tacit.config import Plan
+from tacit.data import Federation
+from tacit.engine import load_federation
+from tacit.engine.learner import learner
+from tacit.engine.simulate import Simulation
+from tacit.errors import TacitError
+from tacit.models import higher_is_better
+from tacit.privacy import Randomness
+from tacit.promise import cost
+
+CHOOSING_SEED = 1001  # never a seed of a result
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method in a comparison: its keys of ``[method]``, and the grid of numbers that are chosen for it.
+
+    changes  settings outside ``[method]``, by their dotted names
+    """
+
+    label: str
+    method: Settings
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    changes: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a contender reached: the metric per seed, what is proved and what its paper says, or why it did not run."""
+
+    label: str
+    scores: tuple[float, ...] = ()
+    proved: float = math.inf
+    published: float | None = None
+    unit: str = ""
+    chosen: Settings | None = None
+    refused: str = ""
+
+
+def planned(file: Path, contender: Contender, chosen: Settings, seed: int) -> Plan:
+    """The plan of a contender under chosen numbers; names with a dot belong to other sections than ``[method]``."""
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    content["seed"] = seed
+    content["method"] = {**contender.method, **{name: value for name, value in chosen.items() if "." not in name}}
+    outside = {**contender.changes, **{name: value for name, value in chosen.items() if "." in name}}
+    for name, value in outside.items():
+        section, key = name.split(".", 1)
+        content[section] = {**content.get(section, {}), key: value}
+    return tacit.plan(content, folder=file.parent)
+
+
+def trial(plan: Plan, federation: Federation) -> dict[str, float]:
+    """Train and score, without a run folder."""
+    return curve(plan, federation, (plan.rounds,))[plan.rounds]
+
+
+def curve(plan: Plan, federation: Federation, points: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Train, and the metrics after the rounds of ``points``."""
+    randomness = Randomness.from_seed(plan.experiment.seed)
+    made = learner(plan.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
+    simulation = Simulation(plan, federation, made, randomness)
+    found = {}
+    for number in range(1, plan.rounds + 1):
+        simulation.round(number)
+        if number in points:
+            scores = simulation.evaluate(federation, False).overall
+            found[number] = {name: value for name, value in scores.items() if value is not None}
+    return found
+
+
+def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | None]]:
+    """What the rounds up to each of ``points`` cost against the first view: proved, and by the paper's own account."""
+    promise, found = plan.promise, []
+    exposure = promise.exposure(promise.unit, promise.views[0])
+    for number in points:
+        published = promise.method.as_published(exposure, promise.delta, replace(promise.facts, rounds=number))
+        proved = cost(promise.total(exposure.view, number), promise.delta).epsilon
+        found.append((proved, None if published is None else published.epsilon))
+    return found
+
+
+def without_strangers(federation: Federation, seed: int) -> Federation:
+    """The training people alone: a fifth of them are held out instead of those of the results."""
+    people = np.unique(federation.train.subject)
+    out = np.random.default_rng([seed, 5]).permutation(people)[: len(people) // 5]
+    held_out = np.isin(federation.train.subject, out)
+    return replace(federation, train=federation.train.take(~held_out), test=federation.train.take(held_out))
+
+
+def compete(file: Path, contender: Contender, metric: str, seeds: Sequence[int]) -> Outcome:
+    """Choose on training people, then run every seed."""
+    try:
+        chosen = choose(file, contender, metric)
+    except TacitError as error:
+        return Outcome(contender.label, refused=str(error))
+    scores = []
+    for seed in seeds:
+        plan = planned(file, contender, chosen, seed)
+        scores.append(trial(plan, load_federation(plan)).get(metric, math.nan))
+    guarantee = plan.guarantees()[0]
+    published = guarantee.as_published.epsilon if guarantee.as_published else None
+    return Outcome(contender.label, tuple(scores), guarantee.epsilon, published, guarantee.unit, chosen)
+
+
+def choose(file: Path, contender: Contender, metric: str) -> Settings:
+    """The setting of the grid that is best on held-out training people; the first of equals."""
+    return max(judged(file, contender, metric), key=lambda pair: pair[0])[1]
+
+
+def judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:
+    """Every setting of the grid with its score on held-out training people: the larger, the better."""
+    names, sign = list(contender.grid), 1 if higher_is_better(metric) else -1
+    for values in itertools.product(*contender.grid.values()):
+        chosen = dict(zip(names, values, strict=True))
+        plan = planned(file, contender, chosen, CHOOSING_SEED)
+        federation = without_strangers(load_federation(plan), CHOOSING_SEED)
+        score = sign * trial(plan, federation).get(metric, math.nan)
+        yield (-math.inf if math.isnan(score) else score), chosen
+
+
+def written_between(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Put ``lines`` into a Markdown page, in place of what stands between the marker ``name`` and its end."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name.split(':')[0]} -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end, 1)[1]
+    page.write_text("\n".join([before + begin, "", *lines, end + after]), encoding="utf-8")
