@@ -6,6 +6,7 @@ import math
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tacit
@@ -26,6 +27,7 @@ from tacit.privacy import (
     account,
 )
 from tacit.privacy.ledger import place
+from tacit.privacy.statement import sentence
 
 DELTA = 1e-5
 SILOS, ROUNDS, SIGMA = 10, 20, 3.0
@@ -38,10 +40,10 @@ def planned(method: dict[str, Any] | None = None, privacy: dict[str, Any] | None
     silos = {"column": "bank", "count": SILOS}
     return tacit.plan(
         {
-            "data": {**data, "silos": silos, "subjects": {"column": "person"}},
+            "data": {**data, "silos": silos, "subjects": {"column": "person", "count": 100}},
             "method": numbers,
-            "train": {"rounds": ROUNDS},
             "privacy": {"delta": DELTA, **(privacy or {})},
+            "train": {"rounds": ROUNDS},
             **more,
         }
     )
@@ -111,10 +113,11 @@ def test_max_grad_norm_is_another_name_of_clip():
 @pytest.mark.parametrize("unit", ["silo", "subject", "record"])
 def test_units_and_relations_of_dp_fedavg(unit, relation, rate):
     """A zeroed silo moves the sum by C. Anything less than a silo, or a replaced one, turns an upload around: 2 C in
-    each of a subject's silos, old and new, which are sampled in both worlds: less is gained by that."""
+    each of a subject's silos, old and new, which are sampled in both worlds: less is gained by that. Where a cap on
+    silos lets others take a record's place, a record that goes counts as a replaced subject."""
     method = {"noise_multiplier": SIGMA, "silo_sample_rate": rate}
     plan = planned(method, {"unit": unit, "relation": relation, "max_silos_per_subject": 4})
-    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8}.get((unit, relation), 1)
+    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8, ("record", "zero-out"): 8}.get((unit, relation), 1)
     turned, somewhere = Gaussian(SIGMA / (2 * moved)), 1 - (1 - rate) ** moved
     expected = epsilon(turned)
     if (unit, relation) == ("silo", "zero-out"):
@@ -142,6 +145,77 @@ def test_colluding_silos_see_models_and_with_the_server_everything():
     found = by_view(planned(privacy={"against": ["silos:2", "silos:9", "server+silos:2"]}))
     assert found["silos:2"].epsilon == found["silos:9"].epsilon == pytest.approx(epsilon(Gaussian(SIGMA)))
     assert found["server+silos:2"].epsilon == math.inf
+
+
+METHODS_OF_RECORDS = (
+    {"name": "local-record", "noise_multiplier": 20.0, "sample_rate": 1.0, "batches_per_round": 1},
+    {"name": "higrad", "noise_multiplier": 20.0, "sample_rate": 1.0, "batches_per_round": 1},
+    {"name": "central-group", "noise_multiplier": 20.0, "sample_rate": 1.0},
+    {"name": "uldp-group", "noise_multiplier": 20.0, "sample_rate": 1.0, "batches_per_round": 1, "group_size": 10},
+)
+
+
+@pytest.mark.parametrize("method", METHODS_OF_RECORDS, ids=lambda method: method["name"])
+def test_a_record_that_makes_room_for_another_moves_a_sum_twice(method):
+    """With a cap, the record behind takes the place of one that is removed: two clips instead of one."""
+
+    def record(**privacy: Any) -> float:
+        caps = {"max_records_per_subject_and_silo": 1, **privacy}
+        made = planned(method, {"unit": "record", "against": ["public"], **caps}, data={"records_per_silo": 40})
+        return by_view(made)["public"].epsilon
+
+    deviation = 20.0 * (math.sqrt(SILOS) if method["name"] == "central-group" else 1.0)
+    assert record() >= epsilon(Gaussian(deviation / 2)) * (1 - 1e-9)
+    # and where another silo may take the place of one that held the record, it is as if its person were replaced
+    replaced = planned(
+        method,
+        {
+            "unit": "subject",
+            "relation": "replace",
+            "against": ["public"],
+            "max_records_per_subject_and_silo": 1,
+            "max_silos_per_subject": 1,
+        },
+        data={"records_per_silo": 40},
+    )
+    assert record(max_silos_per_subject=1) == by_view(replaced)["public"].epsilon
+
+
+def test_a_record_s_place_is_sampled_as_the_record_was():
+    """Removed and moved up at rate q: exactly the pair (1 - q) N(0) + q N(1) against (1 - q) N(0) + q N(-1)."""
+    rate, sigma = 0.3, 2.0
+    method = {"name": "local-record", "noise_multiplier": sigma, "sample_rate": rate, "batches_per_round": 1}
+    caps = {"unit": "record", "against": ["public"], "max_records_per_subject_and_silo": 3}
+    made = planned(method, caps, data={"records_per_silo": 40}, train={"rounds": 1})
+    printed = by_view(made)["public"].epsilon
+    x = np.linspace(-12 * sigma, 12 * sigma, 400_001)
+
+    def density(mean: float) -> np.ndarray:
+        return np.exp(-((x - mean) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
+
+    up, down = ((1 - rate) * density(0.0) + rate * density(place) for place in (1.0, -1.0))
+    spent = np.maximum(up - math.exp(printed) * down, 0).sum() * (x[1] - x[0])
+    assert spent <= DELTA
+    uncapped = planned(method, {"unit": "record", "against": ["public"]}, data={"records_per_silo": 40})
+    assert (
+        by_view(uncapped)["public"].epsilon
+        < by_view(planned(method, caps, data={"records_per_silo": 40}))["public"].epsilon
+    )
+
+
+@pytest.mark.parametrize("name", ["uldp-avg", "uldp-naive", "subject-sgd", "dp-fedavg"])
+@pytest.mark.parametrize("view", ["silos:10", "silos:11"])
+def test_where_all_silos_look_nobody_is_left_to_protect(name, view):
+    made = planned({"name": name, "noise_multiplier": SIGMA}, {"against": [view]}, data={})
+    assert by_view(made)[view].epsilon == math.inf
+
+
+def test_a_promise_to_silos_is_about_what_the_others_hold():
+    made = planned({"name": "uldp-avg", "noise_multiplier": SIGMA}, {"against": ["public", "silo", "silos:2"]})
+    for guarantee in made.guarantees():
+        own = guarantee.view.holds_records
+        assert own == ("other silos" in sentence(guarantee))
+        assert own == any("other silos hold" in text for text in guarantee.assumptions)
 
 
 @pytest.mark.parametrize("view", ["shuffler", "neighbour", "coalition:[a,b]"])

@@ -336,13 +336,14 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         parameters=_parameters(experiment.model, known) if sized else None,
     )
     check_facts(method, unit, facts)
+    caps = [cap for cap in (facts.max_records, method.records_kept(facts)) if cap is not None]
+    facts = replace(facts, moves_up=bool(caps), moves_over=facts.silos_of_a_subject < facts.silos)
     facts = facts.pooled() if method.pools else facts
     method.check_facts(facts)
     facts = replace(facts, rounds=_rounds(experiment.train, method, facts))
     once = _once(experiment, known)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
-    caps = [cap for cap in (privacy.max_records_per_subject_and_silo, method.records_kept(facts)) if cap is not None]
     return promise(
         method,
         exchange,

@@ -45,6 +45,8 @@ PUBLIC_SIZES = (
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
+ELSEWHERE = "it is about what the other silos hold: this view knows its own records"
+
 Mechanism = Literal["statistics", "evaluation"]
 _WHAT: dict[Mechanism, str] = {
     "statistics": "the sums that standardising constants come from",
@@ -70,8 +72,8 @@ class Once:
         """What it shows to a view: see :func:`tacit.privacy.statistics.paid_event`, which holds the proof."""
         from tacit.privacy.statistics import paid_event
 
+        caps = facts.moves_over or records_kept == 1
         m = facts.silos_of_a_subject
-        caps = m < facts.silos or records_kept == 1
         return paid_event(exposure, self.noise_multiplier, facts.silos, m, moves_up=caps)
 
     @property
@@ -114,7 +116,13 @@ class Promise:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
         if self.leaks:
             return Unprotected(self.leaks[0])
-        return self.method.event(self.exposure(unit, view), self.facts)
+        exposure = self.exposure(unit, view)
+        if exposure.colluding >= self.facts.silos and not self.method.pools:
+            return Unprotected("all silos belong to this view: nobody is left to protect")
+        if unit == "record" and self.facts.moves_over and not exposure.replaces:
+            # whichever of its subject's records take its place: no more than if all of them were replaced
+            exposure = replace(exposure, unit="subject", relation="replace")
+        return self.method.event(exposure, self.facts)
 
     def release(self, mechanism: Mechanism) -> Once | None:
         """The release of that name beside the rounds, if there is one."""
@@ -218,7 +226,8 @@ class Promise:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
         paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
-        return (*seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
+        elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
+        return (*elsewhere, *seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.data.arrange import hold_out_records, hold_out_subjects, within_caps
+from tacit.data.arrange import held_out, hold_out_records, within_caps
+from tacit.data.encode import Columns
+from tacit.data.options import DataOptions, NumericColumn
+from tacit.data.records import Labels
+from tacit.data.table import from_frame
+from tacit.data.tabular import Declaration, read_raw
 from tacit.errors import UserError
 
 
@@ -15,11 +23,35 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_held_out_subjects_leave_no_record_behind() -> None:
-    subject = rng().integers(0, 50, 1000)
-    test = hold_out_subjects(subject, 0.2, rng())
-    assert not set(subject[test]) & set(subject[~test])
-    assert len(set(subject[test])) == 10
+def test_a_fraction_is_held_out_by_lot_and_rows_of_one_key_stay_together() -> None:
+    keys = rng().integers(0, 2**63, 20_000)
+    test = held_out(np.repeat(keys, 2), 0.2, 0)
+    assert abs(test.mean() - 0.2) < 5 * np.sqrt(0.16 / 20_000)
+    assert (test[::2] == test[1::2]).all()
+    other = held_out(np.repeat(keys, 2), 0.2, 1)
+    assert abs((test & other).mean() - 0.04) < 0.01  # another seed is another lot
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10), min_size=2, max_size=40), st.integers(0, 39), st.booleans())
+def test_nobody_s_absence_changes_whether_others_are_held_out(values: list[int], gone: int, named: bool) -> None:
+    """A table with a row less, of a person or of nobody named: the others' lots stay, as a multiset where rows are
+    equal."""
+    frame = pd.DataFrame({"person": [f"p{v}" for v in values], "x": np.asarray(values) / 7, "y": 0.0})
+    row = gone % len(values)
+    less = frame[frame["person"] != frame["person"][row]] if named else frame.drop(index=row)
+    assume(len(less) > 0)
+    options = DataOptions(subjects={"column": "person"} if named else {}, silos={"assign": "uniform", "count": 2})
+    declared = Declaration(Columns({"x": NumericColumn()}), label="y", labels=Labels("real"))
+
+    def lots(table: pd.DataFrame) -> Counter[tuple[str, int]]:
+        keys = read_raw(from_frame(table), declared, options).keys
+        assert keys is not None
+        return Counter(zip(table["person"], keys().tolist(), strict=True))
+
+    before, after = lots(frame), lots(less)
+    assert after <= before
+    assert before.total() - after.total() == (len(frame) - len(less))
 
 
 def test_held_out_records_keep_the_shares_of_classes() -> None:
@@ -30,14 +62,13 @@ def test_held_out_records_keep_the_shares_of_classes() -> None:
     assert labels[hold_out_records(labels, 0.15, rng(1))].sum() == 74  # 73.8
 
 
-def test_one_of_everything_stays_on_both_sides() -> None:
-    assert hold_out_subjects(np.array([3, 3, 9]), 0.01, rng()).sum() in (1, 2)
+def test_one_record_of_everything_stays_on_both_sides() -> None:
     assert hold_out_records(np.array([0.5, 0.7], np.float32), 0.99, rng()).sum() == 1
 
 
-def test_one_person_alone_cannot_be_split() -> None:
-    with pytest.raises(UserError, match="only 1 subject"):
-        hold_out_subjects(np.zeros(5, int), 0.2, rng())
+def test_a_lot_that_leaves_one_side_empty_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no row to .* on, by lot; change it, or data.seed"):
+        held_out(np.zeros(5, int), 0.2, 0)
 
 
 ids = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=60)

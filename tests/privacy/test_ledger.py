@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +58,36 @@ def test_a_line_cut_off_by_a_crash_is_dropped_and_the_chain_goes_on(tmp_path):
         assert len(ledger.lines) == 3
         release(ledger, 4)
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2, 3, 4]
+
+
+def test_a_whole_line_that_lacks_only_its_end_is_kept(tmp_path):
+    path = filled(tmp_path / "ledger")
+    path.write_bytes(path.read_bytes()[:-1])
+    with Ledger(path) as ledger:
+        assert [line["round"] for line in ledger.lines] == [1, 2, 3]
+        release(ledger, 4)
+    with Ledger(path) as ledger:
+        assert [line["round"] for line in ledger.lines] == [1, 2, 3, 4]
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_path):
+    """A full disk, made by a limit on the size of files: others who share the ledger go on, and so does this one."""
+    path = filled(tmp_path / "ledger")
+    size = path.stat().st_size
+    with Ledger(path) as first, Ledger(path) as second:
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limit[1]))
+            with pytest.raises(OSError, match="too large"):
+                release(first, 4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert path.stat().st_size == size
+        release(second, 4)
+        release(first, 5)
+        assert [line["round"] for line in first.lines] == [1, 2, 3, 4, 5]
 
 
 def test_what_was_spent_is_the_composition_of_all_lines(tmp_path):

@@ -9,17 +9,36 @@ import numpy as np
 from tacit.errors import UserError
 
 
-def hold_out_subjects(subject: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Mask ``[records]`` of the records of a random ``fraction`` of whole subjects."""
-    people, who = np.unique(subject, return_inverse=True)
-    chosen = np.zeros(len(people), bool)
-    chosen[rng.permutation(len(people))[: _share(len(people), fraction, "subject")]] = True
-    return chosen[who]
+def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot: each row's ``key`` and the seed decide alone.
+
+    So nobody's presence changes whether others are held out, and what is proved about training holds for adding and
+    removing people, too. Rows of one person have one key. How many are held out is itself random.
+    """
+    lots = mixed(mixed(keys.astype(np.uint64)) ^ mixed(np.array([seed % 2**64], np.uint64)))
+    chosen: np.ndarray = lots < np.uint64(min(fraction, 1 - 2**-53) * 2.0**64)
+    if chosen.all() or not chosen.any():
+        problem = f"{fraction:g} leaves {'no row to train on' if chosen.all() else 'no row to test on'}, by lot"
+        raise UserError("data.test_fraction", problem, "change it, or data.seed")
+    return chosen
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Each of ``numbers`` (uint64) turned into one that looks random: the finaliser of SplitMix64 (Steele, Lea, Flood
+    2014), a bijection."""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: np.ndarray = z ^ (z >> np.uint64(31))
+    return result
 
 
 def hold_out_records(labels: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """Mask ``[records]`` of a random ``fraction`` of the records; integer (class) labels keep their proportions."""
-    wanted = _share(len(labels), fraction, "record")
+    """Mask ``[records]`` of a random ``fraction`` of the records; integer (class) labels keep their proportions.
+
+    For making a data set, once: who is held out depends on who else is there.
+    """
+    wanted = _share(len(labels), fraction)
     lot = rng.permutation(len(labels))
     test = np.zeros(len(labels), bool)
     if labels.dtype.kind != "i":
@@ -66,9 +85,9 @@ def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.nd
     return kept
 
 
-def _share(count: int, fraction: float, what: str) -> int:
+def _share(count: int, fraction: float) -> int:
     if count < 2:
-        raise UserError("data.test_fraction", f"there is only {count} {what}", f"give at least two {what}s")
+        raise UserError("data.test_fraction", f"there is only {count} record", "give at least two records")
     return min(max(math.ceil(count * fraction - 1e-9), 1), count - 1)
 
 

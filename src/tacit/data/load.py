@@ -7,6 +7,8 @@ number of silos does not change who is held out.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pandas as pd
 
@@ -35,9 +37,10 @@ def load(
     """
     if "window_stride" in options.model_fields_set and options.source != "shakespeare":
         raise UserError("data.window_stride", f"source '{options.source}' has no windows", "leave it out")
-    streams = Streams(options.seed if options.seed is not None else seed)
+    seed = options.seed if options.seed is not None else seed
+    streams = Streams(seed)
     raw = find_source(options.source).read(options, frame, streams("source"))
-    held_out, is_test = _hold_out(raw, options, streams("held-out"), hold_out)
+    held_out, is_test = _hold_out(raw, options, seed, hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
@@ -66,16 +69,16 @@ def load(
 class Streams:
     """Independent generators by purpose, all from one seed."""
 
-    PURPOSES = ("source", "held-out", "subjects", "silos")
+    PURPOSES: ClassVar = {"source": 0, "subjects": 2, "silos": 3}
 
     def __init__(self, seed: int) -> None:
         self._seed = seed % 2**64  # negative seeds are seeds too
 
     def __call__(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng([self._seed, self.PURPOSES.index(purpose)])
+        return np.random.default_rng([self._seed, self.PURPOSES[purpose]])
 
 
-def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator, wanted: bool) -> tuple[str, np.ndarray]:
+def _hold_out(raw: Raw, options: DataOptions, seed: int, wanted: bool) -> tuple[str, np.ndarray]:
     """How the held-out rows were chosen, and their mask ``[rows]``."""
     if not wanted:
         return "file", np.zeros(len(raw.labels), bool)
@@ -84,9 +87,11 @@ def _hold_out(raw: Raw, options: DataOptions, rng: np.random.Generator, wanted: 
             problem = f"source '{options.source}' comes with its own held-out records"
             raise UserError("data.test_fraction", problem, "leave it out")
         return "given", raw.test
-    if raw.subject is not None:
-        return "subjects", arrange.hold_out_subjects(raw.subject, options.test_fraction, rng)
-    return "records", arrange.hold_out_records(raw.labels, options.test_fraction, rng)
+    if raw.keys is not None:
+        keys = raw.keys()
+    else:
+        keys = np.arange(len(raw.labels)) if raw.subject is None else raw.subject
+    return "records" if raw.subject is None else "subjects", arrange.held_out(keys, options.test_fraction, seed)
 
 
 def _subjects(

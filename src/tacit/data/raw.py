@@ -60,6 +60,8 @@ class Raw:
     silo          ``[rows]`` numbers into ``silo_names``, or None
     test          ``[rows]`` mask of the source's own held-out rows, or None
     test_is_drawn whether the source drew that mask itself, by ``data.test_fraction``
+    keys          gives ``[rows]`` numbers by which lots are drawn, each made from its person's name alone, or, where
+                  nobody is named, from what the row says; None: from person numbers
     """
 
     kind: Labels
@@ -70,6 +72,7 @@ class Raw:
     silo_names: tuple[str, ...] = ()
     test: np.ndarray | None = None
     test_is_drawn: bool = False
+    keys: Callable[[], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)

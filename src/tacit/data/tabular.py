@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from tacit.data import arrange
 from tacit.data.encode import Columns, Encoder, Part, as_python, match_names
 from tacit.data.labels import read_labels
 from tacit.data.options import DataOptions, SurvivalLabel, as_name
@@ -104,6 +106,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         silo_names,
         test,
         declared.split_is_drawn,
+        keys=partial(_keys, table, subject_column),
     )
 
 
@@ -140,6 +143,18 @@ def sorted_names(values: list[Any]) -> tuple[str, ...]:
     numbers = sorted(value for value in values if isinstance(value, int | float))
     text = sorted(str(value) for value in values if not isinstance(value, int | float))
     return tuple(dict.fromkeys([str(as_name(value)) for value in numbers] + text))
+
+
+def _keys(table: Table, subject_column: str | None) -> np.ndarray:
+    """Numbers ``[rows]`` made from the person's name, or from everything that a row says and how many equal rows come
+    before it: whoever is added or removed changes nobody else's number (of equal rows, the last one's goes)."""
+    if subject_column is not None:
+        return pd.util.hash_array(table.read(subject_column))
+    keys = np.zeros(table.rows, np.uint64)
+    for name in table.names:
+        keys = arrange.mixed(keys ^ pd.util.hash_array(table.read(name)))
+    before = pd.Series(keys).groupby(keys, sort=False).cumcount().to_numpy(np.uint64)
+    return arrange.mixed(keys ^ arrange.mixed(before))
 
 
 def _numbered(table: Table, column: str, field: str) -> np.ndarray:

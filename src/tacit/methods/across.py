@@ -137,6 +137,8 @@ class UldpGroup(NoisyBatches):
             return Unprotected(f'group_size = "{records}" is a statistic of the private data')
         if exposure.replaces:
             return Repeated(Gaussian(self.effective_sigma / (2 * records)), steps)
+        if exposure.unit == "record":  # the cap lets another one take its place
+            return Repeated(subjects.sampled_place(rate, Gaussian(self.effective_sigma / 2)), steps)
         return subjects.grouped_records(rate, records, self.effective_sigma, steps)
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
@@ -153,8 +155,7 @@ class UldpGroup(NoisyBatches):
             return None
         steps = max(self.batches(facts)) * facts.rounds
         k = self.group_size
-        power = 1 << (k - 1).bit_length()
-        epsilon = as_published_uldp_group(power, max(self.rates(facts)), self.effective_sigma, steps, delta)
-        if power == k:
+        epsilon = as_published_uldp_group(k, max(self.rates(facts)), self.effective_sigma, steps, delta)
+        if k.bit_count() == 1:
             return AsPublished(epsilon, "yes", "sound for a public k that is a power of two; the mixture is tighter")
-        return AsPublished(epsilon, "only-if", f"stated for powers of two; {k} is rounded up to {power} here")
+        return AsPublished(epsilon, "no", f"the paper rounds {k} down to a power of two, which is no bound")

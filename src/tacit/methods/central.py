@@ -46,14 +46,10 @@ from tacit.privacy import (
     Gaussian,
     Noise,
     PoissonSampled,
-    SampledWithoutReplacement,
     Unit,
     Unprotected,
 )
-from tacit.privacy.subject_events import binomial_mixture, subject_rate
-
-# A rate as so many of so many, rounded up.
-POPULATION = 10**9
+from tacit.privacy.subject_events import binomial_mixture, sampled_place, subject_rate
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class CentralSilo(SampledSilos, Adaptive):
         silos = facts.silos_moved(exposure.replaces) if exposure.unit == "subject" else 1
         gaussian = Gaussian(self.ratio(2.0 * silos, silos))
         rate = subject_rate(self.silo_sample_rate, silos)
-        return gaussian if rate >= 1 else SampledWithoutReplacement(math.ceil(rate * POPULATION), POPULATION, gaussian)
+        return sampled_place(rate, gaussian)
 
     def sampling(self, exposure: Exposure) -> str:
         return "none" if self.silo_sample_rate == 1 else f"poisson silos {self.silo_sample_rate:g}"
@@ -205,6 +201,8 @@ class CentralGroup(Adaptive):
             return Unprotected(f"{self.name} does not bound what one {exposure.unit} contributes")
         if exposure.replaces:
             return Gaussian(noise / (2 * records))
+        if exposure.unit == "record" and facts.moves_up:
+            return sampled_place(self.sample_rate, Gaussian(noise / 2))
         return binomial_mixture(records, self.sample_rate, noise)
 
     def sampling(self, exposure: Exposure) -> str:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -202,9 +202,8 @@ class NoisyBatches(Adaptive):
             sum_ = self.in_sum(rates[0], facts)
             if sum_ is not None:
                 return sum_
-        silos = tuple(
-            dict.fromkeys(self.of_a_silo(unit, rate, count, facts) for rate, count in zip(rates, batches, strict=True))
-        )
+        seen = self.moved_up if unit == "record" and facts.moves_up else partial(self.of_a_silo, unit)
+        silos = tuple(dict.fromkeys(seen(rate, count, facts) for rate, count in zip(rates, batches, strict=True)))
         worst = silos[0] if len(silos) == 1 else Largest(silos)
         if unit != "subject":
             return worst
@@ -215,19 +214,26 @@ class NoisyBatches(Adaptive):
             )
         return Repeated(worst, touched)
 
+    def moved_up(self, rate: float, batches: int, facts: Facts) -> Event:
+        """A record goes, and a cap lets another one of its subject and silo take its place."""
+        return Repeated(subjects.sampled_place(rate, self.record_replaced(facts)), batches)
+
+    def record_replaced(self, facts: Facts) -> Gaussian:
+        """Another record of the same subject in a batch instead: twice the largest sensitivity."""
+        moved = 2 if self.displaces(facts) else 1
+        return Gaussian(self.ratio(2.0 * moved, 2 * self.counted * moved))
+
     def replaced(self, unit: Unit, facts: Facts) -> Event:
         """Another unit's data instead: without amplification, twice the largest sensitivity."""
         if unit == "silo":
             return Unprotected(f"{self.name} does not bound what one silo contributes")
-        if unit == "subject" and not facts.max_records:
+        if unit == "record":
+            return Repeated(self.record_replaced(facts), max(self.batches(facts)))
+        if not facts.max_records:
             return Unprotected("the number of records of a subject is not bounded")
-        counted = 1 if unit == "record" else facts.max_records or 1
-        moved = 1 if self.averaged else min(counted, self.cap or counted)
-        if unit == "record" and self.displaces(facts):
-            counted = moved = 2
-        silos = 1 if unit == "record" else facts.silos_of_a_subject
-        shift = self.ratio(2.0 * moved, 2 * self.counted * counted)
-        return Repeated(Gaussian(shift), max(self.batches(facts)) * silos)
+        moved = 1 if self.averaged else min(facts.max_records, self.cap or facts.max_records)
+        shift = self.ratio(2.0 * moved, 2 * self.counted * facts.max_records)
+        return Repeated(Gaussian(shift), max(self.batches(facts)) * facts.silos_of_a_subject)
 
     def displaces(self, facts: Facts) -> bool:
         """Whether one record more may push another one of its subject out of a batch."""
@@ -441,6 +447,9 @@ class UserLDP(NoisyBatches):
             return Unprotected("the number of records of a subject is not bounded")
         inclusion = subjects.subject_rate(rate, records)
         return Repeated(PoissonSampled(inclusion, Gaussian(self.ratio(2.0, 1.0))), batches)
+
+    def record_replaced(self, facts: Facts) -> Gaussian:
+        return Gaussian(self.ratio(2.0, 1.0))
 
     def replaced(self, unit: Unit, facts: Facts) -> Event:
         """A clipped batch may turn around, whatever of it was replaced."""

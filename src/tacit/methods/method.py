@@ -56,6 +56,8 @@ class Facts:
     delta             the delta of the run's guarantees
     parameters        how many numbers are learned, where the shape of a record is known without looking at any
     records           training records in all; counted, and so only for methods that promise nothing
+    moves_up          a cap on a subject's records lets another one of the same silo take the place of one that goes
+    moves_over        a cap on a subject's silos lets records of another silo take the place of one that goes
     """
 
     silos: int
@@ -67,6 +69,8 @@ class Facts:
     delta: float = 1e-5
     parameters: int | None = None
     records: int = 0
+    moves_up: bool = False
+    moves_over: bool = False
 
     @property
     def silos_of_a_subject(self) -> int:

@@ -173,7 +173,14 @@ class Encoder(Calibrated):
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         one = "a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)"
-        return (one, *(("who is in which batch does not depend on records",) if self.turns(facts) > 1 else ()))
+        return (
+            one,
+            *(
+                ("who is in which batch depends neither on records nor on who else takes part",)
+                if self.turns(facts) > 1
+                else ()
+            ),
+        )
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}

@@ -45,7 +45,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         is_new = not path.exists()
-        self._file = path.open("a+b")
+        self._file = path.open("a+b", buffering=0)  # nothing of a line that failed may be written later
         if is_new:
             sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
@@ -101,11 +101,8 @@ class Ledger:
             if refusal is not None:
                 raise refusal
             line = _sealed(body, self._head)
-            self._file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._end = self._written(json.dumps(line, sort_keys=True).encode() + b"\n")
             self._lines.append(line)
-            self._end = self._file.tell()
 
     def close(self) -> None:
         self._file.close()
@@ -126,10 +123,16 @@ class Ledger:
         return _Lock(self._file.fileno())
 
     def _read_on(self) -> None:
-        """Verify and take in everything after what is known; cut off a last line that a crash left unfinished."""
+        """Verify and take in everything after what is known; cut off a last line that a crash left unfinished, and end
+        one that lacks nothing but its end."""
         self._check_place()
         self._file.seek(self._end)
         raw = self._file.read()
+        last = raw[raw.rfind(b"\n") + 1 :]
+        if last and _complete(last):
+            self._file.write(b"\n")
+            os.fsync(self._file.fileno())
+            raw += b"\n"
         whole = raw[: raw.rfind(b"\n") + 1]
         head = self._head
         for text in whole.splitlines():
@@ -143,6 +146,18 @@ class Ledger:
         if len(whole) != len(raw):
             self._file.truncate(self._end)
         self._file.seek(self._end)
+
+    def _written(self, text: bytes) -> int:
+        """Write all of ``text`` to the disk, or nothing: the new end of the file."""
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(self._end)
+            raise
+        return self._end + len(text)
 
     def _check_place(self) -> None:
         """What is appended to a file that was moved, replaced or cut meanwhile is lost for everybody else."""
@@ -243,6 +258,15 @@ def _sealed(body: Mapping[str, Any], previous: str) -> dict[str, Any]:
     line = {**body, "previous": previous}
     line["hash"] = hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()
     return line
+
+
+def _complete(text: bytes) -> bool:
+    """Whether ``text`` is a whole line, whatever came before it."""
+    try:
+        previous = json.loads(text)["previous"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return _verified(text, previous) is not None
 
 
 def _verified(text: bytes, head: str) -> dict[str, Any] | None:

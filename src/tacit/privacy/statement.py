@@ -21,11 +21,20 @@ FALSE_POSITIVE_RATES = (0.001, 0.01)
 
 _CHANGE: dict[tuple[Unit, Relation], str] = {
     ("record", "zero-out"): "Adding or removing any one record",
-    ("record", "replace"): "Replacing any one record by any other",
+    ("record", "replace"): "Replacing what any one record says, its person and silo as before,",
     ("subject", "zero-out"): "Adding or removing everything about any one person, in all silos together,",
     ("subject", "replace"): "Replacing everything about any one person, in all silos together, by another's data",
     ("silo", "zero-out"): "Adding or removing everything that any one silo holds",
     ("silo", "replace"): "Replacing everything that any one silo holds by other data",
+}
+# To a view that holds records itself, a promise is about what the others hold.
+_CHANGE_ELSEWHERE: dict[tuple[Unit, Relation], str] = {
+    ("record", "zero-out"): "Adding or removing any one record of the other silos",
+    ("record", "replace"): "Replacing what any one record of the other silos says, its person and silo as before,",
+    ("subject", "zero-out"): "Adding or removing everything about any one person, in all other silos together,",
+    ("subject", "replace"): "Replacing everything about any one person, in all other silos together, by another's data",
+    ("silo", "zero-out"): "Adding or removing everything that any one of the other silos holds",
+    ("silo", "replace"): "Replacing everything that any one of the other silos holds by other data",
 }
 
 # What no guarantee of a training run covers, whatever its epsilon (privacy.md 0.6).
@@ -53,7 +62,8 @@ def sentence(guarantee: Guarantee) -> str:
     who = guarantee.view.who
     if not guarantee.finite:
         return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
-    change = _CHANGE[guarantee.unit, guarantee.relation]
+    changes = _CHANGE_ELSEWHERE if guarantee.view.holds_records else _CHANGE
+    change = changes[guarantee.unit, guarantee.relation]
     factor = f"a factor of {_factor(guarantee.epsilon)}"
     rest = f", plus {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
@@ -238,6 +248,8 @@ def _chance(delta: float) -> str:
     """Delta as people say it, rounded up."""
     if delta >= 0.01:
         return f"a probability of {rounded_up(delta, 3):g} (delta)"
+    if delta < 1e-15:
+        return f"a probability of {delta:g} (delta)"
     return f"a probability of 1 in {math.floor(1 / delta * (1 + 1e-9)):,} (delta = {delta:g})"
 
 

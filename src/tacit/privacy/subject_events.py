@@ -13,9 +13,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.events import Composed, Event, Gaussian, GaussianMixture, Largest, PoissonSampled, Repeated
+from tacit.privacy.events import (
+    Composed,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Largest,
+    PoissonSampled,
+    Repeated,
+    SampledWithoutReplacement,
+)
 
 Array = npt.NDArray[np.float64]
+
+# A rate as so many of so many, rounded up.
+_POPULATION = 10**9
+
+
+def sampled_place(rate: float, replaced: Gaussian) -> Event:
+    """Somebody or something is in with probability ``rate``; by the change, another is in its place.
+
+    With P0 for a place that is left out, P1 and P1' for one that is in, the pair is (1 - rate) P0 + rate P1 against
+    (1 - rate) P0 + rate P1'. Where any two of the three are no further apart than ``replaced`` says, advanced joint
+    convexity gives what sampling without replacement gives (Balle, Barthe, Gaboardi 2018).
+    """
+    if rate >= 1:
+        return replaced
+    return SampledWithoutReplacement(math.ceil(rate * _POPULATION), _POPULATION, replaced)
+
 
 # -- one silo ----------------------------------------------------------------------------------------------------------
 
@@ -153,7 +178,7 @@ def colluding_factor(silos: int, colluding: int = 1, largest_weight: float = 1.0
     h^2 |S| / (|S| - c): 1 - c / |S| for uniform weights 1 / |S|."""
     others = silos - colluding
     if others <= 0:
-        return 0.0 if largest_weight < 1 else math.inf
+        return math.inf  # nobody is left to protect
     return min(1.0, others * largest_weight) ** 2 * silos / others
 
 

@@ -64,6 +64,11 @@ class View:
         return f"coalition:[{','.join(self.members)}]" if self.members else self.kind
 
     @property
+    def holds_records(self) -> bool:
+        """Whether silos belong to the view: what it is promised is about what the others hold."""
+        return self.kind in ("silo", "silos", "server+silos", "coalition")
+
+    @property
     def who(self) -> str:
         """The view in words, for sentences."""
         words = _KINDS[self.kind]
