@@ -87,10 +87,8 @@ def _hold_out(raw: Raw, options: DataOptions, seed: int, wanted: bool) -> tuple[
             problem = f"source '{options.source}' comes with its own held-out records"
             raise UserError("data.test_fraction", problem, "leave it out")
         return "given", raw.test
-    if raw.keys is not None:
-        keys = raw.keys()
-    else:
-        keys = np.arange(len(raw.labels)) if raw.subject is None else raw.subject
+    numbers = np.arange(len(raw.labels)) if raw.subject is None else raw.subject
+    keys = numbers if raw.keys is None else raw.keys()
     return "records" if raw.subject is None else "subjects", arrange.held_out(keys, options.test_fraction, seed)
 
 
