@@ -353,7 +353,10 @@ class Shuffled(Encoder):
         if exposure.unit != "subject" or exposure.view.kind == "shuffler":
             return None
         if exposure.view.kind == "shuffler+analyzer":
-            return AsPublished(self.eps_l, "yes", "per epoch; the shuffler and the analyzer together: local privacy")
+            alone = self.local_release(facts)
+            if isinstance(alone, Pure) and alone.epsilon <= self.eps_l * (1 + 1e-9):
+                return AsPublished(self.eps_l, "yes", "per epoch; both together: local privacy")
+            return AsPublished(self.eps_l, "no", "per epoch; which and how many numbers are sent is not hidden")
         valid, reason = self.claim
         if exposure.reveals == "each":
             valid, reason = "no", "messages that are linked hide in no crowd, only their local privacy is left"
@@ -543,11 +546,6 @@ class SSTopk(Sparse):
             return self.local_release(facts)
         fewest = self.crowd(facts)[0]
         return self._among(fewest, fewest, facts).released
-
-    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        if exposure.view.kind == "shuffler+analyzer" and not self._sends_every_index(facts):
-            return AsPublished(self.eps_l, "no", "which numbers are the largest is not hidden")
-        return super().as_published(exposure, delta, facts)
 
 
 # --- which numbers ---------------------------------------------------------------------------------------------------
