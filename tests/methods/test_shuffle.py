@@ -12,7 +12,8 @@ import tacit
 from tacit import planner
 from tacit.errors import UserError
 from tacit.methods import METHODS, Facts
-from tacit.methods.shuffle import LdpGaussian, LdpLaplace, SSDouble, SSSimple, SSTopk
+from tacit.methods.encoders import LdpGaussian, LdpLaplace
+from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, published
 
