@@ -77,7 +77,7 @@ def test_a_person_is_one_encoder_whatever_silos_hold_its_records(experiment, vis
 
 def test_more_people_than_declared_are_refused(experiment, visits):
     made = shuffled(experiment)
-    made["data"] = made["data"] | {"subjects": {"column": "person", "count": 59}}
+    made["data"] = made["data"] | {"subjects": {"column": "person", "count": 40}}
     with pytest.raises(UserError) as found:
         simulation(made, visits)
     assert found.value.field == "data.subjects.count"
