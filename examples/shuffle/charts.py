@@ -11,6 +11,11 @@ from tacit.report.figures import FONT, GRID, INK, RUN_STYLES, SOFT, Style
 
 WIDTH, HEIGHT = 720, 400
 LEFT, TOP, RIGHT, BOTTOM = 64, 44, 200, 52
+CROSS = [
+    *((-0.45, -1.3), (0.45, -1.3), (0.45, -0.45), (1.3, -0.45), (1.3, 0.45), (0.45, 0.45)),
+    *((0.45, 1.3), (-0.45, 1.3), (-0.45, 0.45), (-1.3, 0.45), (-1.3, -0.45), (-0.45, -0.45)),
+]
+STYLES = [*RUN_STYLES, Style("#6b4fb3", "dashdot", "pentagon")]
 DASHES = {"solid": "", "dash": "8 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
 
 
@@ -76,7 +81,7 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
     turned = f'transform="rotate(-90 16 {TOP + high / 2})"'
     body.append(_text(16, TOP + high / 2, y.label, "middle", turned))
     for number, (line, own) in enumerate(zip(lines, points, strict=True)):
-        style = RUN_STYLES[number % len(RUN_STYLES)]
+        style = STYLES[number % len(STYLES)]
         body.append(_line([at(a, b) for a, b in own], style))
         height = TOP + 8 + 20 * number
         body.append(_line([(WIDTH - RIGHT + 14, height), (WIDTH - RIGHT + 44, height)], style, ends=False))
@@ -108,12 +113,21 @@ def _line(points: Sequence[tuple[float, float]], style: Style, ends: bool = True
 
 def _marker(x: float, y: float, style: Style) -> str:
     shapes = {
-        "circle": [(math.cos(t * math.pi / 8), math.sin(t * math.pi / 8)) for t in range(16)],
+        "circle": [_around(t / 16, 1.0) for t in range(16)],
         "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
         "square": [(-1, -1), (1, -1), (1, 1), (-1, 1)],
         "triangle-up": [(0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
         "triangle-down": [(0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
+        "pentagon": [_around(t / 5, 1.2) for t in range(5)],
+        "star": [_around(t / 10, (1.5, 0.6)[t % 2]) for t in range(10)],
+        "cross": CROSS,
+        "x": [(0.71 * (a - b), 0.71 * (a + b)) for a, b in CROSS],
     }
-    corners = shapes.get(style.symbol, shapes["square"])
+    corners = shapes[style.symbol]
     path = " ".join(f"{x + 3.5 * a:.1f},{y + 3.5 * b:.1f}" for a, b in corners)
     return f'<polygon points="{path}" fill="{style.color}"/>'
+
+
+def _around(turn: float, size: float) -> tuple[float, float]:
+    """The point after this part of a turn from the top."""
+    return size * math.sin(2 * math.pi * turn), -size * math.cos(2 * math.pi * turn)

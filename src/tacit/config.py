@@ -23,8 +23,9 @@ from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Exchange, ReportFacts, SumFacts
 from tacit.learning import ServerOptimizer, ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
+from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import PerSubject
-from tacit.methods.shuffle import Encoder, Shuffled
+from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise

@@ -137,6 +137,12 @@ def test_the_analyzer_always_gets_the_same_number_of_reports_about_every_dimensi
         assert messages.sealed.shape == (40, agreed.sealed_bytes)
 
 
+def test_a_report_that_is_no_number_says_nothing():
+    agreed = terms(people=2, dimensions=2, padded=2)
+    reports = collected((0, [0, 1], [np.nan, 0.25]), (1, [0, 1], [0.75, np.inf]))
+    np.testing.assert_allclose(SealedSession(agreed).sum(1, [reports], stream()), [0.25, -0.25])
+
+
 def test_linked_messages_carry_whole_lists_and_no_list_is_cut():
     agreed = terms(people=6, padded=3, listed=4, linked=True)
     assert agreed.width == 4

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tacit
+from tacit import planner
 from tacit.errors import UserError
 from tacit.methods import METHODS, Facts
-from tacit.methods.shuffle import LdpGaussian, LdpLaplace, SSDouble, SSSimple, SSTopk
+from tacit.methods.encoders import LdpGaussian, LdpLaplace
+from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, published
 
@@ -100,6 +103,14 @@ def test_shuffler_and_analyzer_together_are_left_with_local_privacy():
     assert epsilon(all_indices, "shuffler") == pytest.approx(epsilon(all_indices, "analyzer"))
 
 
+def test_the_papers_local_claim_holds_where_exactly_k_numbers_are_sent():
+    valid = {
+        name: published(flame(method), "shuffler+analyzer").valid
+        for name, method in (("simple", SIMPLE), ("double", DOUBLE), ("bernoulli", BERNOULLI), ("topk", TOPK))
+    }
+    assert valid == {"simple": "yes", "double": "yes", "bernoulli": "no", "topk": "no"}
+
+
 @pytest.mark.parametrize(("method", "left"), [(SIMPLE, 78.5), (DOUBLE, 78.5), (TOPK, math.inf)])
 def test_linked_messages_hide_in_no_crowd(method, left):
     plan = flame(method, {"linked": True})
@@ -163,6 +174,26 @@ def test_a_silo_has_no_guarantee_and_one_record_that_of_its_person():
     plan = flame(BERNOULLI, privacy={"unit": "record"})
     assert epsilon(plan, "analyzer") == epsilon(flame(BERNOULLI), "analyzer")
     assert "silo" not in method.units
+
+
+def test_a_plan_shows_the_local_epsilon_and_the_noise_on_a_sum():
+    shown = planner.outlook(flame(BERNOULLI))
+    assert shown.as_dict()["local_epsilon"] == 78.5
+    assert shown.noise.std == pytest.approx(2 * math.sqrt(333 * 8))  # 2 C, and a variance of 2 / .5^2 a message
+    assert shown.noise.largest == pytest.approx(1000 * math.sqrt(157))
+    assert shown.noise.place == "every person's own"
+
+
+def test_local_epsilons_can_be_swept():
+    content = {
+        "data": {"source": "mnist", "subjects": {"assign": "uniform", "count": 1000}},
+        "method": {"name": "ss-simple", "target_epsilon": 1.0},
+        "train": {"rounds": 1},
+        "exchange": {"name": "shuffled"},
+    }
+    found = planner.sweep(content, ["local_epsilon=10,78.5"], Path.cwd())
+    assert found.solves == "epsilon"
+    assert [point.epsilon for point in found.points] == sorted(point.epsilon for point in found.points)
 
 
 # --- what people send ------------------------------------------------------------------------------------------------

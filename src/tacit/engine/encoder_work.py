@@ -1,4 +1,4 @@
-"""Local work of people who protect what they send: everybody learns alone, and reports (methods of ``shuffle``)."""
+"""Local work of people who protect what they send (``methods.encoders``): everybody learns alone, and reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tacit.errors import UserError
 from tacit.exchange import Collected
 from tacit.learning import Arrays, Lane, Objective, arrange, each_person
 from tacit.methods import Facts, ServerState
-from tacit.methods.shuffle import Encoder, LocallyNoised, Shuffled
+from tacit.methods.encoders import Encoder, LocallyNoised
+from tacit.methods.shuffle import Shuffled
 from tacit.models import Params
 from tacit.privacy import Randomness, Stream
 

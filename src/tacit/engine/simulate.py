@@ -21,8 +21,8 @@ from tacit.engine.silo_work import SiloWork
 from tacit.exchange import Grid, Masked, MaskedSession, Shuffled, ShuffledSession, Weighted, WeightedSession
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
+from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import PerSubject
-from tacit.methods.shuffle import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 

@@ -3,11 +3,12 @@
 from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
+from tacit.methods.encoders import LdpGaussian, LdpLaplace
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
 from tacit.methods.method import Calibrated, Facts, Method, Private, ServerState
 from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
 from tacit.methods.reference import Pooled, SiloOnly
-from tacit.methods.shuffle import LdpGaussian, LdpLaplace, SSDouble, SSSimple, SSTopk
+from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

@@ -1,15 +1,14 @@
-"""Every person alone: reports that are protected before they leave, and those that a shuffler mixes (paper 003, FLAME).
+"""Reports of single numbers that a shuffler mixes: the protocols of FLAME (paper 003), repaired.
 
-A person is an *encoder*. It trains on its own records, in whatever silos they are, clips every number of the update to
-``[-C, C]`` and reports (x + C) / (2 C) through a local randomiser that spends its share of ``local_epsilon``:
+Every person (``encoders``) reports numbers x of its clipped update as (x + C) / (2 C), through a local randomiser that
+spends its share of ``local_epsilon``:
 
     ss-simple     every one of the d numbers, each with local_epsilon / d
     ss-double     a random part of them: exactly k = int(index_rate d) ("fixed"), or each by a coin ("bernoulli")
     ss-topk       the k largest, beside k (l - 1) others about which it says nothing, so that the shuffler sees l k
-    ldp-laplace, ldp-gaussian     all of them, with noise that needs no shuffler and no trust: what FLAME compares with
 
 A shuffler fills every dimension up to ``padding`` messages with reports about nobody, cuts those that have more, and
-mixes. People are parted into batches of at least ``batch_subjects`` that take turns: once per epoch.
+mixes.
 
 Formal guarantees (privacy.md 5.2), one person replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
@@ -23,8 +22,8 @@ Formal guarantees (privacy.md 5.2), one person replaced, one epoch, eps0 = local
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -32,29 +31,15 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.learning import ServerStep
 from tacit.methods.averaging import like
-from tacit.methods.method import Calibrated, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
-from tacit.privacy import (
-    AsPublished,
-    Event,
-    Exposure,
-    Gaussian,
-    Pure,
-    Relation,
-    Repeated,
-    ShuffledReports,
-    Stream,
-    Unit,
-    Unprotected,
-)
+from tacit.methods.encoders import Encoder, Floats, Vectors
+from tacit.methods.method import Count, Divisors, Facts, Rate, ServerState
+from tacit.privacy import AsPublished, Event, Exposure, Pure, Stream, Unprotected
 from tacit.privacy import shuffle as protocols
-from tacit.privacy.mechanisms import gaussian_sigma, standard_laplace, standard_normal
 from tacit.privacy.randomizers import Kind, Randomizer, randomizer
 
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.floating]
-
+Indices = npt.NDArray[np.int64]
 AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
 
@@ -62,200 +47,9 @@ class Encoded(NamedTuple):
     """Reports of several people, message by message: ``person [messages]`` (a row of what was encoded), ``dimension
     [messages]`` and ``value [messages]``. Those of one person lie together, by rising dimension."""
 
-    person: npt.NDArray[np.int64]
-    dimension: npt.NDArray[np.int64]
+    person: Indices
+    dimension: Indices
     value: Floats
-
-
-@dataclass(frozen=True)
-class Encoder(Calibrated):
-    """What all methods share in which a person protects what it sends.
-
-    local_epsilon        eps_l: what one person's reports of one epoch cost by themselves
-    value_range          C: every number of an update is clipped to [-C, C]
-    batch_subjects       n: at least so many people take part in a round; left out: everybody
-    epochs               instead of train.rounds: how often everybody takes part
-    local_epochs         passes over a person's records
-    local_learning_rate  rate of a person's own steps
-    batch_size           records per step; left out: all of a person's
-    """
-
-    paper = "paper 003"
-    units = ("subject", "record")
-    clips = "every number of a person's update"
-    noise_place = "every person's own"
-    noise_key = "local_epsilon"
-
-    local_epsilon: Positive | None = None
-    value_range: Positive = 1.0
-    batch_subjects: Count | None = None
-    epochs: Count | None = None
-    local_epochs: Count = 1
-    local_learning_rate: Positive = 0.1
-    batch_size: Count | None = None
-
-    # -- people and their work
-
-    @property
-    def learning(self) -> Local:
-        """What everybody does with their records."""
-        return Local("training", self.local_epochs, self.local_learning_rate, self.batch_size)
-
-    @property
-    def record_losses(self) -> str | None:
-        return "batch_size" if self.batch_size is not None else None
-
-    def turns(self, facts: Facts) -> int:
-        return max(1, (facts.subjects or 1) // (self.batch_subjects or facts.subjects or 1))
-
-    def crowd(self, facts: Facts) -> tuple[int, int]:
-        """How many people the smallest and the largest batch have."""
-        people, turns = facts.subjects or 1, self.turns(facts)
-        return people // turns, -(-people // turns)
-
-    def rounds(self, facts: Facts) -> int | None:
-        return None if self.epochs is None else self.epochs * self.turns(facts)
-
-    def participations(self, facts: Facts) -> int:
-        """How often a person takes part in the planned rounds."""
-        return -(-facts.rounds // self.turns(facts))
-
-    def dimensions(self, facts: Facts) -> int:
-        if facts.parameters is None:
-            raise ValueError("how many numbers are learned must be known")
-        return facts.parameters
-
-    def people(self, facts: Facts) -> float:
-        """How many people take part in a round, on average."""
-        return (facts.subjects or 1) / self.turns(facts)
-
-    def contributions(self, facts: Facts) -> Contributions:
-        return Contributions(self.people(facts), facts.subjects or 1, "people")
-
-    def bound(self, facts: Facts) -> float:
-        return self.value_range * math.sqrt(self.dimensions(facts))
-
-    def clipped(self, vectors: Vectors) -> Floats:
-        return np.clip(vectors.astype(np.float64), -self.value_range, self.value_range)
-
-    # -- what is promised
-
-    @property
-    def eps_l(self) -> float:
-        """The local epsilon, given or solved for."""
-        if self.local_epsilon is None:
-            raise ValueError("the noise of this method is not known yet: a plan solves for it")
-        return self.local_epsilon
-
-    def with_noise(self, noise: float) -> Self:
-        return replace(self, local_epsilon=1 / noise)
-
-    def needs(self, unit: Unit) -> tuple[str, ...]:
-        return ("subjects", "parameters")
-
-    def check_facts(self, facts: Facts) -> None:
-        if self.batch_subjects is not None and self.batch_subjects > (facts.subjects or 0):
-            problem = f"{self.batch_subjects} are more than all {facts.subjects} people"
-            raise UserError("method.batch_subjects", problem, "lower it, or leave it out")
-
-    def relation(self, unit: Unit) -> Relation:
-        return "replace"
-
-    def event(self, exposure: Exposure, facts: Facts) -> Event:
-        if exposure.unit == "silo":
-            return Unprotected(f"{self.name} bounds what a person contributes, not a silo")
-        # one record more or less, or a person without any: a person with other reports
-        return self.release(exposure, facts)
-
-    def release(self, exposure: Exposure, facts: Facts) -> Event:
-        """What one participation shows to a view."""
-        raise NotImplementedError
-
-    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        one = "a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)"
-        return (
-            one,
-            *(
-                ("who is in which batch depends neither on records nor on who else takes part",)
-                if self.turns(facts) > 1
-                else ()
-            ),
-        )
-
-    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
-        return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
-
-
-# --- without a shuffler ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LocallyNoised(Encoder):
-    """Every person adds noise to its whole clipped update; the server adds up what it gets, and sees each."""
-
-    exchanges = ("plain",)
-
-    def noisy(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        """What people send, ``[people, d]``."""
-        raise NotImplementedError
-
-    def divisors(self, facts: Facts) -> Divisors:
-        return Divisors(self.people(facts))
-
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
-        update = like(total / divisors.total, server.params)
-        params, optimizer = step.apply(server.params, server.optimizer, update)
-        return ServerState(params, optimizer)
-
-
-@dataclass(frozen=True)
-class LdpLaplace(LocallyNoised):
-    """Laplace noise on every number: local_epsilon / d each. Who sees sums only sees them as if they were shuffled."""
-
-    name = "ldp-laplace"
-    about = "every person adds Laplace noise to its update: nobody is trusted"
-
-    def scale(self, facts: Facts) -> float:
-        return 2 * self.value_range * self.dimensions(facts) / self.eps_l
-
-    def deviation(self, facts: Facts) -> float:
-        return self.scale(facts) * math.sqrt(2 * self.people(facts))
-
-    def noisy(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
-        return self.clipped(vectors) + self.scale(facts) * noise
-
-    def release(self, exposure: Exposure, facts: Facts) -> Event:
-        if exposure.reveals == "each":
-            return Pure(self.eps_l)
-        d = self.dimensions(facts)
-        return Repeated(ShuffledReports(self.eps_l / d, self.crowd(facts)[0], None, "laplace"), d)
-
-
-@dataclass(frozen=True)
-class LdpGaussian(LocallyNoised):
-    """Gaussian noise on every number, (local_epsilon, delta)-private for one person's whole update."""
-
-    name = "ldp-gaussian"
-    about = "every person adds Gaussian noise to its update: nobody is trusted"
-
-    def multiplier(self, facts: Facts) -> float:
-        """Standard deviation over the l2 sensitivity 2 C sqrt(d)."""
-        return gaussian_sigma(self.eps_l, facts.delta)
-
-    def deviation(self, facts: Facts) -> float:
-        return 2 * self.bound(facts) * self.multiplier(facts) * math.sqrt(self.people(facts))
-
-    def noisy(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        noise = standard_normal(vectors.size, stream).reshape(vectors.shape)
-        return self.clipped(vectors) + 2 * self.bound(facts) * self.multiplier(facts) * noise
-
-    def release(self, exposure: Exposure, facts: Facts) -> Event:
-        others = 1 if exposure.reveals == "each" else self.crowd(facts)[0]
-        return Gaussian(self.multiplier(facts) * math.sqrt(others))
-
-
-# --- with a shuffler -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -299,9 +93,7 @@ class Shuffled(Encoder):
         person, index = self.chosen(vectors, stream, facts)
         return Encoded(person, index, self._reports(vectors[person, index], stream, facts))
 
-    def chosen(
-        self, vectors: Vectors, stream: Stream, facts: Facts
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def chosen(self, vectors: Vectors, stream: Stream, facts: Facts) -> tuple[Indices, Indices]:
         """(person, dimension) of every number that is reported."""
         raise NotImplementedError
 
@@ -366,7 +158,10 @@ class Shuffled(Encoder):
         if exposure.unit != "subject" or exposure.view.kind == "shuffler":
             return None
         if exposure.view.kind == "shuffler+analyzer":
-            return AsPublished(self.eps_l, "yes", "per epoch; the shuffler and the analyzer together: local privacy")
+            alone = self.local_release(facts)
+            if isinstance(alone, Pure) and alone.epsilon <= self.eps_l * (1 + 1e-9):
+                return AsPublished(self.eps_l, "yes", "per epoch; both together: local privacy")
+            return AsPublished(self.eps_l, "no", "per epoch; which and how many numbers are sent is not hidden")
         valid, reason = self.claim
         if exposure.reveals == "each":
             valid, reason = "no", "messages that are linked hide in no crowd, only their local privacy is left"
@@ -394,9 +189,7 @@ class SSSimple(Shuffled):
     def sent(self, facts: Facts) -> int:
         return self.dimensions(facts)
 
-    def chosen(
-        self, vectors: Vectors, stream: Stream, facts: Facts
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def chosen(self, vectors: Vectors, stream: Stream, facts: Facts) -> tuple[Indices, Indices]:
         people, d = vectors.shape
         return np.repeat(np.arange(people), d), np.tile(np.arange(d), people)
 
@@ -461,9 +254,7 @@ class SSDouble(Sparse):
     def listed(self, facts: Facts) -> int | None:
         return self.sent(facts) if self.index_sampling == "fixed" else None
 
-    def chosen(
-        self, vectors: Vectors, stream: Stream, facts: Facts
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def chosen(self, vectors: Vectors, stream: Stream, facts: Facts) -> tuple[Indices, Indices]:
         if self.index_sampling == "bernoulli":
             person, index = np.nonzero(stream.coins(self.index_rate, vectors.size).reshape(vectors.shape))
             return person, index
@@ -557,11 +348,6 @@ class SSTopk(Sparse):
         fewest = self.crowd(facts)[0]
         return self._among(fewest, fewest, facts).released
 
-    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        if exposure.view.kind == "shuffler+analyzer" and not self._sends_every_index(facts):
-            return AsPublished(self.eps_l, "no", "which numbers are the largest is not hidden")
-        return super().as_published(exposure, delta, facts)
-
 
 # --- which numbers ---------------------------------------------------------------------------------------------------
 
@@ -573,13 +359,13 @@ def _magnitudes(vectors: Vectors, stream: Stream) -> npt.NDArray[np.uint64]:
     return size | lot
 
 
-def _largest(keys: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.int64]:
+def _largest(keys: npt.NDArray[np.uint64], count: int) -> Indices:
     """The places ``[rows, count]`` of the largest keys of every row, in no particular order."""
     least = keys.shape[1] - count
     return np.argpartition(keys, least, axis=1)[:, least:]
 
 
-def _listed(index: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _listed(index: Indices) -> tuple[Indices, Indices]:
     """Places ``[people, count]`` as (person, place)."""
     people, count = index.shape
     return np.repeat(np.arange(people), count), index.ravel()

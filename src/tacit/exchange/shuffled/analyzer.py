@@ -45,4 +45,6 @@ class Analyzer:
         counts = np.bincount(index[real], minlength=terms.dimensions)
         if not terms.linked and (counts != terms.padded).any():
             raise Refused(f"a dimension with another number of reports than {terms.padded}", SHUFFLER)
-        self.total = np.bincount(index[real], value[real] - 0.5, terms.dimensions).astype(np.float64)
+        # a report that is no number says nothing
+        centred = np.where(np.isfinite(value), value, 0.5)[real] - 0.5
+        self.total = np.bincount(index[real], centred, terms.dimensions).astype(np.float64)
