@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -41,6 +42,11 @@ class Labour(Protocol):
     ) -> tuple[np.ndarray, Any]: ...
 
 
+# Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are
+# still to be added), and the keys of the noise that goes on top.
+Watch = Callable[[ServerState, tuple[jax.Array, ...], Any], None]
+
+
 class Simulation:
     """The moving state of a simulated run: the server's and the silos'. Rounds are numbered from 1."""
 
@@ -58,10 +64,12 @@ class Simulation:
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
         self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted) else None
         self.work: Labour = self._work(facts)
-        self._facts = facts
+        self.facts = facts
+        self.watch: Watch | None = None
         self._session: MaskedSession | WeightedSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
-        self._noisy = self.method.sum_noise(facts) is not None and self._private_sum is None
+        # the noise that is added to the sum within the compiled round; other exchanges add it themselves
+        self.noise = self.method.sum_noise(facts) if self._private_sum is None else None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
 
@@ -107,7 +115,10 @@ class Simulation:
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
         totals, self.states = self._totals(number, drawn)
-        self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
+        keys = self._keys(number)
+        if self.watch is not None:
+            self.watch(self.server, totals, keys)
+        self.server = self.kernels.aggregate(self.server, totals, keys)
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
@@ -119,7 +130,7 @@ class Simulation:
             return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
         grid = Grid(exchange.precision)
         names = self.federation.silo_names
-        facts = sum_facts(self.method, self._facts)
+        facts = sum_facts(self.method, self.facts)
         facts = replace(facts, people=max(facts.people, self.federation.subject_count)) if self._by_person else facts
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         if isinstance(exchange, Weighted):
@@ -145,7 +156,7 @@ class Simulation:
 
     def _keys(self, number: int) -> Any:
         """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""
-        if not self._noisy:
+        if self.noise is None:
             return ()
         places = range(self.federation.silo_count + 1)
         return np.stack([key_words(self.randomness.stream("noise", number, place)) for place in places])
