@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tacit.audit.cases import Case, case, numbers_of
-from tacit.audit.mechanism import audit_mechanism, claim_of
+from tacit.audit.mechanism import audit_mechanism, claim_of, simulation
+from tacit.audit.views import at_once, one_by_one
 from tacit.methods import METHODS
 from tacit.privacy import Randomness, account
 
@@ -111,3 +112,16 @@ def test_a_case_has_the_unit_in_one_world_only_and_everybody_else_in_both():
 def test_a_method_as_numbers_is_the_same_method_again():
     method = case({**NOISE, "name": "higrad", "adaptive_clip": {"count_noise": 2.0}, **BATCHES}).plan.method
     assert case(numbers_of(method)).plan.method == method
+
+
+@pytest.mark.parametrize("view", ["public", "server", "silo"])
+@pytest.mark.parametrize("name", ["uldp-avg", "higrad", "uldp-naive"])
+def test_many_rounds_at_once_are_the_rounds_one_by_one(name, view):
+    one = made(name)
+    sim = simulation(one.plan, one.present, Randomness.from_seed(2))
+    start, numbers = sim.server, [1, 5, 6]
+    together = at_once(sim, view, numbers)
+    for number, row in zip(numbers, together, strict=True):
+        sim.server = start
+        apart = np.concatenate([np.ravel(part) for part in one_by_one(sim, view, number)])
+        np.testing.assert_allclose(row, apart, rtol=1e-5, atol=1e-6)

@@ -37,7 +37,8 @@ TURNS_AROUND = ("user-ldp", "uldp-naive", "dp-fedavg", "dp-fedsgd")
 class Case:
     """Two neighbouring federations under one plan.
 
-    present, absent  with the unit, and without it (or with another one in its place)
+    present, absent   with the unit, and without it (or with another one in its place)
+    absent_elsewhere  without what the unit has outside the last silo, which knows its own records
     """
 
     plan: Plan
@@ -45,6 +46,11 @@ class Case:
     relation: Relation
     present: Federation
     absent: Federation
+    absent_elsewhere: Federation
+
+    def without(self, view: str) -> Federation:
+        """The world to tell from ``present``: a curious silo is promised something about other silos' records."""
+        return self.absent_elsewhere if view == "silo" else self.absent
 
 
 def case(
@@ -85,9 +91,10 @@ def case(
     protected, relation = made.promise.unit, made.promise.relation
     pulls = others or ("against" if made.method.name in TURNS_AROUND and protected != "silo" else "silent")
     rows = _rows(protected, silos, most, records, crowd, pulls)
-    present = _federation(rows, silos, 1 + crowd * silos)
-    changed = rows.flipped() if relation == "replace" else rows.without()
-    return Case(made, protected, relation, present, _federation(changed, silos, 1 + crowd * silos))
+    everywhere = rows.changed(rows.own, relation)
+    elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
+    worlds = (_federation(world, silos, 1 + crowd * silos) for world in (rows, everywhere, elsewhere))
+    return Case(made, protected, relation, *worlds)
 
 
 def numbers_of(method: Method) -> dict[str, Any]:
@@ -111,14 +118,11 @@ class _Rows:
     silo: np.ndarray
     own: np.ndarray
 
-    def without(self) -> _Rows:
-        """The unit zeroed out."""
-        keep = ~self.own
-        return _Rows(*(part[keep] for part in (self.labels, self.pulled, self.subject, self.silo, self.own)))
-
-    def flipped(self) -> _Rows:
-        """Another one in its place, which pulls the other way."""
-        return replace(self, labels=np.where(self.own, -self.labels, self.labels))
+    def changed(self, which: np.ndarray, relation: Relation) -> _Rows:
+        """Some rows zeroed out, or others in their place, which pull the other way."""
+        if relation == "replace":
+            return replace(self, labels=np.where(which, -self.labels, self.labels))
+        return _Rows(*(part[~which] for part in (self.labels, self.pulled, self.subject, self.silo, self.own)))
 
 
 def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: Others) -> _Rows:

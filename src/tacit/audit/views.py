@@ -1,18 +1,19 @@
-"""What a view gets to see of a round, as numbers: what attacks start from.
+"""What a view gets to see of a round, as numbers, in many independent runs: what attacks start from.
 
 public   the model after the round (and the clip, where it moves)
 server   in the plain exchange, what each silo sends: its contribution, with its noise
-silo     the model, and the share of the noise that the silo itself has drawn
+silo     the model, and the share of the noise that the last silo has drawn itself
 
-Rounds are run by the engine; nothing here computes an update or draws noise in its place. What a silo sends in shares
-is put together from the engine's own parts, because a simulator adds them all at once.
+Rounds are the engine's: what is drawn, clipped, weighted and noised is drawn, clipped, weighted and noised by it. Runs
+differ by the number of their round alone, and so in coins and noise. Where every run has the same shape, many of them
+are one compiled call of the engine's kernels (:func:`at_once`); a test holds it against rounds one by one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -20,39 +21,68 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from tacit.engine.kernel import Kernels
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE
-from tacit.learning import gaussian, key_words, nonce_words
+from tacit.learning import gaussian, nonce_words
+from tacit.methods import Method, ServerState
 from tacit.methods.method import Adaptive
 from tacit.models import parameter_count
 
-Seen = Callable[[Simulation, int], list[jax.Array | np.ndarray]]
+Parts = list[Any]
+
+VIEWS = ("public", "server", "silo")
 
 # The step of the grid on which a silo's contribution is put together from people's: far below any clip.
 FINE = 1e-9
 
 
-def public(sim: Simulation, number: int) -> list[jax.Array | np.ndarray]:
-    """The model that a round leaves behind, and the clip where it follows the data."""
+def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
+    """What ``view`` sees of round ``number``, which is then done."""
+    if view == "server":
+        return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
     sim.round(number)
-    clip = [sim.server.extra] if isinstance(sim.method, Adaptive) and sim.method.adaptive_clip is not None else []
-    return [ravel_pytree(sim.server.params)[0], *clip]
+    seen = _public(sim.method, sim.server)
+    return [seen] if view == "public" else [seen, _shares(sim, number)[-1]]
 
 
-def server(sim: Simulation, number: int) -> list[jax.Array | np.ndarray]:
-    """What each silo sends in a round of the plain exchange."""
-    return [vector + _share(sim, number, silo) for silo, vector in enumerate(contributions(sim, number))]
-
-
-def silo(sim: Simulation, number: int) -> list[jax.Array | np.ndarray]:
-    """What the last silo knows afterwards: the model, and the noise that is its own."""
-    return [*public(sim, number), _share(sim, number, sim.federation.silo_count - 1)]
-
-
-VIEWS: dict[str, Seen] = {"public": public, "server": server, "silo": silo}
+def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | None:
+    """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
+    where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
+    """
+    if sim.sums_elsewhere:
+        return None
+    work = sim.work
+    if isinstance(work, PeopleWork):
+        if not work.draws_everybody_always:
+            return None
+        if view == "server":
+            parts = contributions(sim, numbers[0])
+            return np.stack([np.ravel(parts + _shares(sim, number)) for number in numbers])
+        totals, _ = sim.totals(numbers[0], work.draw(numbers[0]))
+        keys = np.stack([sim.keys(number) for number in numbers])
+        seen = np.asarray(_aggregated(sim.kernels, sim.method)(sim.server, totals, keys))
+    else:
+        assert isinstance(work, SiloWork)
+        if sim.method.participation < 1:
+            return None
+        drawn = [work.draw(number) for number in numbers]
+        groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+        keys = np.stack([sim.keys(number) for number in numbers]) if sim.noise is not None else ()
+        nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
+        function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
+        seen = np.asarray(function(sim.server, sim.frozen, sim.arrays, nobody, groups, keys))
+        if view == "server":  # by lane and group: back to the order of silos
+            places = np.concatenate([group.places for lane in drawn[0] for group in lane])
+            silos = sim.federation.silo_count
+            seen = seen[:, [int(np.flatnonzero(places == silo)[0]) for silo in range(silos)]]
+            return (seen + np.stack([_shares(sim, number) for number in numbers])).reshape(len(numbers), -1)
+    if view == "public":
+        return seen
+    return np.concatenate([seen, np.stack([_shares(sim, number)[-1] for number in numbers])], axis=1)
 
 
 def contributions(sim: Simulation, number: int) -> np.ndarray:
@@ -76,16 +106,77 @@ def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
     return leaf.at[places].get(mode="clip")
 
 
-def _share(sim: Simulation, number: int, silo: int) -> Any:
-    """A silo's own share of the noise on the sum; nothing where noise is not in shares."""
-    noise = sim.noise
-    if noise is None or noise.place != "shares":
-        return np.zeros(1)
-    key = jnp.asarray(key_words(sim.randomness.stream("noise", number, silo)))
+def _public(method: Method, server: ServerState) -> jax.Array:
+    """The model as numbers, and the clip where it follows the data."""
+    model = ravel_pytree(server.params)[0]
+    moves = isinstance(method, Adaptive) and method.adaptive_clip is not None
+    return jnp.append(model, server.extra) if moves else model
+
+
+def _shares(sim: Simulation, number: int) -> np.ndarray:
+    """Every silo's own share of the noise on the sum ``[silos, numbers]``; zeros where noise is not in shares."""
+    silos, noise = sim.federation.silo_count, sim.noise
     count = sim.work.numbers if isinstance(sim.work, PeopleWork) else parameter_count(sim.server.params)
-    return _normals(key, count) * (noise.std / math.sqrt(sim.federation.silo_count))
+    if noise is None or noise.place != "shares":
+        return np.zeros((silos, 1))
+    return np.asarray(_normals(sim.keys(number)[:-1], count)) * (noise.std / math.sqrt(silos))
 
 
 @partial(jax.jit, static_argnums=1)
-def _normals(key: jax.Array, count: int) -> jax.Array:
-    return gaussian(key, nonce_words(SUM_NOISE), (count,))
+def _normals(keys: jax.Array, count: int) -> jax.Array:
+    return jax.vmap(lambda key: gaussian(key, nonce_words(SUM_NOISE), (count,)))(keys)
+
+
+# -- the engine's kernels over many rounds, compiled once
+
+
+@lru_cache(maxsize=64)
+def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """One sum, many draws of noise."""
+
+    def many(server: ServerState, totals: tuple[jax.Array, ...], keys: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda own: _public(method, kernels.aggregate(server, totals, own)), keys)
+
+    return jax.jit(many)
+
+
+@lru_cache(maxsize=64)
+def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """Many draws of batches, their sums and their noise."""
+
+    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+        broadcast = method.broadcast(server)
+
+        def one(drawn: Any) -> jax.Array:
+            lanes, own = drawn
+            totals = []
+            for lane in lanes:
+                total = nobody
+                for group in lane:
+                    total, _ = kernels.work(broadcast, frozen, (), arrays, group.batches, group.counts, total)
+                totals.append(total)
+            return _public(method, kernels.aggregate(server, tuple(totals), own))
+
+        return jax.lax.map(one, (groups, keys))
+
+    return jax.jit(many)
+
+
+@lru_cache(maxsize=64)
+def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """Many draws of batches, and what each silo makes of them: ``[rounds, silos and padding, numbers]``."""
+
+    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+        broadcast = method.broadcast(server)
+
+        def one(lanes: Any) -> jax.Array:
+            found = [
+                kernels.each(broadcast, frozen, (), arrays, group.batches, group.counts)[0]
+                for lane in lanes
+                for group in lane
+            ]
+            return jnp.concatenate(found)
+
+        return jax.lax.map(one, groups)
+
+    return jax.jit(many)

@@ -65,7 +65,7 @@ class SiloWork:
     ) -> tuple[tuple[jax.Array, ...], Any]:
         """The lanes' sums, and what the silos keep."""
         if self._nobody is None:
-            self._nobody = self._nothing(server, frozen, arrays)
+            self._nobody = self.nothing(server, frozen, arrays)
         broadcast = self.method.broadcast(server)
         # the first time one lane after the other, or both would compile the same thing
         done = in_lanes(partial(self._work, broadcast, frozen, arrays, states), drawn, together=self._compiled)
@@ -84,7 +84,7 @@ class SiloWork:
         assert isinstance(self.method, Private)
         broadcast = self.method.broadcast(server)
         groups, kept = [group for lane in drawn for group in lane], []
-        vectors = np.zeros((self.federation.silo_count, len(self._nothing(server, frozen, arrays))), np.int64)
+        vectors = np.zeros((self.federation.silo_count, len(self.nothing(server, frozen, arrays))), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
             found, own = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
@@ -94,7 +94,7 @@ class SiloWork:
                     vectors[place] = grid.bounded(vector, self.method.clip)
         return vectors, _put_back(states, groups, kept)
 
-    def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
+    def nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> jax.Array:
         """The sum before anybody contributed."""
         silo = Rows(0, 0, 0, np.zeros(1, int))
         drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)

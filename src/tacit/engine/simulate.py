@@ -114,8 +114,8 @@ class Simulation:
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
-        totals, self.states = self._totals(number, drawn)
-        keys = self._keys(number)
+        totals, self.states = self.totals(number, drawn)
+        keys = self.keys(number)
         if self.watch is not None:
             self.watch(self.server, totals, keys)
         self.server = self.kernels.aggregate(self.server, totals, keys)
@@ -123,7 +123,7 @@ class Simulation:
             self.prepare(number + 1)
         return self.work.participants(drawn)
 
-    def _totals(self, number: int, drawn: Any) -> tuple[tuple[jax.Array, ...], Any]:
+    def totals(self, number: int, drawn: Any) -> tuple[tuple[jax.Array, ...], Any]:
         """The sum over silos (in parts that are still to be added), and what silos keep."""
         exchange = self._private_sum
         if exchange is None:
@@ -151,10 +151,15 @@ class Simulation:
         return (jnp.asarray(total, jnp.float32),), states
 
     @property
+    def sums_elsewhere(self) -> bool:
+        """Whether the sum is taken, and its noise added, by parties outside the compiled round."""
+        return self._private_sum is not None
+
+    @property
     def _by_person(self) -> bool:
         return isinstance(self.method, PerSubject)
 
-    def _keys(self, number: int) -> Any:
+    def keys(self, number: int) -> Any:
         """The keys ``[silos + 1, 8]`` of a round's noise: each silo's, and the server's; nothing without noise."""
         if self.noise is None:
             return ()
