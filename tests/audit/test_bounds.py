@@ -204,9 +204,7 @@ def test_a_proved_curve_is_refuted_by_a_run_with_half_the_noise_and_not_by_its_o
 
 def test_the_estimate_is_near_the_truth_on_gaussians_and_is_no_bound():
     rng = np.random.default_rng(6)
-    found = [
-        estimate_gaussian_epsilon(1.5 + rng.normal(size=400), rng.normal(size=400), DELTA) for _ in range(40)
-    ]
+    found = [estimate_gaussian_epsilon(1.5 + rng.normal(size=400), rng.normal(size=400), DELTA) for _ in range(40)]
     truth = gaussian_epsilon(1.5, DELTA)
     assert np.mean(found) == pytest.approx(truth, rel=0.05)
     assert np.max(found) > truth

@@ -100,9 +100,7 @@ def test_a_case_has_the_unit_in_one_world_only_and_everybody_else_in_both():
     one = case({**NOISE, "name": "subject-sgd"}, records=3, silos=2)
     assert (one.present.train.subject == 0).sum() == 6
     assert not (one.absent.train.subject == 0).any()
-    np.testing.assert_array_equal(
-        one.present.train.features[one.present.train.subject > 0], one.absent.train.features
-    )
+    np.testing.assert_array_equal(one.present.train.features[one.present.train.subject > 0], one.absent.train.features)
     other = case({**NOISE, "name": "user-ldp", **BATCHES})
     assert other.relation == "replace"
     assert len(other.present.train) == len(other.absent.train)

@@ -19,8 +19,8 @@ import pandas as pd
 
 from tacit.audit.canaries import plant
 from tacit.audit.cases import case, numbers_of
-from tacit.audit.mechanism import audit_mechanism, claim_of
 from tacit.audit.mechanism import CONFIDENCE as MECHANISM_CONFIDENCE
+from tacit.audit.mechanism import audit_mechanism, claim_of
 from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
 from tacit.audit.runs import Finding
 from tacit.audit.views import VIEWS

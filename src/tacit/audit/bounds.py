@@ -76,7 +76,7 @@ def hockey_stick_epsilon(rates: Rates, delta: float, confidence: float) -> float
 def gaussian_mu(rates: Rates, confidence: float) -> float:
     """The mu that a *Gaussian* mechanism must have; of others, that no smaller mu covers them."""
     hits, false_alarms = rates.surely(confidence)
-    return max(0.0, float(ndtri(hits) - ndtri(false_alarms))) if 0 < hits and false_alarms < 1 else 0.0
+    return max(0.0, float(ndtri(hits) - ndtri(false_alarms))) if hits > 0 and false_alarms < 1 else 0.0
 
 
 def refutes(rates: Rates, curve: TradeOff, confidence: float) -> bool:
@@ -106,9 +106,7 @@ def best_attack(score_in: Array, score_out: Array, gain: Callable[[float, float]
 
 def rates_at(threshold: float, score_in: Array, score_out: Array) -> Rates:
     """What an attack that says "there" from ``threshold`` on achieved."""
-    return Rates(
-        int((score_in >= threshold).sum()), len(score_in), int((score_out >= threshold).sum()), len(score_out)
-    )
+    return Rates(int((score_in >= threshold).sum()), len(score_in), int((score_out >= threshold).sum()), len(score_out))
 
 
 # -- one run -----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,9 @@ def plant(
     inputs = replace(wrong, subject=(wrong.subject + first + canaries).astype(np.int32))
     present = inputs.take(np.repeat(input_coins, len(wrong) // max(1, input_canaries)))
     units = canaries + input_canaries
-    train = _joined(_extended(federation.train, None), marked.records(federation.train, first), _extended(present, None))
+    train = _joined(
+        _extended(federation.train, None), marked.records(federation.train, first), _extended(present, None)
+    )
     more_silos = canaries if unit == "silo" else 0
     made = replace(
         federation,

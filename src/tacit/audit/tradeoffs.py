@@ -53,7 +53,7 @@ class GaussianTradeOff:
 class ProvedTradeOff:
     """The curve of pairs (epsilon, delta) that hold together (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015):
 
-        y <= e^epsilon x + delta   and   1 - x <= e^epsilon (1 - y) + delta   for each of them.
+    y <= e^epsilon x + delta   and   1 - x <= e^epsilon (1 - y) + delta   for each of them.
     """
 
     epsilons: tuple[float, ...]
