@@ -14,6 +14,7 @@ is one more silo with one record. What is proved about the plan is proved about 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import jax
@@ -157,7 +158,8 @@ def _other_labels(federation: Federation, labels: np.ndarray) -> np.ndarray:
 
 def _extended(records: Records, mark: np.ndarray | None) -> Records:
     """Features as flat rows with one more number: the mark of a canary, 0 for everybody else."""
-    flat = records.features.reshape(len(records), -1).astype(np.float32)
+    width = math.prod(records.features.shape[1:])
+    flat = records.features.reshape(len(records), width).astype(np.float32)
     column = np.zeros(len(records), np.float32) if mark is None else mark.astype(np.float32)
     return replace(records, features=np.concatenate([flat, column[:, None]], axis=1))
 

@@ -64,6 +64,7 @@ def case(
     rounds: int = 1,
     exchange: str = "plain",
     crowd: int = CROWD,
+    features: int = FEATURES,
     delta: float = 1e-5,
 ) -> Case:
     """The case of a ``[method]`` for its unit: a subject has ``records`` records in each of its silos (all, unless
@@ -93,7 +94,7 @@ def case(
     rows = _rows(protected, silos, most, records, crowd, pulls)
     everywhere = rows.changed(rows.own, relation)
     elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
-    worlds = (_federation(world, silos, 1 + crowd * silos) for world in (rows, everywhere, elsewhere))
+    worlds = (_federation(world, silos, 1 + crowd * silos, features) for world in (rows, everywhere, elsewhere))
     return Case(made, protected, relation, *worlds)
 
 
@@ -141,12 +142,12 @@ def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: O
     return _Rows(labels, is_own | (others == "against"), subject, silo, is_own)
 
 
-def _federation(rows: _Rows, silos: int, subjects: int) -> Federation:
-    features = np.zeros((len(rows.labels), FEATURES), np.float32)
+def _federation(rows: _Rows, silos: int, subjects: int, width: int) -> Federation:
+    features = np.zeros((len(rows.labels), width), np.float32)
     features[:, 0] = np.where(rows.pulled, WEIGHT, 0.0)
     records = Records(
         features, rows.labels.astype(np.float32), rows.subject.astype(np.int32), rows.silo.astype(np.int32)
     ).grouped()
     names = tuple(f"silo {k + 1}" for k in range(silos))
-    columns = tuple(f"x{i}" for i in range(FEATURES))
+    columns = tuple(f"x{i}" for i in range(width))
     return Federation(records, records, Labels("real"), names, subjects, columns, "records")

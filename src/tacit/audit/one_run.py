@@ -141,12 +141,12 @@ def audit_run(
     public = View.parse("public")
     per_round = promise.event(planted.unit, public)
     found = [
-        _weighed(planted, "gradient", "rounds", public, _over_rounds(planted, watched.rounds, per_round), confidence)
+        _weighed(planted, "gradient", "rounds", public, score_rounds(planted, watched.rounds, per_round), confidence)
     ]
     if watched.uploads is not None:
         server = View.parse("server")
         score = sum(
-            _over_rounds(planted, watched.uploads[:, silo], promise.event(planted.unit, server))
+            score_rounds(planted, watched.uploads[:, silo], promise.event(planted.unit, server))
             for silo in range(watched.uploads.shape[1])
         )
         found.append(_weighed(planted, "gradient", "uploads", server, np.asarray(score), confidence))
@@ -186,7 +186,7 @@ def _weighed(planted: Planted, kind: str, seen: str, view: View, scores: Array, 
 # -- scores
 
 
-def _over_rounds(planted: Planted, updates: Array, event: Event) -> Array:
+def score_rounds(planted: Planted, updates: Array, event: Event) -> Array:
     """The log-likelihood ratio of every canary over all rounds; noise is what the numbers of nobody show."""
     pulled, blank = planted.pulls(updates)
     width = blank.std(axis=1, keepdims=True)
