@@ -5,17 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tacit import report
-from tacit.config import Plan, plan
+from tacit.config import Plan, plan, read_experiment
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
+from tacit.engine.folder import PLAN, free_folder, write_json
 from tacit.errors import UserError
 
-__all__ = ["Plan", "Run", "compare", "plan", "run"]
+if TYPE_CHECKING:
+    from tacit.audit import Audit
+
+__all__ = ["Plan", "Run", "audit", "compare", "plan", "run"]
 
 
 def run(
@@ -48,6 +52,46 @@ def run(
     if result.result["status"] == "diverged":
         warnings.warn("training diverged: the model is not finite; lower the learning rate", stacklevel=2)
     return result
+
+
+def audit(
+    plan_or_source: Plan | str | Path | Mapping[str, Any],
+    frame: pd.DataFrame | None = None,
+    *,
+    out: str | Path | None = None,
+    of: str | Path | None = None,
+    progress: Progress | None = None,
+    **numbers: Any,
+) -> tuple[Audit, Path]:
+    """Attack an experiment and write what was found: ``audit.json`` and ``audit.html``. Returns both, the audit and its
+    page.
+
+    ``of`` is a finished run of the same experiment: its report gets the audit as a section. ``numbers`` are those of
+    :func:`tacit.audit.audit`: canaries, input_canaries, runs, confidence.
+    """
+    from tacit.audit import audit as attack
+
+    experiment = plan(plan_or_source)
+    folder = _audit_folder(experiment, None if out is None else Path(out), None if of is None else Path(of))
+    found = attack(experiment, frame=frame, progress=progress, **numbers)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "audit.json", found.as_dict())
+    page = report.write_audit(folder)
+    if of is not None:
+        report.write(folder)
+    return found, page
+
+
+def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:
+    if of is not None:
+        if out is not None:
+            raise UserError("--out", "is given together with --of", "keep one of the two")
+        if read_experiment(Run.load(of).path / PLAN) != experiment.experiment:
+            raise UserError("--of", f"'{of}' is a run of another experiment", "name the file that it was run from")
+        return of
+    if out is not None and out.exists():
+        raise UserError("--out", f"'{out}' exists", "name a new folder")
+    return out or free_folder(f"{experiment.title} audit")
 
 
 def compare(runs: Sequence[Run | str | Path]) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from rich.table import Table
 from tacit.errors import Forbidden, TacitError, UserError
 
 if TYPE_CHECKING:
+    from tacit.audit import Audit
     from tacit.config import Plan
     from tacit.engine import Run
     from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
@@ -245,6 +246,88 @@ def compare(
         shown.add_row(str(name), *map(_cell, table[name]))
     console.print(shown)
     console.print(pages.verdict(runs), highlight=False)
+    console.print(f"report  {page}", soft_wrap=True)
+
+
+@app.command()
+def audit(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder to make.")] = None,
+    of: Annotated[
+        Path | None, typer.Option("--of", metavar="RUN", help="A run of this experiment, whose report gets a section.")
+    ] = None,
+    canaries: Annotated[int, typer.Option("--canaries", help="Made units, each there or not by a coin.")] = 1000,
+    runs: Annotated[int, typer.Option("--runs", help="Runs of the method alone, with the unit and without.")] = 1500,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the bounds from canaries.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Attack it: empirical lower bounds on epsilon beside the proved upper bound."""
+    from tacit import api
+    from tacit.config import plan
+    from tacit.progress import Bars
+
+    progress = None if as_json else Bars(console)
+    found, page = api.audit(
+        plan(experiment, changes),
+        out=out,
+        of=of,
+        canaries=canaries,
+        runs=runs,
+        confidence=confidence,
+        progress=progress,
+    )
+    if as_json:
+        _print_json({**found.as_dict(), "report": str(page)})
+    else:
+        _print_audit(found, page)
+
+
+def _print_audit(found: Audit, page: Path) -> None:
+    """What was tried, what came out, and what is claimed; red where a lower bound exceeds a claim."""
+    from tacit.privacy.statement import epsilon_text
+
+    published = {str(line.view): line.as_published for line in found.guarantees}
+    console.print(f"{found.method}: epsilon at delta {found.delta:g} for one {found.unit}", style="bold")
+    table = _table(
+        "canaries", "seen", "view", "right", "at least", "on a Gaussian curve", "estimate", "proved", "as published"
+    )
+    for line in found.canaries:
+        claim = published.get(line.view)
+        beaten = claim is not None and line.epsilon > claim.epsilon
+        table.add_row(
+            line.kind,
+            line.seen,
+            line.view,
+            f"{line.right}/{line.guesses}",
+            f"{line.epsilon:.2f}",
+            f"{line.fdp_epsilon:.2f}",
+            f"{line.estimate:.2f}",
+            epsilon_text(line.proved),
+            "–" if claim is None else epsilon_text(claim.epsilon),
+            style="red" if line.refuted or line.epsilon > line.proved or beaten else None,
+        )
+    console.print(table)
+    alone = _table("method alone", "runs", "at least", "Gaussian", "proved", "hits", "allowed")
+    for one in found.mechanism:
+        alone.add_row(
+            one.view,
+            f"{one.found.runs:,}",
+            f"{one.found.epsilon:.2f}",
+            f"{one.found.gaussian_epsilon:.2f}",
+            epsilon_text(one.proved),
+            f"{one.found.hits:.3f}",
+            f"{one.found.most_hits:.3f}",
+            style="red" if one.found.refuted else None,
+        )
+    console.print(alone)
+    if found.refuted:
+        console.print("Refuted: an attack did better than what is proved allows.", style="red")
+    else:
+        console.print("No attack did better than what is proved allows.")
+    for view in found.refuted_as_published:
+        console.print(f"{view}: a lower bound exceeds the published epsilon.", style="red")
+    console.print(f"{found.seconds:.0f} s", style="dim")
     console.print(f"report  {page}", soft_wrap=True)
 
 

@@ -136,3 +136,9 @@ def test_simple_and_advanced_composition() -> None:
     assert epsilon == pytest.approx(0.1 * math.sqrt(200 * math.log(1e6)) + 10 * math.expm1(0.1))
     assert delta == 1e-6
     assert advanced_composition(1000.0, 0.0, 2, 1e-6)[0] == math.inf
+
+
+def test_groups_for_which_the_published_conversion_has_no_noise_get_none():
+    """Epsilon 2 over groups of ten: the conversion at order 63 alone costs more than 0.2."""
+    assert as_published_local_group_noise(10, 2.0, 1e-5, 0.5, 1) == math.inf
+    assert as_published_local_group_noise(4, 2.0, 1e-5, 0.5, 1) < 100

@@ -11,11 +11,14 @@ result.json          everything that ``tacit run --json`` prints, and what the r
 baselines/NAME/metrics.jsonl
 local.json           exact pictures of the private data: stays with the data holder
 report.html, local.html
+audit.json, audit.html  what ``tacit audit --of RUN`` found
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,13 @@ from tacit.privacy import Randomness
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
+
+
+def free_folder(title: str) -> Path:
+    """A folder under ``runs/`` that does not exist yet, named after ``title``."""
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or "run"
+    candidates = (Path("runs") / (slug if n == 1 else f"{slug}-{n}") for n in itertools.count(1))
+    return next(folder for folder in candidates if not folder.exists())
 
 
 def write_json(path: Path, content: Any) -> None:

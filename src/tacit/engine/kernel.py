@@ -66,21 +66,23 @@ class Terms(NamedTuple):
     noise: Noise | None
 
 
+@lru_cache(maxsize=64)
 def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Objective, facts: Facts) -> Kernels:
     """The compiled functions of an experiment, which share what is compiled with all of the same structure."""
     noise = method.sum_noise(facts) if isinstance(exchange, Plain) else None
     numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise))
     numbers = [jnp.float32(number) for number in numbers]
-    work, each, aggregate, nobody = _compiled(structure, objective)
+    work, each, aggregate, nobody = _compiled(
+        structure, objective, exchange if isinstance(exchange, Plain) else Plain()
+    )
     return Kernels(
         partial(work, numbers), partial(each, numbers), partial(aggregate, numbers), partial(nobody, numbers)
     )
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> tuple[Callable[..., Any], ...]:
+def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: Plain) -> tuple[Callable[..., Any], ...]:
     """The functions of ``Kernels``, which take the numbers of :class:`Terms` first."""
-    plain = Plain()
 
     def with_numbers(numbers: list[jax.Array]) -> Terms:
         terms: Terms = jax.tree.unflatten(structure, numbers)

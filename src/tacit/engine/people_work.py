@@ -68,10 +68,16 @@ class PeopleWork:
             raise AssertionError("a person's weights over all silos sum to more than 1")
         return weights
 
+    @property
+    def draws_everybody_always(self) -> bool:
+        """Whether every round has the same people with the same records."""
+        everybody = self.method.subject_sample_rate == 1 or self.draws_everybody
+        return everybody and self.method.most_records is None
+
     def draw(self, number: int) -> Drawn:
         """The people of a round: everybody whose turn it is, by one coin, whatever the number of silos and records."""
         method = self.method
-        if (method.subject_sample_rate == 1 or self.draws_everybody) and method.most_records is None:
+        if self.draws_everybody_always:
             turn = (number - 1) % method.groups
             if turn not in self._arrangements:
                 entries = np.flatnonzero(self._subject % method.groups == turn)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +36,7 @@ from tacit.engine.folder import (
     PLAN,
     RESULT,
     Run,
+    free_folder,
     read_json,
     read_metrics,
     write_json,
@@ -497,9 +496,7 @@ def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
         if out.exists():
             raise UserError("--out", f"'{out}' exists", "name a new folder, or go on with --resume")
         return out
-    slug = re.sub(r"[^a-z0-9]+", "-", plan.title.lower())[:60].strip("-") or "run"
-    candidates = (Path("runs") / (slug if n == 1 else f"{slug}-{n}") for n in itertools.count(1))
-    return next(folder for folder in candidates if not folder.exists())
+    return free_folder(plan.title)
 
 
 def _resumable(plan: Plan, folder: Path) -> Path:

@@ -63,7 +63,7 @@ class SiloWork:
     def do(self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The lanes' sums, and what the silos keep."""
         if self._nobody is None:
-            self._nobody = self._nothing(server, frozen, arrays)
+            self._nobody = self.nothing(server, frozen, arrays)
         broadcast = self.method.broadcast(server)
         # the first time one lane after the other, or both would compile the same thing
         done = in_lanes(partial(self._work, broadcast, frozen, arrays, states), drawn, together=self._compiled)
@@ -84,7 +84,7 @@ class SiloWork:
         assert isinstance(self.method, Private)
         broadcast = self.method.broadcast(server)
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
-        numbers = len(self._nothing(server, frozen, arrays).vector)
+        numbers = len(self.nothing(server, frozen, arrays).vector)
         vectors = np.zeros((self.federation.silo_count, numbers), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
@@ -96,7 +96,7 @@ class SiloWork:
                     vectors[place] = grid.bounded(vector, self.method.clip)
         return vectors, _put_back(states, groups, kept), not_finite
 
-    def _nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> Summed:
+    def nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> Summed:
         """The sum before anybody contributed."""
         silo = Rows(0, 0, 0, np.zeros(1, int))
         drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -37,6 +38,11 @@ class Labour(Protocol):
     def do(self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
 
 
+# Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are
+# still to be added), and the keys of the noise that goes on top.
+Watch = Callable[[ServerState, tuple[jax.Array, ...], Any], None]
+
+
 class Simulation:
     """The moving state of a simulated run: the server's and the silos'. Rounds are numbered from 1."""
 
@@ -56,10 +62,12 @@ class Simulation:
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
         self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted | Shuffled) else None
         self.work: Labour = self._work(facts)
-        self._facts = facts
+        self.facts = facts
+        self.watch: Watch | None = None
         self._session: MaskedSession | WeightedSession | ShuffledSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
-        self._noise = self.method.sum_noise(facts) if self._private_sum is None else None
+        # the noise that is added to the sum within the compiled round; other exchanges add it themselves
+        self.noise = self.method.sum_noise(facts) if self._private_sum is None else None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
 
@@ -111,15 +119,18 @@ class Simulation:
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
-        totals, self.states, not_finite = self._worked(number, drawn)
-        self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
+        totals, self.states, not_finite = self.worked(number, drawn)
+        keys = self.keys(number)
+        if self.watch is not None:
+            self.watch(self.server, totals, keys)
+        self.server = self.kernels.aggregate(self.server, totals, keys)
         if self.method.private:  # the others clip nothing
             self.not_finite = self.not_finite + sum(not_finite)
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
 
-    def _worked(self, number: int, drawn: Any) -> Worked:
+    def worked(self, number: int, drawn: Any) -> Worked:
         """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange = self._private_sum
         if exchange is None:
@@ -128,7 +139,7 @@ class Simulation:
             return self._shuffled(exchange, number, drawn)
         grid = Grid(exchange.precision)
         names = self.federation.silo_names
-        facts = sum_facts(self.method, self._facts)
+        facts = sum_facts(self.method, self.facts)
         facts = replace(facts, people=max(facts.people, self.federation.subject_count)) if self._by_person else facts
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         if isinstance(exchange, Weighted):
@@ -155,7 +166,7 @@ class Simulation:
         """For every dimension the sum of what people report, as the analyzer finds it behind the shuffler."""
         assert isinstance(self.work, EncoderWork)
         if self._session is None:
-            self._session = exchange.session(sum_facts(self.method, self._facts))
+            self._session = exchange.session(sum_facts(self.method, self.facts))
         assert not isinstance(self._session, MaskedSession | WeightedSession)
         reports, not_finite = self.work.reports(drawn, self.server, self.frozen, self.arrays, self._session.collect)
         start = time.perf_counter()
@@ -164,21 +175,26 @@ class Simulation:
         return Worked((jnp.asarray(total, jnp.float32),), self.states, (not_finite,))
 
     @property
+    def sums_elsewhere(self) -> bool:
+        """Whether the sum is taken, and its noise added, by parties outside the compiled round."""
+        return self._private_sum is not None
+
+    @property
     def _by_person(self) -> bool:
         return isinstance(self.method, PerSubject)
 
-    def _keys(self, number: int) -> Any:
+    def keys(self, number: int) -> Any:
         """What the noise on a round's sum is drawn from; nothing without noise.
 
         Keys ``[rounds, silos + 1, 8]``, each silo's and the server's, of this round and of those before it as far as
         the noise reaches back, and the weights ``[rounds]`` of their normals: 0 before the first round.
         """
-        if self._noise is None:
+        if self.noise is None:
             return ()
         places = range(self.federation.silo_count + 1)
-        rounds = range(number, number - len(self._noise.weights), -1)
+        rounds = range(number, number - len(self.noise.weights), -1)
         keys = [[key_words(self.randomness.stream("noise", t, place)) for place in places] for t in rounds]
-        begun = [weight if t >= 1 else 0.0 for weight, t in zip(self._noise.weights, rounds, strict=True)]
+        begun = [weight if t >= 1 else 0.0 for weight, t in zip(self.noise.weights, rounds, strict=True)]
         return np.array(keys), np.array(begun, np.float32)
 
     def prepare(self, number: int) -> None:

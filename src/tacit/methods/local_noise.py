@@ -343,7 +343,11 @@ class LocalGroup(LocalRecord):
             return super().noise_levels(facts)
         most = min(self.group_cap or facts.max_records or 1, facts.max_records or 1)
         epsilon = self._published(1, facts.delta, facts)
-        return _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), self._steps(facts))
+        levels = _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), self._steps(facts))
+        if math.inf in levels:
+            problem = f"the paper's accounting has no noise for {most} records of a subject at epsilon {epsilon:.3g}"
+            raise UserError("method.noise_multiplier", problem, "lower it, or group_cap, or the cap on records")
+        return levels
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if self.noise == "as-published":

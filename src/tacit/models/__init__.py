@@ -3,7 +3,7 @@
 from tacit.models.metrics import higher_is_better
 from tacit.models.model import Model, Params, layer_names, parameter_count
 from tacit.models.registry import MODELS, build, check_fit, check_options, model_options
-from tacit.models.tasks import Task, task_for
+from tacit.models.tasks import Task, mean_over_mask, task_for
 
 __all__ = [
     "MODELS",
@@ -15,6 +15,7 @@ __all__ = [
     "check_options",
     "higher_is_better",
     "layer_names",
+    "mean_over_mask",
     "model_options",
     "parameter_count",
     "task_for",

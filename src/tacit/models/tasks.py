@@ -61,7 +61,7 @@ def task_for(kind: str, classes: int = 0) -> Task:
         name=kind,
         outputs=classes if kind == "multiclass" else 1,
         losses=losses,
-        loss=cox_loss if losses is None else _mean_over_mask(losses),
+        loss=cox_loss if losses is None else mean_over_mask(losses),
         metrics=MappingProxyType({name: getattr(metrics, name) for name in names}),
         headline=headline,
     )
@@ -120,7 +120,7 @@ def _log_risk_sums(risk: jax.Array, times: jax.Array) -> jax.Array:
     return running[last_at_risk]
 
 
-def _mean_over_mask(losses: Losses) -> Loss:
+def mean_over_mask(losses: Losses) -> Loss:
     """The mean of ``losses`` over the rows whose mask is 1."""
 
     def loss(outputs: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:

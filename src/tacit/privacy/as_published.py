@@ -53,6 +53,8 @@ def as_published_local_group_noise(
     The values that privacy.md 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and delta
     1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900 named
     there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
+
+    Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
     """
     log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
     low, high = 1e-2, 1.0
@@ -62,6 +64,8 @@ def as_published_local_group_noise(
 
     while cost(high) > epsilon / group:
         low, high = high, 2 * high
+        if high > 1e9:
+            return math.inf
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if cost(middle) <= epsilon / group else (middle, high)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tacit.planner import Sweep
 
-__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_sheet"]
+__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_audit", "write_sheet"]
 
 
 def write(run: Path) -> Path:
@@ -62,6 +62,16 @@ def write_sheet(run: Path, out: Path | None = None) -> Path:
 
     run = Path(run)
     return page.save(Path(out) if out else run / "sheet.html", sheet.sections(folder.read_run(run)))
+
+
+def write_audit(folder: Path) -> Path:
+    """Write the page of an audit: ``audit.html`` beside its ``audit.json``."""
+    from importlib.metadata import version
+
+    from tacit.report import audits, page
+    from tacit.report.folder import read_audit
+
+    return page.save(Path(folder) / "audit.html", audits.sections(read_audit(Path(folder)), version("tacit")))
 
 
 def sweep_page(sweep: Sweep, file: Path) -> Path:

@@ -12,10 +12,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.report import words
 from tacit.report.folder import Evaluated, Metrics, RunFiles
+
+if TYPE_CHECKING:
+    from tacit.report.audits import Bounds
 
 Figure = dict[str, Any]
 
@@ -516,6 +519,71 @@ def epsilon_curve(run: RunFiles) -> Chart | None:
         layout["yaxis"] |= {"range": [0, 1.05 * top]}
     spoken = "Epsilon so far over rounds. " + " ".join(_spoken(one) for one in series)
     return Chart({"data": traces, "layout": layout}, "Privacy spent (epsilon so far)", spoken, 300, note)
+
+
+# ---- audits
+
+AUDIT = {
+    "at least": Style(ACCENT),
+    "curve": Style("#00795a", "dot", "diamond"),
+    "estimate": Style("#b98a00", "dash", "triangle-up"),
+    "proved": Style(INK, "solid", "square"),
+    "published": Style("#a8487e", "dashdot", "triangle-down"),
+}
+
+
+def audit_scale(rows: Sequence[Bounds]) -> Chart:
+    """Lower bounds, what is proved and what was published, a row for every way of looking."""
+    columns: dict[str, tuple[str, list[float | None]]] = {
+        "proved": ("proved, at most", [_finite(row.proved) for row in rows]),
+        "published": ("as published", [None if row.published is None else _finite(row.published) for row in rows]),
+        "estimate": ("estimate, no bound", [_finite(row.estimate) for row in rows]),
+        "curve": ("at least, on a Gaussian curve", [_finite(row.fdp_epsilon) for row in rows]),
+        "at least": ("at least", [_finite(row.epsilon) for row in rows]),
+    }
+    wrong = {"at least": [row.refuted or row.beats_published for row in rows], "curve": [row.refuted for row in rows]}
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [rounded(value) for value in values],
+            "y": list(range(len(rows))),
+            "customdata": [plain(row.name, 80) for row in rows],
+            "marker": {
+                "symbol": AUDIT[key].symbol,
+                "size": 12,
+                "color": [DANGER if red else AUDIT[key].color for red in wrong.get(key, [False] * len(rows))],
+                "line": {"color": "#ffffff", "width": 1},
+            },
+            "hovertemplate": "%{customdata}<br>" + name + ": %{x}<extra></extra>",
+        }
+        for key, (name, values) in columns.items()
+        if any(value is not None for value in values)
+    ]
+    known = [value for _, values in columns.values() for value in values if value is not None]
+    x = _axis(
+        "epsilon",
+        rangemode="tozero",
+        tickformat="~g",
+        range=[-0.03 * max(known, default=1.0), 1.05 * max(known, default=1.0)],
+    )
+    y = _axis(range=[len(rows) - 0.4, -0.6], zeroline=False)
+    y |= {
+        "tickvals": list(range(len(rows))),
+        "ticktext": [plain(row.name, 60).replace(", ", ",<br>") for row in rows],
+        "tickfont": {"size": 12, "color": INK},
+    }
+    layout = _layout(hovermode="closest", xaxis=x, yaxis=y)
+    layout["margin"]["b"] = 44
+    spoken = "Lower bounds on epsilon beside what is proved. " + " ".join(
+        f"{row.name}: at least {words.number(row.epsilon)}, proved at most {words.epsilon(row.proved)}." for row in rows
+    )
+    figure = {"data": traces, "layout": layout}
+    return Chart(figure, "Lower bounds and claims on one scale", spoken, 74 + 52 * len(rows), "Red: above a claim.")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 # ---- shared

@@ -20,6 +20,7 @@ from tacit.privacy import Event, Ledger, LedgerError, spent
 
 Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
+AUDIT = "audit.json"
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class RunFiles:
     source: str
     clip: float | None = None
     released: Released = Released()
+    audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
 
     @property
@@ -189,8 +191,14 @@ def read_run(path: Path) -> RunFiles:
         source=str(data.get("source") or ""),
         clip=_number(result.get("clip")),
         released=_released(path / "ledger.jsonl"),
+        audit=read_audit(path) if (path / AUDIT).is_file() else {},
         plan=_read_text(path / "plan.toml"),
     )
+
+
+def read_audit(path: Path) -> dict[str, Any]:
+    """What ``tacit audit`` wrote into a folder."""
+    return _clean(_read_json(path / AUDIT))
 
 
 def read_local(path: Path) -> dict[str, Any] | None:

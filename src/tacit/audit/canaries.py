@@ -1,0 +1,216 @@
+"""Canaries: made units that are in an experiment or not, each by a coin, and what they do to a real run.
+
+**Gradient canaries** pull at the model in a direction that nobody else uses: the model gains a layer of its own, one
+number for every canary (and a few for nobody), and the loss of a canary's records is a huge multiple of its number.
+Such a record is drawn, clipped, averaged, weighted, summed, masked and noised by the very code that does so with real
+ones, and arrives at its full length: the worst that a unit can do. White-box: the attacker sees the model.
+
+**Input canaries** are records of people who were held out, with wrong labels: the strangest that an attacker could hope
+to find with the final model alone. Black-box: the attacker sees outputs of the final model.
+
+A subject has as many records as the plan allows, in as many silos as it allows; a record is somebody's only one; a silo
+is one more silo with one record. What is proved about the plan is proved about the plan with these units in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.config import Plan
+from tacit.data import Federation, Records
+from tacit.engine.learner import Learner
+from tacit.errors import UserError
+from tacit.learning import Objective
+from tacit.models import Params, Task, mean_over_mask
+from tacit.privacy import Relation, Stream, Unit
+
+LAYER = "canaries"
+PULL = 1e6  # outweighs every clip
+BLANKS = 256  # numbers of the layer that belong to no canary: they show the noise
+UNCAPPED = 5  # records of a subject in a silo, where the plan has no cap
+
+
+@dataclass(frozen=True)
+class Planted:
+    """An experiment with canaries in it.
+
+    coins        ``[canaries]`` whether each gradient canary is there
+    inputs       the records of the input canaries, canary after canary, as the final model will be asked about them
+    input_coins  ``[canaries]`` whether each input canary is there
+    """
+
+    plan: Plan
+    federation: Federation
+    learner: Learner
+    unit: Unit
+    relation: Relation
+    coins: np.ndarray
+    inputs: Records
+    input_coins: np.ndarray
+
+    @property
+    def records_each(self) -> int:
+        """Records of one input canary."""
+        return len(self.inputs) // max(1, len(self.input_coins))
+
+    def pulls(self, layer: jax.Array | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A vector of the layer as (what belongs to canaries, what belongs to nobody)."""
+        numbers = np.asarray(layer, np.float64)
+        return numbers[..., : len(self.coins)], numbers[..., len(self.coins) :]
+
+
+def plant(
+    plan: Plan, federation: Federation, learner: Learner, canaries: int, input_canaries: int, stream: Stream
+) -> Planted:
+    """``plan`` on ``federation``, with canaries of the plan's unit in it, each there by a fair coin."""
+    unit, relation = plan.promise.unit, plan.promise.relation
+    if learner.task.losses is None:
+        problem = f"canaries need losses of single records, which a {learner.task.name} task does not have"
+        raise UserError("data.task", problem, "audit the same method on another task")
+    coins, input_coins = stream.coins(0.5, canaries), stream.coins(0.5, input_canaries)
+    facts, kept = plan.promise.facts, plan.records_kept or UNCAPPED
+    marked = _marked(unit, relation, coins, facts.silos, facts.silos_of_a_subject, kept)
+    first = federation.subject_count
+    wrong = _wrong(federation, unit, input_canaries, facts.silos_of_a_subject, kept, stream)
+    inputs = replace(wrong, subject=(wrong.subject + first + canaries).astype(np.int32))
+    present = inputs.take(np.repeat(input_coins, len(wrong) // max(1, input_canaries)))
+    units = canaries + input_canaries
+    train = _joined(
+        _extended(federation.train, None), marked.records(federation.train, first), _extended(present, None)
+    )
+    more_silos = canaries if unit == "silo" else 0
+    made = replace(
+        federation,
+        train=train.grouped(),
+        test=_extended(federation.test, None),
+        silo_names=(*federation.silo_names, *(f"canary {i + 1}" for i in range(more_silos))),
+        subject_count=first + units,
+        encoder=None,
+        unpaid=None,
+    )
+    changed = replace(
+        facts,
+        subjects=None if facts.subjects is None else facts.subjects + units,
+        silos=facts.silos + more_silos,
+        records_per_silo=None if facts.records_per_silo is None else facts.records_per_silo + (1,) * more_silos,
+    )
+    watched = _watched(learner, federation.train.features, canaries + BLANKS)
+    run = replace(plan, promise=replace(plan.promise, facts=changed))
+    return Planted(run, made, watched, unit, relation, coins, inputs, input_coins)
+
+
+# -- rows
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """Records of gradient canaries: ``mark`` is the canary's number from 1, negative where it pulls the other way."""
+
+    mark: np.ndarray
+    canary: np.ndarray
+    silo: np.ndarray
+
+    def records(self, like: Records, first: int) -> Records:
+        """As records of people from ``first`` on, without features or labels of their own."""
+        blank = Records(
+            np.zeros((len(self.mark), *like.features.shape[1:]), like.features.dtype),
+            np.zeros((len(self.mark), *like.labels.shape[1:]), like.labels.dtype),
+            (first + self.canary).astype(np.int32),
+            self.silo.astype(np.int32),
+        )
+        return _extended(blank, self.mark)
+
+
+def _marked(unit: Unit, relation: Relation, coins: np.ndarray, silos: int, most: int, records: int) -> _Marked:
+    """Who is there and where. Under replacement everybody is, and the coin says which way it pulls."""
+    there = np.arange(len(coins)) if relation == "replace" else np.flatnonzero(coins)
+    in_silos, of_each = {"subject": (most, records), "record": (1, 1), "silo": (1, 1)}[unit]
+    canary = np.repeat(there, in_silos * of_each)
+    if unit == "silo":
+        silo = silos + canary
+    else:
+        silo = (canary + np.tile(np.repeat(np.arange(in_silos), of_each), len(there))) % silos
+    return _Marked(np.where(coins[canary], 1, -1) * (canary + 1), canary, silo)
+
+
+def _wrong(federation: Federation, unit: Unit, canaries: int, most: int, records: int, stream: Stream) -> Records:
+    """Records of ``canaries`` input canaries: held-out ones (or training ones, where none is), with wrong labels."""
+    source = federation.test if len(federation.test) else federation.train
+    in_silos, of_each = (most, records) if unit == "subject" else (1, 1)
+    each = in_silos * of_each
+    rows = source.take(stream.integers(len(source), canaries * each))
+    canary = np.repeat(np.arange(canaries), each)
+    silo = (canary + np.tile(np.repeat(np.arange(in_silos), of_each), canaries)) % federation.silo_count
+    return Records(rows.features, _other_labels(federation, rows.labels), canary, silo.astype(np.int32))
+
+
+def _other_labels(federation: Federation, labels: np.ndarray) -> np.ndarray:
+    if federation.labels.classes:
+        return ((labels + 1) % len(federation.labels.classes)).astype(labels.dtype)
+    spread = float(np.std(federation.train.labels)) or 1.0
+    return (labels + 10 * spread).astype(labels.dtype)
+
+
+def _extended(records: Records, mark: np.ndarray | None) -> Records:
+    """Features as flat rows with one more number: the mark of a canary, 0 for everybody else."""
+    width = math.prod(records.features.shape[1:])
+    flat = records.features.reshape(len(records), width).astype(np.float32)
+    column = np.zeros(len(records), np.float32) if mark is None else mark.astype(np.float32)
+    return replace(records, features=np.concatenate([flat, column[:, None]], axis=1))
+
+
+def _joined(*parts: Records) -> Records:
+    return Records(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("features", "labels", "subject", "silo"))
+    )
+
+
+# -- the model with its layer of canaries
+
+
+def _watched(learner: Learner, features: np.ndarray, numbers: int) -> Learner:
+    """The same learner with a layer of ``numbers`` numbers at zero, one for each canary and some for nobody."""
+    objective = _with_layer(learner.objective, features.shape[1:], features.dtype, numbers)
+    return replace(learner, objective=objective, params={**learner.params, LAYER: {"w": jnp.zeros(numbers)}})
+
+
+def _with_layer(base: Objective, shape: tuple[int, ...], dtype: np.dtype, numbers: int) -> Objective:
+    """``base`` on flat rows that end in a mark: the loss of a marked record is its own number's alone."""
+    prepare = base.prepare
+    prepared = shape if prepare is None else jax.eval_shape(prepare, jax.ShapeDtypeStruct((1, *shape), dtype)).shape[1:]
+    seen_as = dtype if prepare is None else jnp.float32
+    outputs, losses = base.task.outputs, base.task.losses
+    assert losses is not None
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        rest = {name: layer for name, layer in params.items() if name != LAYER}
+        own = base.apply(rest, x[:, :-1].reshape(-1, *prepared).astype(seen_as))
+        mark = x[:, -1:]
+        # comparing instead of indexing: see softmax_cross_entropy
+        at = (jnp.abs(mark) == jnp.arange(1, numbers + 1)).astype(jnp.float32)
+        return jnp.concatenate([own, jnp.sign(mark) * (at @ params[LAYER]["w"])[:, None], mark], axis=1)
+
+    def marked_losses(found: jax.Array, labels: jax.Array) -> jax.Array:
+        marked = found[:, -1] != 0
+        harmless = jnp.where(marked[:, None], 0.0, found[:, :outputs])
+        return jnp.where(marked, -PULL * found[:, -2], losses(harmless, labels))
+
+    def flat_prepare(x: jax.Array) -> jax.Array:
+        assert prepare is not None
+        made = prepare(x[:, :-1].reshape(-1, *shape).astype(dtype))
+        return jnp.concatenate([made.reshape(len(x), -1), x[:, -1:]], axis=1)
+
+    task = Task(
+        base.task.name,
+        outputs + 2,
+        marked_losses,
+        mean_over_mask(marked_losses),
+        base.task.metrics,
+        base.task.headline,
+    )
+    return Objective(apply, task, None if prepare is None else flat_prepare)

@@ -1,0 +1,156 @@
+"""Small made federations in which one unit moves a release as far as it can, and a plan on public facts for them.
+
+Records are linear regression with a huge label: the gradient of such a record points along its features, whatever the
+model is by then, and every clip cuts it to its full length. Everybody else is
+
+silent   without a gradient: the release is the unit and noise. Worst where contributions are clipped one by one
+against  pulling the other way with all their might: worst where what is clipped is a sum, which one unit can turn
+         around
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tacit.config import Plan, plan
+from tacit.data import Federation, Labels, Records
+from tacit.methods import METHODS, Method
+from tacit.privacy import Relation, Unit
+
+Others = Literal["silent", "against"]
+
+FEATURES = 4
+PULL = 1e6  # label of the unit: outweighs everybody together
+WEIGHT = 10.0  # its feature: the gradient is nearly all along it, the rest is on the bias
+CROWD = 6  # people beside the unit in every silo, with one record each
+
+# In these a person is part of something that is clipped as a whole, and can turn it around; in all others a unit moves
+# furthest where nobody else moves.
+TURNS_AROUND = ("user-ldp", "uldp-naive", "dp-fedavg", "dp-fedsgd")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two neighbouring federations under one plan.
+
+    present, absent   with the unit, and without it (or with another one in its place)
+    absent_elsewhere  without what the unit has outside the last silo, which knows its own records
+    """
+
+    plan: Plan
+    unit: Unit
+    relation: Relation
+    present: Federation
+    absent: Federation
+    absent_elsewhere: Federation
+
+    def without(self, view: str) -> Federation:
+        """The world to tell from ``present``: a curious silo is promised something about other silos' records."""
+        return self.absent_elsewhere if view == "silo" else self.absent
+
+
+def case(
+    method: Mapping[str, Any],
+    *,
+    unit: Unit | None = None,
+    others: Others | None = None,
+    silos: int = 2,
+    records: int = 3,
+    subject_silos: int | None = None,
+    rounds: int = 1,
+    exchange: str = "plain",
+    crowd: int = CROWD,
+    features: int = FEATURES,
+    delta: float = 1e-5,
+) -> Case:
+    """The case of a ``[method]`` for its unit: a subject has ``records`` records in each of its silos (all, unless
+    ``subject_silos`` says otherwise), a silo is the first one, a record is a person's only one."""
+    most = silos if subject_silos is None else subject_silos
+    protects = unit or METHODS[method["name"]].units[0]
+    caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most}
+    experiment = {
+        "data": {
+            "silos": {"column": "silo", "count": silos},
+            "subjects": {"column": "person", "count": 1 + crowd * silos},
+            "records_per_silo": crowd + records,
+            "task": "real",
+            "numeric": [f"x{i}" for i in range(features)],
+        },
+        "model": {"name": "linear"},
+        "method": dict(method),
+        "train": {"rounds": rounds},
+        "privacy": {
+            # a single record is protected best without caps, which let others take its place
+            **({} if protects == "record" else caps),
+            "delta": delta,
+            **({} if unit is None else {"unit": unit}),
+        },
+        "exchange": {"name": exchange},
+    }
+    made = plan(experiment)
+    protected, relation = made.promise.unit, made.promise.relation
+    pulls = others or ("against" if made.method.name in TURNS_AROUND and protected != "silo" else "silent")
+    rows = _rows(protected, silos, most, records, crowd, pulls)
+    everywhere = rows.changed(rows.own, relation)
+    elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
+    worlds = (_federation(world, silos, 1 + crowd * silos, features) for world in (rows, everywhere, elsewhere))
+    return Case(made, protected, relation, *worlds)
+
+
+def numbers_of(method: Method) -> dict[str, Any]:
+    """A method as the ``[method]`` that gives it again, with the noise that it has."""
+    given = {field.name: getattr(method, field.name) for field in fields(method)}
+    kept = {key: value for key, value in given.items() if value is not None and key != "target_epsilon"}
+    if "batches_per_round" in kept:
+        kept.pop("local_epochs", None)
+    if (adaptive := kept.get("adaptive_clip")) is not None:
+        kept["adaptive_clip"] = {field.name: getattr(adaptive, field.name) for field in fields(adaptive)}
+    return {"name": method.name, **kept}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Records in any order: ``own [rows]`` says which of them are the unit's."""
+
+    labels: np.ndarray
+    pulled: np.ndarray
+    subject: np.ndarray
+    silo: np.ndarray
+    own: np.ndarray
+
+    def changed(self, which: np.ndarray, relation: Relation) -> _Rows:
+        """Some rows zeroed out, or others in their place, which pull the other way."""
+        if relation == "replace":
+            return replace(self, labels=np.where(which, -self.labels, self.labels))
+        return _Rows(*(part[~which] for part in (self.labels, self.pulled, self.subject, self.silo, self.own)))
+
+
+def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: Others) -> _Rows:
+    """Subject 0 is the unit, or holds the unit's records; everybody else has one record."""
+    own_silo = np.repeat(np.arange(most), records) if unit == "subject" else np.zeros(1, int)
+    people = crowd * silos
+    their_silo = np.repeat(np.arange(silos), crowd)
+    subject = np.concatenate([np.zeros(len(own_silo), int), 1 + np.arange(people)])
+    silo = np.concatenate([own_silo, their_silo])
+    is_own = np.arange(len(subject)) < len(own_silo)
+    if unit == "silo":  # the first silo holds nobody else
+        keep = is_own | (silo > 0)
+        subject, silo, is_own = subject[keep], silo[keep], is_own[keep]
+    label = -1.0 if others == "against" else 0.0
+    labels = np.where(is_own, PULL, label)
+    return _Rows(labels, is_own | (others == "against"), subject, silo, is_own)
+
+
+def _federation(rows: _Rows, silos: int, subjects: int, width: int) -> Federation:
+    features = np.zeros((len(rows.labels), width), np.float32)
+    features[:, 0] = np.where(rows.pulled, WEIGHT, 0.0)
+    records = Records(
+        features, rows.labels.astype(np.float32), rows.subject.astype(np.int32), rows.silo.astype(np.int32)
+    ).grouped()
+    names = tuple(f"silo {k + 1}" for k in range(silos))
+    columns = tuple(f"x{i}" for i in range(width))
+    return Federation(records, records, Labels("real"), names, subjects, columns, "records")

@@ -1,0 +1,237 @@
+"""One training run with canaries, scored by what a view sees of it, and the lower bounds that follow.
+
+rounds   the noisy sum of every round, as the server's step gets it: what all released models show together, and more
+uploads  every silo's own update in every round: the server in the plain exchange, where noise is in every batch
+final    the last model alone
+
+Scores are the attacker's business and touch no bound's validity: over rounds, the log-likelihood ratio of what the
+accountant says that a round is, for the final model the canary's own number, for input canaries the final model's loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from tacit.audit.bounds import (
+    estimate_gaussian_epsilon,
+    guess,
+    guesses_to_make,
+    one_run_epsilon,
+    one_run_fdp_epsilon,
+    one_run_refutes,
+)
+from tacit.audit.canaries import LAYER, Planted
+from tacit.audit.tradeoffs import ProvedTradeOff
+from tacit.audit.views import contributions
+from tacit.engine.kernel import kernels, outputs
+from tacit.engine.learner import Learner
+from tacit.engine.simulate import Simulation
+from tacit.learning import ServerStep
+from tacit.methods.averaging import like
+from tacit.methods.local_noise import NoisyBatches
+from tacit.privacy import (
+    Composed,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    PoissonSampled,
+    Randomness,
+    Repeated,
+    View,
+    account,
+)
+from tacit.privacy.gaussian import gaussian_mu
+from tacit.privacy.subject_events import binomial
+
+Array = npt.NDArray[np.float64]
+Told = Callable[[int, int], None]
+
+CONFIDENCE = 0.95
+# Batches of a round that are told apart in a score; beyond, sums are as good.
+MOST_PARTS = 200
+
+
+@dataclass(frozen=True)
+class CanaryFinding:
+    """What canaries of one kind, seen in one way, say about one claim.
+
+    kind          gradient or input
+    seen          rounds, uploads or final
+    view          whose guarantee it is held against
+    proved        what is proved for that view, at ``delta``
+    epsilon       lower bound: Steinke, Nasr, Jagielski 2023
+    fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
+    estimate      what a Gaussian of the scores' width would have: no bound
+    refuted       so many right guesses are rarer than 1 - ``confidence`` under what is proved
+    """
+
+    kind: str
+    seen: str
+    view: str
+    canaries: int
+    guesses: int
+    right: int
+    confidence: float
+    delta: float
+    proved: float
+    epsilon: float
+    fdp_epsilon: float
+    estimate: float
+    refuted: bool
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What there was to see of the canaries' layer: ``rounds [rounds, numbers]``, ``uploads [rounds, silos, numbers]``
+    (or None), the ``final`` numbers, and the model at the end."""
+
+    rounds: Array
+    uploads: Array | None
+    final: Array
+    model: dict
+
+
+def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
+    """All rounds of the plan with its canaries."""
+    sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
+    # a step of rate 1 shows the sum itself, whatever the server's own step makes of it
+    plain = kernels(sim.method, ServerStep(), planted.plan.exchange, planted.learner.objective, sim.facts).aggregate
+    sums: list[jax.Array] = []
+
+    def watch(server, totals, keys) -> None:  # type: ignore[no-untyped-def]
+        bare = server._replace(optimizer=())
+        sums.append(plain(bare, totals, keys).params[LAYER]["w"] - server.params[LAYER]["w"])
+
+    sim.watch = watch
+    sees_uploads = isinstance(sim.method, NoisyBatches) and not sim.method.pools
+    uploads = []
+    for number in range(1, planted.plan.rounds + 1):
+        if sees_uploads:
+            uploads.append(_layer_of(contributions(sim, number), sim))
+        sim.round(number)
+        if told is not None:
+            jax.block_until_ready(sums[-1])
+            told(number, planted.plan.rounds)
+    final = np.asarray(sim.server.params[LAYER]["w"], np.float64)
+    seen = np.stack(jax.device_get(sums)).astype(np.float64)
+    return Watched(seen, np.stack(uploads) if uploads else None, final, sim.model())
+
+
+def _layer_of(vectors: np.ndarray, sim: Simulation) -> Array:
+    """The canaries' numbers of every silo's contribution."""
+    params = sim.server.params
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    layers = jax.vmap(lambda vector: like(vector, params)[LAYER]["w"])(vectors[:, :count])
+    return np.asarray(layers, np.float64)
+
+
+def audit_run(
+    planted: Planted, base: Learner, randomness: Randomness, *, confidence: float = CONFIDENCE, told: Told | None = None
+) -> list[CanaryFinding]:
+    """Train once and bound epsilon from below, for every way of looking at it."""
+    watched = train(planted, randomness, told)
+    promise, total = planted.plan.promise, planted.plan.rounds
+    public = View.parse("public")
+    per_round = promise.event(planted.unit, public)
+    found = [
+        _weighed(planted, "gradient", "rounds", public, score_rounds(planted, watched.rounds, per_round), confidence)
+    ]
+    if watched.uploads is not None:
+        server = View.parse("server")
+        score = sum(
+            score_rounds(planted, watched.uploads[:, silo], promise.event(planted.unit, server))
+            for silo in range(watched.uploads.shape[1])
+        )
+        found.append(_weighed(planted, "gradient", "uploads", server, np.asarray(score), confidence))
+    found.append(_weighed(planted, "gradient", "final", public, planted.pulls(watched.final)[0], confidence))
+    if len(planted.input_coins):
+        found.append(_weighed(planted, "input", "final", public, -_losses(planted, base, watched), confidence))
+    del total
+    return found
+
+
+def _weighed(planted: Planted, kind: str, seen: str, view: View, scores: Array, confidence: float) -> CanaryFinding:
+    promise = planted.plan.promise
+    delta, event = promise.delta, promise.total(view, planted.plan.rounds)
+    coins = planted.input_coins if kind == "input" else planted.coins
+    proved = account(event, delta).epsilon
+    # how many guesses to make is decided by the claim, before any score is looked at
+    mu = gaussian_mu(min(proved, 30.0), delta)
+    few = guess(scores, coins, guesses_to_make(len(coins), mu, delta, confidence))
+    many = guess(scores, coins, guesses_to_make(len(coins), mu, delta, confidence, fdp=True))
+    return CanaryFinding(
+        kind=kind,
+        seen=seen,
+        view=str(view),
+        canaries=len(coins),
+        guesses=few.made,
+        right=few.right,
+        confidence=confidence,
+        delta=delta,
+        proved=proved,
+        epsilon=one_run_epsilon(few, delta, confidence),
+        fdp_epsilon=one_run_fdp_epsilon(many, delta, confidence),
+        estimate=estimate_gaussian_epsilon(scores[coins], scores[~coins], delta),
+        refuted=math.isfinite(proved) and one_run_refutes(many, ProvedTradeOff.of(event), confidence),
+    )
+
+
+# -- scores
+
+
+def score_rounds(planted: Planted, updates: Array, event: Event) -> Array:
+    """The log-likelihood ratio of every canary over all rounds; noise is what the numbers of nobody show."""
+    pulled, blank = planted.pulls(updates)
+    width = blank.std(axis=1, keepdims=True)
+    if (width == 0).any():  # no noise at all: whatever is not zero was there
+        return np.asarray(pulled.sum(axis=0))
+    ratio = log_ratio(event)
+    return np.asarray(sum(ratio(row) for row in (pulled - blank.mean(axis=1, keepdims=True)) / width))
+
+
+def log_ratio(event: Event) -> Callable[[Array], Array]:
+    """For one round's number in units of its noise: how much likelier it is with the unit than without, as a log.
+
+    Of a round that is many batches, their sum is seen. For what is no Gaussian sum: the number itself.
+    """
+    match event:
+        case Gaussian(sigma):
+            return lambda z: z / sigma - 0.5 / sigma**2
+        case PoissonSampled(rate, Gaussian(sigma)):
+            return _mixture(np.array([0.0, 1 / sigma]), np.array([1 - rate, rate]))
+        case GaussianMixture(sigma, amounts, chances):
+            return _mixture(np.array(amounts) / sigma, np.array(chances))
+        case Repeated(Repeated(inner, count), more):
+            return log_ratio(Repeated(inner, count * more))
+        case Repeated(PoissonSampled(rate, Gaussian(sigma)), count) if count <= MOST_PARTS:
+            return _mixture(np.arange(count + 1) / (sigma * math.sqrt(count)), binomial(count, rate))
+        case Composed((first,)):
+            return log_ratio(first)
+        case _:
+            return lambda z: z
+
+
+def _mixture(shifts: Array, chances: Array) -> Callable[[Array], Array]:
+    kept = chances > 0
+    shifts, chances = shifts[kept], chances[kept]
+
+    def ratio(z: Array) -> Array:
+        return np.asarray(logsumexp(np.multiply.outer(z, shifts) - shifts**2 / 2, axis=-1, b=chances))
+
+    return ratio
+
+
+def _losses(planted: Planted, base: Learner, watched: Watched) -> Array:
+    """The mean loss of the final model on the records of each input canary."""
+    rest = {name: layer for name, layer in watched.model.items() if name != LAYER}
+    found = outputs(base.objective, rest, planted.inputs.features)
+    assert base.task.losses is not None
+    losses = np.asarray(base.task.losses(jax.numpy.asarray(found), jax.numpy.asarray(planted.inputs.labels)))
+    return losses.reshape(len(planted.input_coins), planted.records_each).mean(axis=1).astype(np.float64)

@@ -1,0 +1,125 @@
+"""What many independent runs with and without a unit say about a guarantee.
+
+The attack is learned, not written down per method: on half of the runs two scores are fitted, a linear one (along the
+difference of the means, whitened) and the log-likelihood ratio of two normal distributions, which also sees noise whose
+width depends on the data or that cancels between numbers. The better one and its threshold are chosen there, and
+counted on the other half, so that the confidence of the bounds is not touched by any choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from tacit.audit.bounds import Rates, best_attack, gaussian_mu, hockey_stick_epsilon, rates_at, refutes
+from tacit.audit.tradeoffs import ProvedTradeOff
+from tacit.privacy import Event
+from tacit.privacy.gaussian import gaussian_epsilon
+
+Array = npt.NDArray[np.float64]
+Score = Callable[[Array], Array]
+
+# Directions in which runs differ by less than this share of the widest are noise-free as far as float32 can tell.
+_RIDGE = 1e-10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an audit of many runs found about one claim.
+
+    epsilon           lower bound at ``delta``, whatever the mechanism is
+    gaussian_epsilon  epsilon at ``delta`` of the narrowest Gaussian curve that covers what was seen: a lower bound for
+                      mechanisms on such a curve
+    refuted           the attack did better than the claimed trade-off curve allows anywhere
+    hits, most_hits   of the attack that tested the curve: its rate of hits, at least, and what the claim allows at its
+    false_alarms      rate of false alarms, at most
+    """
+
+    runs: int
+    confidence: float
+    delta: float
+    epsilon: float
+    gaussian_epsilon: float
+    refuted: bool
+    hits: float
+    false_alarms: float
+    most_hits: float
+
+
+def weigh(
+    released_in: npt.ArrayLike, released_out: npt.ArrayLike, claim: Event, delta: float, confidence: float
+) -> Finding:
+    """Hold ``claim`` against what was released in runs with the unit and in runs without it, ``[runs, numbers]``."""
+    seen_in, seen_out = (np.asarray(seen, np.float64) for seen in (released_in, released_out))
+    learn_in, test_in = seen_in[::2], seen_in[1::2]
+    learn_out, test_out = seen_out[::2], seen_out[1::2]
+    curve = ProvedTradeOff.of(claim)
+    # three statements, each with a third of the error
+    each = 1 - (1 - confidence) / 3
+
+    def tested(gain: Callable[[float, float], float]) -> Rates:
+        """The best attack by ``gain`` on the runs to learn from, counted on the others."""
+        chosen: tuple[float, Score, float] | None = None
+        for score in _scores(learn_in, learn_out):
+            score_in, score_out = score(learn_in), score(learn_out)
+            threshold = best_attack(score_in, score_out, gain, each)
+            value = gain(*rates_at(threshold, score_in, score_out).surely(each))
+            if chosen is None or value > chosen[0]:
+                chosen = value, score, threshold
+        assert chosen is not None
+        return rates_at(chosen[2], chosen[1](test_in), chosen[1](test_out))
+
+    at_delta = tested(lambda hits, false_alarms: (hits - delta) / false_alarms)
+    # on the scale of normal deviations: near 0 and 1 every attack is near the curve
+    apart = tested(lambda hits, false_alarms: float(ndtri(hits) - ndtri(false_alarms)))
+    on_curve = tested(lambda hits, false_alarms: float(ndtri(hits) - ndtri(curve.most_hits(false_alarms))))
+    hits, false_alarms = on_curve.surely(each)
+    return Finding(
+        runs=len(seen_in) + len(seen_out),
+        confidence=confidence,
+        delta=delta,
+        epsilon=hockey_stick_epsilon(at_delta, delta, each),
+        gaussian_epsilon=gaussian_epsilon(gaussian_mu(apart, each), delta),
+        refuted=refutes(on_curve, curve, each),
+        hits=hits,
+        false_alarms=false_alarms,
+        most_hits=curve.most_hits(false_alarms),
+    )
+
+
+def _scores(learn_in: Array, learn_out: Array) -> tuple[Score, ...]:
+    """Scores fitted to runs with and without the unit; larger means "there"."""
+    centre_in, centre_out = learn_in.mean(0), learn_out.mean(0)
+    spread_in, spread_out = _covariance(learn_in), _covariance(learn_out)
+    direction = np.linalg.solve((spread_in + spread_out) / 2, centre_in - centre_out)
+    likelihood_in, likelihood_out = _log_normal(centre_in, spread_in), _log_normal(centre_out, spread_out)
+
+    def linear(seen: Array) -> Array:
+        return np.asarray(seen @ direction)
+
+    def quadratic(seen: Array) -> Array:
+        return likelihood_in(seen) - likelihood_out(seen)
+
+    return linear, quadratic
+
+
+def _covariance(seen: Array) -> Array:
+    """With a ridge, so small that noise which cancels in some direction leaves that direction wide open."""
+    found = np.atleast_2d(np.cov(seen, rowvar=False))
+    widest = max(float(np.trace(found)), 1e-30)
+    return np.asarray(found + _RIDGE * widest * np.eye(len(found)))
+
+
+def _log_normal(centre: Array, spread: Array) -> Score:
+    precision = np.linalg.inv(spread)
+    log_width = np.linalg.slogdet(spread)[1]
+
+    def log_likelihood(seen: Array) -> Array:
+        off = seen - centre
+        return np.asarray(-0.5 * (np.einsum("ij,jk,ik->i", off, precision, off) + log_width))
+
+    return log_likelihood

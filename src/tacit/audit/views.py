@@ -1,0 +1,186 @@
+"""What a view gets to see of a round, as numbers, in many independent runs: what attacks start from.
+
+public   the model after the round (and the clip, where it moves)
+server   in the plain exchange, what each silo sends: its contribution, with its noise
+silo     the model, and the share of the noise that the last silo has drawn itself
+
+Rounds are the engine's: what is drawn, clipped, weighted and noised is drawn, clipped, weighted and noised by it. Runs
+differ by the number of their round alone, and so in coins and noise. Where every run has the same shape, many of them
+are one compiled call of the engine's kernels (:func:`at_once`); a test holds it against rounds one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from tacit.engine.kernel import Kernels
+from tacit.engine.people_work import PeopleWork
+from tacit.engine.silo_work import SiloWork
+from tacit.engine.simulate import Simulation
+from tacit.exchange import Grid
+from tacit.exchange.plain import SUM_NOISE
+from tacit.learning import gaussian, nonce_words
+from tacit.methods import Method, ServerState
+from tacit.methods.method import Adaptive
+from tacit.models import parameter_count
+
+Parts = list[Any]
+
+VIEWS = ("public", "server", "silo")
+
+# The step of the grid on which a silo's contribution is put together from people's: far below any clip.
+FINE = 1e-9
+
+
+def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
+    """What ``view`` sees of round ``number``, which is then done."""
+    if view == "server":
+        return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
+    sim.round(number)
+    seen = _public(sim.method, sim.server)
+    return [seen] if view == "public" else [seen, _shares(sim, number)[-1]]
+
+
+def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | None:
+    """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
+    where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
+    """
+    work = sim.work
+    if sim.sums_elsewhere or not isinstance(work, PeopleWork | SiloWork):
+        return None
+    if isinstance(work, PeopleWork):
+        if not work.draws_everybody_always:
+            return None
+        if view == "server":
+            parts = contributions(sim, numbers[0])
+            return np.stack([np.ravel(parts + _shares(sim, number)) for number in numbers])
+        totals = sim.worked(numbers[0], work.draw(numbers[0])).totals
+        seen = np.asarray(_aggregated(sim.kernels, sim.method)(sim.server, totals, _stacked(sim, numbers)))
+    else:
+        if sim.method.participation < 1:
+            return None
+        drawn = [work.draw(number) for number in numbers]
+        groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+        nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
+        function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
+        seen = np.asarray(function(sim.server, sim.frozen, sim.arrays, nobody, groups, _stacked(sim, numbers)))
+        if view == "server":  # by lane and group: back to the order of silos
+            places = np.concatenate([group.places for lane in drawn[0] for group in lane])
+            silos = sim.federation.silo_count
+            seen = seen[:, [int(np.flatnonzero(places == silo)[0]) for silo in range(silos)]]
+            return (seen + np.stack([_shares(sim, number) for number in numbers])).reshape(len(numbers), -1)
+    if view == "public":
+        return seen
+    return np.concatenate([seen, np.stack([_shares(sim, number)[-1] for number in numbers])], axis=1)
+
+
+def contributions(sim: Simulation, number: int) -> np.ndarray:
+    """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
+    drawn = sim.work.draw(number)
+    if isinstance(sim.work, PeopleWork):
+        vectors, _, _ = sim.work.each(drawn, sim.server, sim.frozen, sim.arrays, sim.states, Grid(FINE))
+        return vectors * FINE
+    assert isinstance(sim.work, SiloWork)
+    broadcast = sim.method.broadcast(sim.server)
+    found: dict[int, np.ndarray] = {}
+    for group in (group for lane in drawn for group in lane):
+        states = jax.tree.map(partial(_at, group.places), sim.states)
+        sent = sim.kernels.each(broadcast, sim.frozen, states, sim.arrays, group.batches, group.counts).vector
+        found |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
+    nobody = np.zeros_like(next(iter(found.values())))
+    return np.stack([found.get(k, nobody) for k in range(sim.federation.silo_count)])
+
+
+def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
+    return leaf.at[places].get(mode="clip")
+
+
+def _public(method: Method, server: ServerState) -> jax.Array:
+    """The model as numbers, and the clip where it follows the data."""
+    model = ravel_pytree(server.params)[0]
+    moves = isinstance(method, Adaptive) and method.adaptive_clip is not None
+    return jnp.append(model, server.extra) if moves else model
+
+
+def _shares(sim: Simulation, number: int) -> np.ndarray:
+    """Every silo's own share of the noise on the sum ``[silos, numbers]``; zeros where noise is not in shares."""
+    silos, noise = sim.federation.silo_count, sim.noise
+    count = sim.work.numbers if isinstance(sim.work, PeopleWork) else parameter_count(sim.server.params)
+    if noise is None or noise.place != "shares":
+        return np.zeros((silos, 1))
+    return np.asarray(_normals(*sim.keys(number), count)) * (noise.std / math.sqrt(silos))
+
+
+@partial(jax.jit, static_argnums=2)
+def _normals(keys: jax.Array, weights: jax.Array, count: int) -> jax.Array:
+    """Every silo's normals of a round and of those before it, as the noise weighs them: ``[silos, count]``."""
+    draw = jax.vmap(jax.vmap(lambda key: gaussian(key, nonce_words(SUM_NOISE), (count,))))
+    return jnp.tensordot(weights, draw(keys[:, :-1]), 1)
+
+
+def _stacked(sim: Simulation, numbers: Sequence[int]) -> Any:
+    """What the noise of these rounds is drawn from: every leaf ``[rounds, …]``."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(sim.keys(number) for number in numbers))
+
+
+# -- the engine's kernels over many rounds, compiled once
+
+
+@lru_cache(maxsize=64)
+def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """One sum, many draws of noise."""
+
+    def many(server: ServerState, totals: tuple[jax.Array, ...], keys: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda own: _public(method, kernels.aggregate(server, totals, own)), keys)
+
+    return jax.jit(many)
+
+
+@lru_cache(maxsize=64)
+def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """Many draws of batches, their sums and their noise."""
+
+    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+        broadcast = method.broadcast(server)
+
+        def one(drawn: Any) -> jax.Array:
+            lanes, own = drawn
+            totals = []
+            for lane in lanes:
+                summed = nobody
+                for group in lane:
+                    summed, _ = kernels.work(broadcast, frozen, (), arrays, group.batches, group.counts, summed)
+                totals.append(summed.vector)
+            return _public(method, kernels.aggregate(server, tuple(totals), own))
+
+        return jax.lax.map(one, (groups, keys))
+
+    return jax.jit(many)
+
+
+@lru_cache(maxsize=64)
+def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
+    """Many draws of batches, and what each silo makes of them: ``[rounds, silos and padding, numbers]``."""
+
+    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+        broadcast = method.broadcast(server)
+
+        def one(lanes: Any) -> jax.Array:
+            found = [
+                kernels.each(broadcast, frozen, (), arrays, group.batches, group.counts).vector
+                for lane in lanes
+                for group in lane
+            ]
+            return jnp.concatenate(found)
+
+        return jax.lax.map(one, groups)
+
+    return jax.jit(many)
