@@ -40,7 +40,7 @@ def test_signed_integers_survive_encoding(value):
     assert KEY.public.decode(KEY.public.encode(value)) == value
 
 
-@pytest.mark.parametrize("beyond", [N // 2 + 1, -(N // 2) - 1, N, 2**300])
+@pytest.mark.parametrize("beyond", [N // 2 + 1, -(N // 2) - 1, N, 2**300], ids=["half", "minus half", "n", "far"])
 def test_what_does_not_fit_is_refused_without_being_shown(beyond):
     with pytest.raises(ValueError, match="does not fit") as refusal:
         KEY.public.encrypt([beyond])
