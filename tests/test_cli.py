@@ -33,7 +33,7 @@ def test_run_report_and_compare_from_the_command_line(file, tmp_path):
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert {"guarantees", "noise_multiplier", "run", "metrics", "rounds", "seconds"} <= printed.keys()
-    assert printed["seconds"].keys() == {"compile", "train", "evaluate", "exchange", "total"}
+    assert printed["seconds"].keys() == {"compile", "train", "evaluate", "exchange", "ledger", "total"}
     assert printed["guarantees"][0]["epsilon"] == "inf"
     again = command("run", file, "--set", "train.rounds=2", "--out", tmp_path / "two")
     assert again.returncode == 0, again.stderr

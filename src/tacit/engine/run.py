@@ -106,9 +106,13 @@ def run(
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
-    training = _Training(plan, federation, simulation, clock, progress or Silence(), _fingerprint(federation))
+    with clock("ledger"):
+        fingerprint = _fingerprint(federation)
+    training = _Training(plan, federation, simulation, clock, progress or Silence(), fingerprint)
     if resume is None:
-        simulation.prepare(1)
+        with clock("train"):
+            simulation.prepare(1)
+            jax.block_until_ready(simulation.state)  # what does not fit into memory fails before there is a folder
         _make_folder(place)
     with _alone(place):
         return _trained(training, place, resume is not None, references)
@@ -117,11 +121,12 @@ def run(
 def _trained(training: _Training, place: Path, resumed: bool, references: tuple[str, ...]) -> Run:
     """The run in its folder, begun or gone on with, and the references beside it."""
     plan, federation = training.plan, training.federation
-    if resumed:
-        training.restore(place)
-    elif federation.encoder is not None and federation.unpaid is None:
-        write_json(place / ENCODER, federation.encoder.to_dict())
-    write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
+    with training.clock("ledger"):
+        if resumed:
+            training.restore(place)
+        elif federation.encoder is not None and federation.unpaid is None:
+            write_json(place / ENCODER, federation.encoder.to_dict())
+        write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
     if not resumed and federation.unpaid is not None:
         training.keep(place)  # whatever is written down from here on, the run can be gone on with
     status = training.train(place)
@@ -209,11 +214,15 @@ class _Training:
         """
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
-            with Charges(self.plan, place / LEDGER) as charges, Interruption() as wish:
+            with self.clock("ledger"):
+                opened = Charges(self.plan, place / LEDGER)
+            with opened as charges, Interruption() as wish:
                 charges.check_covers(self.released)
-                self._standardize(place, charges)
+                with self.clock("ledger"):
+                    self._standardize(place, charges)
                 status = self._rounds(place, charges, wish)
-                self.guarantees = charges.guarantees()
+                with self.clock("ledger"):
+                    self.guarantees = charges.guarantees()
                 return status
         finally:
             self.progress.end()
@@ -235,7 +244,9 @@ class _Training:
                     break
                 if self._due(self.done):
                     self._evaluate(place, charges, participants)
-                    if not is_finite(self.simulation.model()):
+                    with self.clock("evaluate"):
+                        diverged = not is_finite(self.simulation.model())
+                    if diverged:
                         return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
                 if self.done % every == 0:
@@ -282,7 +293,8 @@ class _Training:
         self.scores = NOT_EVALUATED
         if status != "stopped":
             try:
-                charges.charge_once("evaluation", self.done)
+                with self.clock("ledger"):
+                    charges.charge_once("evaluation", self.done)
                 self.scores = self._released_metrics()
             except Forbidden:
                 pass
@@ -310,7 +322,8 @@ class _Training:
         """
         before = self.simulation.state
         try:
-            charges.charge(number)
+            with self.clock("ledger"):
+                charges.charge(number)
             with self.clock("train"):
                 participants = self.simulation.round(number)
             self.clock.move(self.simulation.exchange_seconds, "train", "exchange")
@@ -339,6 +352,10 @@ class _Training:
         self._write_line(place, charges, participants)
 
     def _write_line(self, place: Path, charges: Charges, participants: int) -> None:
+        with self.clock("ledger"):
+            self._write_metrics(place, charges, participants)
+
+    def _write_metrics(self, place: Path, charges: Charges, participants: int) -> None:
         assert self.scores is not None
         # who takes part is secret where a guarantee counts on it
         shown = {} if self.plan.method.private else {"silos_in_round": participants}
@@ -351,19 +368,22 @@ class _Training:
         }
         with (place / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self.history = [*self.history, line]
+        self.history.append(line)
 
     def _write_history(self, place: Path) -> None:
         write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
     def keep(self, place: Path) -> None:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
-        if not is_finite(self.simulation.model()):
-            return
-        facts = {"round": str(self.done), "data": self.fingerprint}
-        save_tree(place / CHECKPOINT, self.simulation.state, facts)
-        save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
-        write_json(place / CLOCK, self.clock.seconds())
+        with self.clock("train"):
+            jax.block_until_ready(self.simulation.state)
+        with self.clock("ledger"):
+            if not is_finite(self.simulation.model()):
+                return
+            facts = {"round": str(self.done), "data": self.fingerprint}
+            save_tree(place / CHECKPOINT, self.simulation.state, facts)
+            save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+            write_json(place / CLOCK, self.clock.seconds())
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""

@@ -63,10 +63,11 @@ def ledger_problem(run: RunFiles) -> str | None:
     if run.released.problem:
         return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
     for line in run.guarantees:
-        event = run.released.spent.get(place(line.unit, line.view, line.relation))
-        if event is None or not line.finite or line.delta is None:
+        if not run.released.releases or not line.finite or line.delta is None:
             continue
-        found = account(event, line.delta).epsilon
+        # a place of which the ledger says nothing is unprotected
+        event = run.released.spent.get(place(line.unit, line.view, line.relation))
+        found = math.inf if event is None else account(event, line.delta).epsilon
         if found > line.epsilon * 1.001:
             return (
                 f"The releases in it add up to epsilon {words.epsilon(found)} against {words.view(line.view)}, more "

@@ -56,6 +56,7 @@ WORK = {
     "train": "Training",
     "exchange": "Exchange",
     "evaluate": "Evaluating",
+    "ledger": "Ledger and checkpoints",
     "total": "Total",
 }
 BASELINES = {
