@@ -33,20 +33,33 @@ def run(
     records together, with the same settings; names of other methods are trained beside it instead. ``resume`` goes on
     with an interrupted run of the same experiment.
     """
-    experiment = plan(plan_or_source)
     if frame is not None and not isinstance(frame, pd.DataFrame):
         raise UserError("frame", f"a {type(frame).__name__} is no table", "pass a pandas DataFrame, or set data.path")
-    result = train(
-        experiment,
-        frame=frame,
+    result = trained(
+        plan(plan_or_source),
+        frame,
         out=None if out is None else Path(out),
         resume=None if resume is None else Path(resume),
         baselines=baselines,
         progress=progress,
     )
-    report.write(result.path)
     if result.result["status"] == "diverged":
         warnings.warn("training diverged: the model is not finite; lower the learning rate", stacklevel=2)
+    return result
+
+
+def trained(
+    experiment: Plan,
+    frame: pd.DataFrame | None = None,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    baselines: bool | tuple[str, ...],
+    progress: Progress | None,
+) -> Run:
+    """Train and write the report; how it ended, the result says."""
+    result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
+    report.write(result.path)
     return result
 
 

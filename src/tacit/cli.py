@@ -63,9 +63,16 @@ def main() -> None:
     except OSError as error:
         _complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _is_shortage(error):
+            raise
         _complain("memory: the experiment needs more than there is; lower counts, epochs, batch_size or the model")
         sys.exit(2)
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether memory was short; JAX says so by a word in a RuntimeError."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _show_version(wanted: bool) -> None:
@@ -260,7 +267,7 @@ def _run(
     from tacit.progress import Bars
 
     progress = None if as_json else Bars(console)
-    finished = api.run(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
+    finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
     if as_json:
         keys = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "baselines", "seconds")
         _print_json({**{key: finished.result[key] for key in keys}, "report": str(finished.report)})
