@@ -293,19 +293,36 @@ def _print_run(finished: Run) -> None:
     if result["status"] == "stopped":
         text = f"stopped after round {result['rounds']}; go on with --resume {finished.path}"
         console.print(text, style="yellow", soft_wrap=True)
-    columns = {result["method"]["label"]: result["metrics"]}
-    columns.update({name: entry["metrics"] for name, entry in result["baselines"].items()})
-    table = _table("held-out", *columns)
-    errors = result["evaluation"].get("standard_errors") or {}
-    for metric in result["metrics"]:
-        values = ["–" if found is None else f"{found:.4f}" for found in (n.get(metric) for n in columns.values())]
-        values[0] += f" ± {errors[metric]:.4f}" if metric in errors else ""
-        table.add_row(metric, *values)
-    console.print(table)
+    console.print(_metrics_table(result))
     _print_guarantees(result["guarantees"])
     _print_caveats(result)
     console.print(f"run     {finished.path}", soft_wrap=True)
     console.print(f"report  {finished.report}", soft_wrap=True)
+
+
+def _metrics_table(result: dict[str, Any]) -> Table:
+    """A row per metric. Scores of models of one silo each cannot be ranked against each other: where there are any,
+    ranking metrics are compared by their average over silos, on a row of its own."""
+    columns = {result["method"]["label"]: result, **result["baselines"]}
+    own = {"silo-only"} | ({result["method"]["label"]} if result["personal"] else set())
+    averaged = [name for name in result["over_silos"] if own & columns.keys()]
+    errors = result["evaluation"].get("standard_errors") or {}
+    table = _table("held-out", *columns)
+    for metric in result["metrics"]:
+        shared = {
+            name: None if metric in averaged and name in own else scores["metrics"].get(metric)
+            for name, scores in columns.items()
+        }
+        first, *others = map(_metric, shared.values())
+        table.add_row(metric, f"{first} ± {errors[metric]:.4f}" if metric in errors else first, *others)
+        if metric in averaged:
+            by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
+            table.add_row(f"{metric}, mean of silos", *map(_metric, by_silo))
+    return table
+
+
+def _metric(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _print_caveats(result: dict[str, Any]) -> None:

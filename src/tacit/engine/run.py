@@ -425,6 +425,7 @@ class _Training:
             "clip": getattr(self.plan.method, "clip", None),
             "metrics": scores.overall,
             "silos": scores.silos,
+            "over_silos": scores.over_silos or {},
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,

@@ -66,10 +66,14 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the same data give without a federation."""
+    """What the same data give without a federation.
+
+    over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
+    """
 
     metrics: Metrics
     silos: Mapping[str, Metrics]
+    over_silos: Metrics = field(default_factory=dict)
     curve: tuple[Evaluated, ...] = ()
 
 
@@ -110,6 +114,7 @@ class RunFiles:
     seed: int | None
     evaluation: Mapping[str, Any]
     source: str
+    over_silos: Metrics = field(default_factory=dict)
     clip: float | None = None
     released: Released = Released()
     plan: str = field(repr=False, default="")
@@ -187,6 +192,7 @@ def read_run(path: Path) -> RunFiles:
         seed=result.get("seed"),
         evaluation=_mapping(result.get("evaluation")),
         source=str(data.get("source") or ""),
+        over_silos=_metrics(result.get("over_silos")),
         clip=_number(result.get("clip")),
         released=_released(path / "ledger.jsonl"),
         plan=_read_text(path / "plan.toml"),
@@ -273,6 +279,7 @@ def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
         name: Baseline(
             _metrics(_mapping(value).get("metrics")),
             _silos(_mapping(value).get("silos")),
+            _metrics(_mapping(value).get("over_silos")),
             # a name in a JSON file is not a path: it may not lead out of the folder
             _curve(path / "baselines" / Path(name).name / "metrics.jsonl"),
         )
