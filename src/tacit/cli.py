@@ -179,14 +179,24 @@ class _PatientLine:
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """Every method: what it clips, its noise, whom it can protect, the exchanges it uses, its paper."""
-    from tacit.methods import METHODS
+    """Every method: whom it protects from whom, what it clips, its noise, the exchanges it uses, its paper."""
+    from tacit.exchange import EXCHANGES
+    from tacit.methods import METHODS, Method
+    from tacit.privacy import View
+
+    def views(method: type[Method]) -> list[str]:
+        """Views of its exchanges that the method does not trust."""
+        if method.noise_place == "none":
+            return []
+        known = dict.fromkeys(view for name in method.exchanges for view in EXCHANGES[name]().reveals)
+        return [view for view in known if View.parse(view).kind not in method.trusts]
 
     rows: list[dict[str, Any]] = [
         {
             "name": method.name,
             "about": method.about,
             "unit": list(method.units) if method.noise_place != "none" else [],
+            "views": views(method),
             "clip": method.clips,
             "noise": method.noise_place,
             "exchanges": list(method.exchanges),
@@ -197,10 +207,13 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         _print_json({"methods": rows})
         return
-    table = _table("method", "protects", "noise", "exchange", "what it does", "source")
+    table = _table("method", "what it does, whom it protects from whom, who adds noise, exchanges, source")
     for row in rows:
-        protects = ", ".join(row["unit"]) or "nobody"
-        table.add_row(row["name"], protects, row["noise"], ", ".join(row["exchanges"]), row["about"], row["paper"])
+        protects = "protects nobody"
+        if row["unit"]:
+            protects = f"protects a {' or '.join(row['unit'])} from {', '.join(row['views'])}; noise: {row['noise']}"
+        source = f"exchange {', '.join(row['exchanges'])}; {row['paper']}"
+        table.add_row(row["name"], f"{row['about']}\n{protects}\n{source}")
     console.print(table)
 
 
@@ -361,10 +374,12 @@ _SEEDED = "The experiment has a seed: whoever knows it can regenerate the noise.
 
 
 def _print_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
+    from tacit.planner import noise_text
+
     origin = "solved for the target" if noise.solved else "given"
     rows = [
-        ("noise multiplier", f"{noise.multiplier:.4g} ({origin}), {noise.place}"),
-        ("standard deviation", f"{noise.std:.4g} on every number of a sum = multiplier x clip ({noise.clip:g})"),
+        ("noise multiplier", f"{noise_text(noise.multiplier)} ({origin}), {noise.place}"),
+        ("standard deviation", f"{noise_text(noise.std)} on every number of a sum = {noise.origin}"),
     ]
     if local_epsilon is not None:
         rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
@@ -408,6 +423,7 @@ def _print_budget(outlook: Outlook) -> None:
 
 def _print_sweep(sweep: Sweep) -> None:
     """A row per point."""
+    from tacit.planner import noise_text
     from tacit.privacy.statement import epsilon_text
 
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
@@ -422,7 +438,7 @@ def _print_sweep(sweep: Sweep) -> None:
         column.justify = "right"
     for point in sweep.points:
         cells = [f"{value:g}" for value in point.values]
-        cells += [f"{point.noise_multiplier:.4g}", f"{point.std:.4g}", epsilon_text(point.epsilon)]
+        cells += [noise_text(point.noise_multiplier), noise_text(point.std), epsilon_text(point.epsilon)]
         cells += [] if not ratio else ["–" if point.ratio is None else f"{point.ratio:.3g}"]
         table.add_row(*cells, style=None if math.isfinite(point.epsilon) else "red")
     console.print(table)

@@ -23,8 +23,8 @@ from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.correlated import sensitivity
 from tacit.privacy.ledger import place
-from tacit.report.folder import read_run
-from tacit.report.sheet import ledger_problem
+from tacit.report.folder import RunFiles, read_run
+from tacit.report.sheet import ledger_problem, sections
 
 DELTA = 1e-5
 ROUND = Gaussian(4.0)  # one round of the experiment below, for a whole silo
@@ -81,7 +81,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_keeps_the_last_permitted_
     visits.to_csv(tmp_path / "visits.csv", index=False)
     private["data"]["path"] = "visits.csv"
     private["privacy"] |= {"budget": SEVEN, "against": ["silos:2", "public"]}
-    (tmp_path / "e.toml").write_text(tacit.plan(private).to_toml())
+    (tmp_path / "e.toml").write_text(tacit.plan(private, folder=tmp_path).to_toml())
     for where in ("--out", "--resume"):  # resuming refuses again, and charges nothing
         monkeypatch.setattr(sys, "argv", ["tacit", "run", str(tmp_path / "e.toml"), where, str(tmp_path / "run")])
         with pytest.raises(SystemExit) as ended:
@@ -493,3 +493,21 @@ def test_the_seconds_of_a_run_add_up(private, go):
     assert seconds.keys() == {"compile", "train", "evaluate", "exchange", "ledger", "total"}
     parts = sum(value for name, value in seconds.items() if name != "total")
     assert parts == pytest.approx(seconds["total"], rel=0.1)
+
+
+def test_the_sheet_says_what_others_spent_of_a_shared_budget(private, go):
+    shared = {"budget": SEVEN, "budget_file": "visits.budget"}
+    private["train"]["rounds"] = 3
+    alone = read_run(go(private, "first", **shared).path)
+    assert "no other run was in it" in sheet_page(alone)
+    second = read_run(go(private, "second", **shared).path)
+    found = second.budget_file["epsilon"]["public"]
+    assert found["others"] == pytest.approx(cost(Repeated(ROUND, 3)))
+    assert found["all"] == pytest.approx(cost(Repeated(ROUND, 6)))
+    said = sheet_page(second)
+    assert "visits.budget, shared with 1 other run" in said
+    assert "standard deviation 4 on every number of a sum" in said
+
+
+def sheet_page(run: RunFiles) -> str:
+    return " ".join(str(part) for part in sections(run).parts)

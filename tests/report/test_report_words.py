@@ -155,7 +155,9 @@ def two_judges(make_run, accuracy: tuple[float, float], auc: tuple[float, float]
 def test_where_a_rare_class_makes_accuracy_blind_the_verdict_says_that_metrics_disagree(make_run):
     said = two_judges(make_run, accuracy=(0.98, 0.97), auc=(0.51, 0.83))
     assert said.startswith("By accuracy, joining helped")
-    assert "The metrics disagree: by AUC (0.510 against 0.830 alone, on average over silos) it is worse together." in said
+    assert (
+        "The metrics disagree: by AUC (0.510 against 0.830 alone, on average over silos) it is worse together." in said
+    )
 
 
 def test_metrics_that_agree_are_said_to_agree(make_run):

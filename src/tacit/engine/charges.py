@@ -207,6 +207,28 @@ class Charges:
         rounds = sum(line["mechanism"] == self._method for line in lines)
         return self._promise.guarantees(lambda view: spent(lines, self._place(view)), rounds)
 
+    def shared(self) -> dict[str, Any] | None:
+        """The budget file as it is now: its name, how many other runs are in it, and epsilon by view, of theirs and of
+        all runs together; None without such a file."""
+        if self._file is None:
+            return None
+        lines = self._books[1].ledger.lines
+        others = [line for line in lines if line["run"] != self._run]
+        delta = self._promise.delta
+
+        def epsilon(some: Lines, view: View) -> float | str:
+            value = cost(spent(some, self._place(view)), delta).epsilon
+            return value if math.isfinite(value) else "inf"
+
+        return {
+            "name": self._file.name,
+            "other_runs": len({line["run"] for line in others}),
+            "epsilon": {
+                str(view): {"others": epsilon(others, view), "all": epsilon(lines, view)}
+                for view in (self._promise.against if others else ())
+            },
+        }
+
     def epsilons(self, number: int) -> dict[str, float | str]:
         """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf".
 

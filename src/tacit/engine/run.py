@@ -21,7 +21,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan, read_experiment
+from tacit.config import Plan, located, read_experiment
 from tacit.data import Encoder, Federation, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget
 from tacit.engine.clock import Clock
@@ -192,6 +192,7 @@ class _Training:
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     guarantees: tuple[Guarantee, ...] = ()
+    shared: dict[str, Any] | None = None  # the budget file, and what others had spent of it
 
     def restore(self, place: Path) -> None:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
@@ -222,7 +223,7 @@ class _Training:
                     self._standardize(place, charges)
                 status = self._rounds(place, charges, wish)
                 with self.clock("ledger"):
-                    self.guarantees = charges.guarantees()
+                    self.guarantees, self.shared = charges.guarantees(), charges.shared()
                 return status
         finally:
             self.progress.end()
@@ -422,6 +423,7 @@ class _Training:
             },
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "noise_multiplier": self.plan.noise_multiplier,
+            "noise_deviation": self.plan.noise_deviation,
             "clip": getattr(self.plan.method, "clip", None),
             "metrics": scores.overall,
             "silos": scores.silos,
@@ -429,6 +431,7 @@ class _Training:
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,
+            "budget_file": self.shared,
             "evaluation": {
                 "status": experiment.evaluation.status,
                 "held_out": self.federation.held_out,
@@ -529,8 +532,10 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
-    before = _flat(read_experiment(folder / PLAN).spelled_out())
-    after = _flat(plan.experiment.spelled_out())
+    before, after = (
+        _flat(located(experiment, plan.folder).spelled_out())
+        for experiment in (read_experiment(folder / PLAN), plan.experiment)
+    )
     for key in sorted(before.keys() | after.keys()):
         if key not in MAY_CHANGE and before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
