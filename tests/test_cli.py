@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.cli import _print_guarantees, app
+from tacit import cli
+from tacit.cli import _metrics_table, _print_guarantees, app
 from tacit.errors import UserError
+from tacit.planner import noise_text
+from tacit.progress import Bars
 
 
 def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -24,7 +31,7 @@ def file(tmp_path, visits, experiment) -> Path:
     visits.to_csv(tmp_path / "visits.csv", index=False)
     experiment["data"]["path"] = "visits.csv"
     path = tmp_path / "experiment.toml"
-    path.write_text(tacit.plan(experiment).to_toml())
+    path.write_text(tacit.plan(experiment, folder=tmp_path).to_toml())
     return path
 
 
@@ -33,7 +40,7 @@ def test_run_report_and_compare_from_the_command_line(file, tmp_path):
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert {"guarantees", "noise_multiplier", "run", "metrics", "rounds", "seconds"} <= printed.keys()
-    assert printed["seconds"].keys() == {"compile", "train", "evaluate", "exchange", "total"}
+    assert printed["seconds"].keys() == {"compile", "train", "evaluate", "exchange", "ledger", "total"}
     assert printed["guarantees"][0]["epsilon"] == "inf"
     again = command("run", file, "--set", "train.rounds=2", "--out", tmp_path / "two")
     assert again.returncode == 0, again.stderr
@@ -146,3 +153,81 @@ def test_what_a_paper_says_stands_beside_what_is_proved(capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "as published, public: 10.73 (not valid); it counts rows" in said
     assert "silos:2: epsilon = infinity" in said
+
+
+def main_says(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str]:
+    """Exit code and error stream of a command that fails, in this process."""
+    monkeypatch.setattr(sys, "argv", ["tacit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+def test_more_memory_than_there_is_is_one_line_and_no_folder(file, tmp_path, monkeypatch, capsys):
+    sizes = ["--set", "model.name=mlp", "--set", "model.hidden=[10000000000000]"]
+    code, said = main_says(monkeypatch, capsys, "run", file, *sizes, "--out", tmp_path / "run")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("error  memory:")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_divergence_is_one_line(file, tmp_path, monkeypatch, capsys):
+    rate = ["--set", "method.local_learning_rate=1e38", "--set", "train.evaluate_every=1"]
+    code, said = main_says(monkeypatch, capsys, "run", file, *rate, "--out", tmp_path / "run")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "no longer finite" in said
+
+
+def test_a_run_that_was_cut_off_is_to_be_finished(file, tmp_path, monkeypatch, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan.toml").write_text(file.read_text())
+    assert "finish it with `tacit run … --resume" in main_says(monkeypatch, capsys, "report", tmp_path / "run")[1]
+
+
+def test_methods_say_against_which_views_they_protect():
+    rows = {row["name"]: row for row in json.loads(in_process("methods", "--json"))["methods"]}
+    assert rows["fedavg"]["views"] == []
+    assert {"public", "silo"} <= set(rows["dp-fedavg"]["views"])
+    assert "server" not in rows["dp-fedavg"]["views"]  # it adds the noise
+    assert "server" in rows["subject-sgd"]["views"]
+    assert max(map(len, in_process("methods").splitlines())) <= 80
+
+
+def test_printed_noise_is_rounded_up_and_its_deviation_is_the_method_s(private):
+    assert noise_text(1.00001) == "1.001"
+    assert noise_text(0.7) == "0.7"
+    said = " ".join(in_process("plan", private, "--set", "method.noise_multiplier=1.00001").split())
+    assert "noise multiplier 1.001 (given)" in said
+    naive = ["--set", 'method={name="uldp-naive",clip=0.5,noise_multiplier=2.0}']
+    said = " ".join(in_process("plan", private, *naive).split())
+    assert "standard deviation 3 on every number of a sum = multiplier x clip (0.5) x 3" in said
+
+
+def test_silos_alone_are_compared_by_the_average_over_silos():
+    result = {
+        "method": {"label": "fedavg"}, "personal": [], "evaluation": {}, "metrics": {"accuracy": 0.9, "auc": 0.8},
+        "over_silos": {"auc": 0.78},
+        "baselines": {"silo-only": {"metrics": {"accuracy": 0.7, "auc": 0.71}, "over_silos": {"auc": 0.71}}},
+    }  # fmt: skip
+    table = _metrics_table(result)
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert rows == [
+        ("accuracy", "0.9000", "0.7000"), ("auc", "0.8000", "–"), ("auc, mean of silos", "0.7800", "0.7100")
+    ]  # fmt: skip
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "tacit", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("tacit ")
+
+
+def test_bars_fit_on_a_narrow_terminal():
+    console = Console(width=80, file=io.StringIO(), force_terminal=True)
+    bars = Bars(console)
+    bars.begin("local-record", 100, 0)
+    bars.advance(100, {"accuracy": 0.712, "auc": 0.723})
+    bars.end()
+    last = Text.from_ansi(console.file.getvalue()).plain.splitlines()[-1]
+    assert "auc 0.723" in last
+    assert re.search(r"0:00:00 left \S+:\S\S", last)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
+import tomli_w
 
 from tacit.config import Experiment, plan
 from tacit.errors import Forbidden, UserError
@@ -58,6 +60,20 @@ def refusal(content: dict, *changes: str) -> str:
         ({"privacy": {"against": ["everyone"]}}, ["privacy.against", "everyone", "public"]),
         ({"privacy": {"delta": 0}}, ["privacy.delta", "0"]),
         ({"privacy": {"unit": "user"}}, ["privacy.unit", "'user'", "'subject'"]),
+        ({"train": 3}, ["train", "3", "write a table of keys"]),
+        ({"privacy": {"against": "public"}}, ["privacy.against", "'public'", "write a list"]),
+        ({"privacy": {"against": ["everyone"]}}, ["privacy.against", "such as public, server, silo, silos:2"]),
+        (
+            {"method": {"name": "fedsgd", "local_learning_rate": 0.1}},
+            ["method.local_learning_rate", "train.server_learning_rate"],
+        ),
+        ({"method": {"name": "fedavg", "rounds": 3}}, ["method.rounds", "train.rounds"]),
+        ({"data": {"label": {"time": "days", "evnt": "dead"}}}, ["data.label.evnt", "did you mean 'event'"]),
+        ({"evaluation": {"status": "public"}}, ["evaluation.status", "'public'", "evaluation.data"]),
+        (
+            {"model": {"name": "lstm"}, "data": {"task": "multiclass", "classes": 3, "numeric": ["age"]}},
+            ["model.name", "lstm takes texts", "not columns of a table", "use logistic"],
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_field_value_and_fix(content, names):
@@ -112,3 +128,23 @@ def test_missing_and_broken_files_are_refused(tmp_path):
 def test_every_section_of_the_contract_is_known():
     sections = {"title", "seed", "data", "model", "method", "train", "privacy", "exchange", "evaluation", "engine"}
     assert set(Experiment.model_fields) == sections
+
+
+def test_a_written_plan_means_the_same_files_wherever_it_lies(tmp_path, experiment, monkeypatch):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (home / "mine.py").write_text((Path(__file__).parent / "models" / "own_models.py").read_text())
+    experiment["data"] |= {"path": "visits.csv"}
+    experiment["model"] = {"name": "mine:scaled", "init_from": "../start.safetensors"}
+    experiment["privacy"] = {"budget_file": "shared.budget"}
+    experiment["evaluation"] = {"data": "test.csv"}
+    (home / "e.toml").write_text(tomli_w.dumps(experiment))
+    (elsewhere / "plan.toml").write_text(plan(home / "e.toml").to_toml())
+    monkeypatch.chdir(elsewhere)
+    again = plan("plan.toml").experiment
+    assert again.data.path == str(home / "visits.csv")
+    assert again.model.name == f"{home}/mine:scaled"
+    assert again.model.init_from == str(tmp_path / "start.safetensors")
+    assert again.privacy.budget_file == str(home / "shared.budget")
+    assert again.evaluation.data == str(home / "test.csv")

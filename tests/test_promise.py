@@ -399,7 +399,10 @@ def test_a_method_without_noise_promises_nothing_whatever_it_pays_for():
         ({"privacy": {"statistics_noise_multiplier": 0.0}}, r"privacy.statistics_noise_multiplier: 0.0"),
         ({"evaluation": {"status": "paid"}}, r"evaluation.noise_multiplier: is missing"),
         ({"evaluation": {"noise_multiplier": 2.0}}, r"evaluation.noise_multiplier: .*'outside-guarantee'"),
-        ({"evaluation": {"status": "public", "metrics": ["accuracy"]}}, r"evaluation.metrics: .*'public'"),
+        (
+            {"evaluation": {"data": "x.csv", "status": "public", "metrics": ["accuracy"]}},
+            r"evaluation.metrics: .*'public'",
+        ),
         ({"evaluation": METRICS | {"metrics": ["auc"]}}, r"evaluation.metrics: 'auc' cannot be paid for: accuracy and"),
         ({"evaluation": METRICS | {"metrics": ["acuracy"]}}, r"evaluation.metrics: 'acuracy'.*did you mean 'accuracy'"),
         ({"evaluation": METRICS | {"metrics": ["accuracy"] * 2}}, r"evaluation.metrics: .*twice"),

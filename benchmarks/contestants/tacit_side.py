@@ -1,4 +1,5 @@
-"""The Tacit side of both races: the simulator's own rounds, as ``tacit run`` drives them."""
+"""The Tacit side of both races: the simulator's own rounds, without the ledger and the checkpoints that ``tacit run``
+writes beside them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tacit import report
-from tacit.config import Plan, plan, read_experiment
+from tacit.config import Plan, located, plan, read_experiment
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import PLAN, free_folder, write_json
@@ -37,20 +37,33 @@ def run(
     records together, with the same settings; names of other methods are trained beside it instead. ``resume`` goes on
     with an interrupted run of the same experiment.
     """
-    experiment = plan(plan_or_source)
     if frame is not None and not isinstance(frame, pd.DataFrame):
         raise UserError("frame", f"a {type(frame).__name__} is no table", "pass a pandas DataFrame, or set data.path")
-    result = train(
-        experiment,
-        frame=frame,
+    result = trained(
+        plan(plan_or_source),
+        frame,
         out=None if out is None else Path(out),
         resume=None if resume is None else Path(resume),
         baselines=baselines,
         progress=progress,
     )
-    report.write(result.path)
     if result.result["status"] == "diverged":
         warnings.warn("training diverged: the model is not finite; lower the learning rate", stacklevel=2)
+    return result
+
+
+def trained(
+    experiment: Plan,
+    frame: pd.DataFrame | None = None,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    baselines: bool | tuple[str, ...],
+    progress: Progress | None,
+) -> Run:
+    """Train and write the report; how it ended, the result says."""
+    result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
+    report.write(result.path)
     return result
 
 
@@ -86,7 +99,8 @@ def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:
     if of is not None:
         if out is not None:
             raise UserError("--out", "is given together with --of", "keep one of the two")
-        if read_experiment(Run.load(of).path / PLAN) != experiment.experiment:
+        before = read_experiment(Run.load(of).path / PLAN)
+        if before.spelled_out() != located(experiment.experiment, experiment.folder).spelled_out():
             raise UserError("--of", f"'{of}' is a run of another experiment", "name the file that it was run from")
         return of
     if out is not None and out.exists():

@@ -64,9 +64,16 @@ def main() -> None:
     except OSError as error:
         _complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _is_shortage(error):
+            raise
         _complain("memory: the experiment needs more than there is; lower counts, epochs, batch_size or the model")
         sys.exit(2)
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether memory was short; JAX says so by a word in a RuntimeError."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _show_version(wanted: bool) -> None:
@@ -173,14 +180,24 @@ class _PatientLine:
 
 @app.command()
 def methods(as_json: Json = False) -> None:
-    """Every method: what it clips, its noise, whom it can protect, the exchanges it uses, its paper."""
-    from tacit.methods import METHODS
+    """Every method: whom it protects from whom, what it clips, its noise, the exchanges it uses, its paper."""
+    from tacit.exchange import EXCHANGES
+    from tacit.methods import METHODS, Method
+    from tacit.privacy import View
+
+    def views(method: type[Method]) -> list[str]:
+        """Views of its exchanges that the method does not trust."""
+        if method.noise_place == "none":
+            return []
+        known = dict.fromkeys(view for name in method.exchanges for view in EXCHANGES[name]().reveals)
+        return [view for view in known if View.parse(view).kind not in method.trusts]
 
     rows: list[dict[str, Any]] = [
         {
             "name": method.name,
             "about": method.about,
             "unit": list(method.units) if method.noise_place != "none" else [],
+            "views": views(method),
             "clip": method.clips,
             "noise": method.noise_place,
             "exchanges": list(method.exchanges),
@@ -191,10 +208,13 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         _print_json({"methods": rows})
         return
-    table = _table("method", "protects", "noise", "exchange", "what it does", "source")
+    table = _table("method", "what it does, whom it protects from whom, who adds noise, exchanges, source")
     for row in rows:
-        protects = ", ".join(row["unit"]) or "nobody"
-        table.add_row(row["name"], protects, row["noise"], ", ".join(row["exchanges"]), row["about"], row["paper"])
+        protects = "protects nobody"
+        if row["unit"]:
+            protects = f"protects a {' or '.join(row['unit'])} from {', '.join(row['views'])}; noise: {row['noise']}"
+        source = f"exchange {', '.join(row['exchanges'])}; {row['paper']}"
+        table.add_row(row["name"], f"{row['about']}\n{protects}\n{source}")
     console.print(table)
 
 
@@ -343,7 +363,7 @@ def _run(
     from tacit.progress import Bars
 
     progress = None if as_json else Bars(console)
-    finished = api.run(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
+    finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
     if as_json:
         keys = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "baselines", "seconds")
         _print_json({**{key: finished.result[key] for key in keys}, "report": str(finished.report)})
@@ -369,19 +389,36 @@ def _print_run(finished: Run) -> None:
     if result["status"] == "stopped":
         text = f"stopped after round {result['rounds']}; go on with --resume {finished.path}"
         console.print(text, style="yellow", soft_wrap=True)
-    columns = {result["method"]["label"]: result["metrics"]}
-    columns.update({name: entry["metrics"] for name, entry in result["baselines"].items()})
-    table = _table("held-out", *columns)
-    errors = result["evaluation"].get("standard_errors") or {}
-    for metric in result["metrics"]:
-        values = ["–" if found is None else f"{found:.4f}" for found in (n.get(metric) for n in columns.values())]
-        values[0] += f" ± {errors[metric]:.4f}" if metric in errors else ""
-        table.add_row(metric, *values)
-    console.print(table)
+    console.print(_metrics_table(result))
     _print_guarantees(result["guarantees"])
     _print_caveats(result)
     console.print(f"run     {finished.path}", soft_wrap=True)
     console.print(f"report  {finished.report}", soft_wrap=True)
+
+
+def _metrics_table(result: dict[str, Any]) -> Table:
+    """A row per metric. Scores of models of one silo each cannot be ranked against each other: where there are any,
+    ranking metrics are compared by their average over silos, on a row of its own."""
+    columns = {result["method"]["label"]: result, **result["baselines"]}
+    own = {"silo-only"} | ({result["method"]["label"]} if result["personal"] else set())
+    averaged = [name for name in result["over_silos"] if own & columns.keys()]
+    errors = result["evaluation"].get("standard_errors") or {}
+    table = _table("held-out", *columns)
+    for metric in result["metrics"]:
+        shared = {
+            name: None if metric in averaged and name in own else scores["metrics"].get(metric)
+            for name, scores in columns.items()
+        }
+        first, *others = map(_metric, shared.values())
+        table.add_row(metric, f"{first} ± {errors[metric]:.4f}" if metric in errors else first, *others)
+        if metric in averaged:
+            by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
+            table.add_row(f"{metric}, mean of silos", *map(_metric, by_silo))
+    return table
+
+
+def _metric(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _print_caveats(result: dict[str, Any]) -> None:
@@ -420,10 +457,12 @@ _SEEDED = "The experiment has a seed: whoever knows it can regenerate the noise.
 
 
 def _print_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
+    from tacit.planner import noise_text
+
     origin = "solved for the target" if noise.solved else "given"
     rows = [
-        ("noise multiplier", f"{noise.multiplier:.4g} ({origin}), {noise.place}"),
-        ("standard deviation", f"{noise.std:.4g} on every number of a sum = multiplier x clip ({noise.clip:g})"),
+        ("noise multiplier", f"{noise_text(noise.multiplier)} ({origin}), {noise.place}"),
+        ("standard deviation", f"{noise_text(noise.std)} on every number of a sum = {noise.origin}"),
     ]
     if local_epsilon is not None:
         rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
@@ -467,6 +506,7 @@ def _print_budget(outlook: Outlook) -> None:
 
 def _print_sweep(sweep: Sweep) -> None:
     """A row per point."""
+    from tacit.planner import noise_text
     from tacit.privacy.statement import epsilon_text
 
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
@@ -481,7 +521,7 @@ def _print_sweep(sweep: Sweep) -> None:
         column.justify = "right"
     for point in sweep.points:
         cells = [f"{value:g}" for value in point.values]
-        cells += [f"{point.noise_multiplier:.4g}", f"{point.std:.4g}", epsilon_text(point.epsilon)]
+        cells += [noise_text(point.noise_multiplier), noise_text(point.std), epsilon_text(point.epsilon)]
         cells += [] if not ratio else ["–" if point.ratio is None else f"{point.ratio:.3g}"]
         table.add_row(*cells, style=None if math.isfinite(point.epsilon) else "red")
     console.print(table)

@@ -7,6 +7,7 @@ line that names the field, the value and the fix. ``SUPPORT`` below is the table
 from __future__ import annotations
 
 import math
+import os
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -193,6 +194,11 @@ class Plan:
         return self.method.sigma if isinstance(self.method, Private) else None
 
     @property
+    def noise_deviation(self) -> float | None:
+        """The standard deviation of the noise on every number of a sum; None for a method without noise."""
+        return self.method.deviation(self.promise.facts) if isinstance(self.method, Calibrated) else None
+
+    @property
     def local_epsilon(self) -> float | None:
         """What one person's messages cost by themselves, given or solved for; None where people send none."""
         return self.method.eps_l if isinstance(self.method, Encoder) else None
@@ -261,8 +267,38 @@ class Plan:
         return _join(self.experiment.model_copy(update=update), self.folder)
 
     def to_toml(self) -> str:
-        """The experiment as a file that gives the same plan again."""
-        return tomli_w.dumps(_without_none(self.experiment.model_dump(by_alias=True, exclude_unset=True)))
+        """The experiment as a file that gives the same plan again, wherever it lies."""
+        placed = located(self.experiment, self.folder)
+        return tomli_w.dumps(_without_none(placed.model_dump(by_alias=True, exclude_unset=True)))
+
+
+def located(experiment: Experiment, folder: Path) -> Experiment:
+    """The same experiment with absolute paths in place of those that start at ``folder``."""
+
+    changed = {}
+    for name, keys in _PATHS.items():
+        section = getattr(experiment, name)
+        given = {key: value for key in keys if (value := getattr(section, key)) not in (None, "held-out")}
+        paths = {key: os.path.abspath(_path(folder, value)) for key, value in given.items()}
+        if name == "model" and ":" in section.name:
+            paths["name"] = _located_model(section.name, folder)
+        if paths:
+            changed[name] = section.model_copy(update=paths)
+    return experiment.model_copy(update=changed)
+
+
+# The keys of an experiment that are paths, by section.
+_PATHS = {"data": ("path", "schema_"), "model": ("init_from",), "privacy": ("budget_file",), "evaluation": ("data",)}
+
+
+def _located_model(name: str, folder: Path) -> str:
+    """A model of the user's own with the folder of its module, where it lies beside the file or where we are."""
+    top = name.partition(":")[0].partition(".")[0]
+    if "/" in top:
+        return name
+    homes = (home for home in (folder, Path.cwd()) if (home / f"{top}.py").is_file() or (home / top).is_dir())
+    home = next(homes, None)
+    return name if home is None else f"{os.path.abspath(home)}/{name}"
 
 
 def _path(folder: Path, name: str) -> Path:
@@ -374,6 +410,9 @@ def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
 def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
     """What is released once and paid for, with everything refused that it cannot be."""
     privacy, evaluation = experiment.privacy, experiment.evaluation
+    if evaluation.status == "public" and evaluation.data == "held-out":
+        problem = "held-out records are as private as those that are trained on, not 'public'"
+        raise UserError("evaluation.status", problem, "name a public file in evaluation.data, or leave it out")
     found = []
     if experiment.data.standardize == "paid":
         if known.columns is None:
@@ -470,13 +509,27 @@ def _method(section: Mapping[str, Any]) -> Method:
     known = {field.name for field in fields(kind)}
     for key in numbers:
         if key not in known:
-            raise UserError(f"method.{key}", f"is not a key of {name}", nearest(key, known))
+            raise UserError(f"method.{key}", f"is not a key of {name}", _method_key(key, known))
     if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
         raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
     try:
         return TypeAdapter(kind).validate_python(numbers)
     except ValidationError as error:
         raise _explained(error, "method") from None
+
+
+def _method_key(key: str, known: set[str]) -> str:
+    """What to do about a key that a method does not have: it may belong to another section."""
+    if key == "local_learning_rate":
+        return "its silos take no steps of their own: set train.server_learning_rate"
+    sections: dict[str, type[Section]] = {
+        "train": TrainOptions,
+        "privacy": PrivacyOptions,
+        "exchange": ExchangeOptions,
+        "data": DataOptions,
+    }
+    homes = [name for name, section in sections.items() if key in section.model_fields]
+    return f"it belongs to another section: {homes[0]}.{key}" if homes else nearest(key, known)
 
 
 def _exchange(experiment: Experiment, method: Method) -> Exchange:
@@ -539,7 +592,7 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
     """Refuse a model that does not fit what is publicly known about the data, or whose numbers make no sense."""
     model = experiment.model
-    check_fit(model.name, facts.labels.kind)
+    check_fit(model.name, facts.labels.kind, is_table=facts.columns is not None)
     check_options(model.name, **model.numbers)
     if facts.feature_shape is not None:
         outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
@@ -577,7 +630,8 @@ def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
     try:
         return tuple(dict.fromkeys(View.parse(text) for text in texts))
     except ValueError as error:
-        raise UserError("privacy.against", str(error), "list views as in design: public, server, silo") from None
+        fix = "list views such as public, server, silo, silos:2 or server+silos:2"
+        raise UserError("privacy.against", str(error), fix) from None
 
 
 def _check_promises(plan: Plan) -> None:
@@ -641,8 +695,8 @@ def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str,
 
 def _explained(error: ValidationError, prefix: str) -> UserError:
     """The first mistake that pydantic found, as one line with the field, the value and the fix."""
-    # of a union, the branch that got furthest is the one that was meant
-    first = max(error.errors(), key=lambda found: len(found["loc"]))
+    # of a union, the branch that got furthest is the one that was meant; a misspelt key is missing, too
+    first = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
     where = ".".join([prefix, *path] if prefix else path) or prefix or "experiment"
     if first["type"] == "extra_forbidden":
@@ -651,8 +705,16 @@ def _explained(error: ValidationError, prefix: str) -> UserError:
         return UserError(where, "is missing", "add it")
     shown = repr(first["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _FORMS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
     return UserError(where, f"{shown} is not accepted", message[:1].lower() + message[1:])
+
+
+# What a value should look like in the file, where pydantic speaks of Python.
+_FORMS = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dict_type"), "write a table of keys"),
+    **dict.fromkeys(("tuple_type", "list_type"), 'write a list: ["…", "…"]'),
+    "string_type": 'write a text: "…"',
+}
 
 
 def _is_type_tag(part: int | str) -> bool:

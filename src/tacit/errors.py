@@ -38,7 +38,7 @@ class Forbidden(TacitError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """What to suggest for an unknown name: the nearest known one, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names)}" if names else "nothing is accepted here"

@@ -20,7 +20,7 @@ from tacit.errors import UserError, nearest
 from tacit.methods import METHODS, Calibrated, Private
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import sentence
+from tacit.privacy.statement import rounded_up, sentence
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
@@ -40,7 +40,7 @@ Content = dict[str, Any]
 class NoiseToSignal:
     """The noise on one sum, beside the largest sum that clipping allows.
 
-    multiplier    standard deviation over clip
+    multiplier    standard deviation over clip, or over as many clips as the method says
     solved        the multiplier was solved for, not given
     std           standard deviation of the noise on every number of the sum
     place         who adds it
@@ -63,12 +63,24 @@ class NoiseToSignal:
     largest: float | None
 
     @property
+    def origin(self) -> str:
+        """Where the standard deviation comes from, in words: for some methods, more than one clip is the measure."""
+        times = self.std / (self.multiplier * self.clip) if self.multiplier else 1.0
+        more = "" if math.isclose(times, 1.0) else f" x {times:.4g}"
+        return f"multiplier x clip ({self.clip:g}){more}"
+
+    @property
     def ratio(self) -> float | None:
         """Noise over signal: the noise's norm over the largest norm of the sum."""
         return self.norm / self.largest if self.norm is not None and self.largest else None
 
     def as_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"ratio": self.ratio}
+
+
+def noise_text(value: float) -> str:
+    """Noise in four digits, rounded up: whoever types it in gets no larger epsilon."""
+    return f"{rounded_up(value, 4):.4g}"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tacit.engine.evaluate import Numbers, shown
 
+# What stands beside a bar: names, round, two metrics, the times. The bar gets what is left of a line.
+BESIDE = 72
+
 
 class Bars:
     """One bar per training, kept on screen when it is done."""
@@ -18,7 +21,7 @@ class Bars:
     def begin(self, what: str, rounds: int, done: int) -> None:
         self._progress = Progress(
             TextColumn("{task.description:12}"),
-            BarColumn(bar_width=28),
+            BarColumn(bar_width=max(6, min(28, self._console.width - BESIDE))),
             MofNCompleteColumn(),
             TextColumn("{task.fields[metrics]}"),
             TimeElapsedColumn(),

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tacit.data.encode import as_numbers, match_names
 from tacit.data.table import from_arrays, from_frame, read_file
 from tacit.errors import UserError
 
@@ -104,3 +105,36 @@ def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(UserError, match="two columns are called 'a'"):
         from_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_cells_with_a_leading_zero_are_names_and_other_cells_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("ward,hour,dose\n01,7,0.5\n02,,10\n11,12,0\n")
+    table = read_file(tmp_path / "t.csv")
+    assert table.read("ward").tolist() == ["01", "02", "11"]
+    assert as_numbers(table.read("ward"), "ward").tolist() == [1, 2, 11]  # whoever declares them as numbers gets them
+    assert table.read("hour").dtype == table.read("dose").dtype == np.float64
+
+
+def test_two_columns_of_one_name_are_refused_in_a_csv_too(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,age\n1,2\n")
+    with pytest.raises(UserError, match="two columns are called 'age'"):
+        read_file(tmp_path / "t.csv")
+
+
+def test_a_csv_without_rows_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,ill\n")
+    with pytest.raises(UserError, match=r"data.path: t.csv has no rows"):
+        read_file(tmp_path / "t.csv")
+
+
+def test_a_text_among_numbers_is_the_value_that_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age\n51\n\n43 years\n")
+    with pytest.raises(UserError, match=r"column 'age' is not numeric \(it has '43 years'\)"):
+        as_numbers(read_file(tmp_path / "t.csv").read("age"), "age")
+
+
+@pytest.mark.parametrize("names", [("false", "true"), ("FALSE", "TRUE"), ("False", "True")])
+def test_truth_values_go_by_the_declared_names(tmp_path: Path, names: tuple[str, str]) -> None:
+    (tmp_path / "t.csv").write_text("ill\ntrue\nfalse\n")
+    codes, unknown = match_names(read_file(tmp_path / "t.csv").read("ill"), names)
+    assert (codes.tolist(), unknown) == ([1, 0], None)

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.correlated import sensitivity
 from tacit.privacy.ledger import place
-from tacit.report.folder import read_run
-from tacit.report.sheet import ledger_problem
+from tacit.report.folder import RunFiles, read_run
+from tacit.report.sheet import ledger_problem, sections
 
 DELTA = 1e-5
 ROUND = Gaussian(4.0)  # one round of the experiment below, for a whole silo
@@ -80,7 +81,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_keeps_the_last_permitted_
     visits.to_csv(tmp_path / "visits.csv", index=False)
     private["data"]["path"] = "visits.csv"
     private["privacy"] |= {"budget": SEVEN, "against": ["silos:2", "public"]}
-    (tmp_path / "e.toml").write_text(tacit.plan(private).to_toml())
+    (tmp_path / "e.toml").write_text(tacit.plan(private, folder=tmp_path).to_toml())
     for where in ("--out", "--resume"):  # resuming refuses again, and charges nothing
         monkeypatch.setattr(sys, "argv", ["tacit", "run", str(tmp_path / "e.toml"), where, str(tmp_path / "run")])
         with pytest.raises(SystemExit) as ended:
@@ -449,3 +450,64 @@ def test_correlated_noise_goes_on_with_a_seed_and_not_without(turns, go):
     again = go(seeded, "kept", resume=True)
     assert again.guarantees()[0]["epsilon"] == run.guarantees()[0]["epsilon"]
     assert rounds_in(run.path / "ledger.jsonl") == list(range(1, 7))
+
+
+# -- what it takes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_charge_late_in_a_long_run_costs_what_an_early_one_does(tmp_path, private, seed, monkeypatch):
+    """By the work of this process; waiting for the disk is the same for every line."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    more = {} if seed is None else {"seed": seed}
+    private["method"]["noise_multiplier"] = 400.0
+    private["train"]["rounds"] = 10_000
+    shared = {**private["privacy"], "budget": 5.0, "budget_file": "visits.budget"}
+    plan = tacit.plan({**private, "privacy": shared, **more}, folder=tmp_path)
+
+    def work(charges: Charges, first: int, last: int) -> float:
+        begun = time.process_time()
+        for number in range(first, last):
+            charges.charge(number)
+        return (time.process_time() - begun) / (last - first)
+
+    with Charges(plan, tmp_path / "ledger.jsonl") as charges:
+        charges.charge(1)  # looks ahead: how many rounds are allowed
+        early = work(charges, 2, 102)
+        work(charges, 102, 3000)
+        late = work(charges, 3000, 3100)
+    assert late < 2 * early  # four times and more where every line is read again
+
+
+def test_a_run_without_noise_says_so_in_short_lines_and_leaves_nothing_for_others(tmp_path, private, go):
+    shared = {"budget_file": "visits.budget"}
+    without = {**private, "method": {"name": "fedavg"}, "privacy": {}, "train": {"rounds": 2}}
+    go(without, "plain", **shared)
+    assert all(len(line) < 500 for line in (tmp_path / "visits.budget").read_text().splitlines())
+    with pytest.raises(Forbidden, match=r"epsilon inf of 50 is spent"):
+        go(private, "private", budget=50.0, **shared)
+
+
+def test_the_seconds_of_a_run_add_up(private, go):
+    seconds = go(private).result["seconds"]
+    assert seconds.keys() == {"compile", "train", "evaluate", "exchange", "ledger", "total"}
+    parts = sum(value for name, value in seconds.items() if name != "total")
+    assert parts == pytest.approx(seconds["total"], rel=0.1)
+
+
+def test_the_sheet_says_what_others_spent_of_a_shared_budget(private, go):
+    shared = {"budget": SEVEN, "budget_file": "visits.budget"}
+    private["train"]["rounds"] = 3
+    alone = read_run(go(private, "first", **shared).path)
+    assert "no other run was in it" in sheet_page(alone)
+    second = read_run(go(private, "second", **shared).path)
+    found = second.budget_file["epsilon"]["public"]
+    assert found["others"] == pytest.approx(cost(Repeated(ROUND, 3)))
+    assert found["all"] == pytest.approx(cost(Repeated(ROUND, 6)))
+    said = sheet_page(second)
+    assert "visits.budget, shared with 1 other run" in said
+    assert "standard deviation 4 on every number of a sum" in said
+
+
+def sheet_page(run: RunFiles) -> str:
+    return " ".join(str(part) for part in sections(run).parts)

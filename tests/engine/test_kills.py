@@ -184,7 +184,7 @@ def written(folder: Path, visits, experiment: dict, **privacy: Any) -> Path:
     experiment["train"] |= {"evaluate_every": 1, "checkpoint_every": 7}
     experiment["privacy"] = {"unit": "silo", "against": ["public"], "delta": DELTA, **privacy}
     file = folder / f"{len(list(folder.glob('*.toml')))}.toml"
-    file.write_text(tacit.plan(experiment).to_toml())
+    file.write_text(tacit.plan(experiment, folder=file.parent).to_toml())
     return file
 
 

@@ -373,7 +373,7 @@ def test_metrics_that_others_left_nothing_for_are_not_released(paying, go, tmp_p
 def test_a_plan_says_what_is_paid_for(paying, capsys, tmp_path, monkeypatch):
     from tacit import cli
 
-    (tmp_path / "e.toml").write_text(tacit.plan(paying).to_toml())
+    (tmp_path / "e.toml").write_text(tacit.plan(paying, folder=tmp_path).to_toml())
     monkeypatch.setattr("sys.argv", ["tacit", "plan", str(tmp_path / "e.toml")])
     monkeypatch.setattr(cli, "console", cli.Console(markup=False, width=200))
     with pytest.raises(SystemExit):

@@ -218,7 +218,7 @@ def written(folder: Path, visits: pd.DataFrame, experiment: dict) -> Path:
     """The experiment and its table as files."""
     visits.to_csv(folder / "visits.csv", index=False)
     experiment["data"]["path"] = "visits.csv"
-    (folder / "experiment.toml").write_text(tacit.plan(experiment).to_toml())
+    (folder / "experiment.toml").write_text(tacit.plan(experiment, folder=folder).to_toml())
     return folder / "experiment.toml"
 
 
@@ -243,3 +243,33 @@ def test_the_result_holds_no_exact_count_of_the_private_training_data(tmp_path, 
     text = json.dumps(run.result)
     assert str(local["records"]) not in text
     assert "records_per_subject" not in text
+
+
+def test_a_mistake_in_the_evaluation_file_is_said_of_that_file(tmp_path, visits, experiment):
+    experiment["evaluation"] = {"data": str(tmp_path / "test.csv"), "status": "public"}
+    broken = visits.iloc[:100].astype({"age": object})
+    broken.iloc[7, broken.columns.get_loc("age")] = "old"
+    broken.to_csv(tmp_path / "test.csv", index=False)
+    with pytest.raises(UserError, match=r"^evaluation.data: 'test.csv': column 'age' is not numeric .*'old'"):
+        tacit.run(experiment, visits, out=tmp_path / "run")
+    (tmp_path / "test.csv").unlink()
+    with pytest.raises(UserError, match=r"^evaluation.data: there is no file"):
+        tacit.run(experiment, visits, out=tmp_path / "run")
+
+
+def test_a_run_goes_on_and_predicts_from_any_folder(tmp_path, visits, experiment, monkeypatch):
+    """Its own plan knows where the table, and a model of the user's own, are."""
+    home = tmp_path / "home"
+    home.mkdir()
+    visits.to_csv(home / "visits.csv", index=False)
+    (home / "beside_the_file.py").write_text((Path(__file__).parents[1] / "models" / "own_models.py").read_text())
+    experiment["data"]["path"] = "visits.csv"
+    experiment["model"] = {"name": "beside_the_file:scaled"}
+    (home / "e.toml").write_text(tacit.plan(experiment, folder=home).to_toml())
+    run = tacit.run(home / "e.toml", out=tmp_path / "run")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(home)])
+    monkeypatch.delitem(sys.modules, "beside_the_file")
+    monkeypatch.chdir(tmp_path)
+    assert len(tacit.Run.load("run").predict(visits)) == len(visits)
+    again = tacit.run("run/plan.toml", resume="run")
+    assert again.metrics == run.metrics

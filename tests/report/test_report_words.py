@@ -155,7 +155,9 @@ def two_judges(make_run, accuracy: tuple[float, float], auc: tuple[float, float]
 def test_where_a_rare_class_makes_accuracy_blind_the_verdict_says_that_metrics_disagree(make_run):
     said = two_judges(make_run, accuracy=(0.98, 0.97), auc=(0.51, 0.83))
     assert said.startswith("By accuracy, joining helped")
-    assert "The metrics disagree: by AUC (0.510 against 0.830 alone) it is worse together." in said
+    assert (
+        "The metrics disagree: by AUC (0.510 against 0.830 alone, on average over silos) it is worse together." in said
+    )
 
 
 def test_metrics_that_agree_are_said_to_agree(make_run):
@@ -166,3 +168,22 @@ def test_an_epsilon_is_never_shown_smaller_than_it_is():
     assert words.epsilon(2.3001) == "2.31"
     assert words.epsilon(2.3) == "2.30"
     assert words.epsilon(1234.2) == "1,235"
+
+
+def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(make_run):
+    """Weighted by test records, as the metrics of silos alone are; without it, silo b would weigh as much as a."""
+    run = make_run(
+        metrics={"auc": 0.8},
+        silos=values({"a": 0.8, "b": 0.5}),
+        over_silos={"auc": 0.79},
+        baselines={
+            "silo-only": {
+                "metrics": {"auc": 0.71}, "silos": values({"a": 0.7, "b": 0.9}), "over_silos": {"auc": 0.71}
+            },
+            "pooled": {"metrics": {"auc": 0.9}, "silos": values({"a": 0.8, "b": 0.9}), "over_silos": {"auc": 0.81}},
+        },
+        task={"name": "binary", "headline": "auc", "higher_is_better": {"auc": True}},
+    )  # fmt: skip
+    said = answer(run)
+    assert "On average over silos, AUC is 0.790 together and 0.710 for silos alone: better together." in said
+    assert "pooled in one place give 0.810 on average over silos" in said

@@ -11,7 +11,7 @@ same clothes as its training rows.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -271,30 +271,37 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
 
 
 def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
-    """Any numeric column ``[rows]`` as float32 or float64, missing values as NaN; text is refused."""
+    """Any numeric column ``[rows]`` as float32 or float64, missing values as NaN; text that is no number is refused."""
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind in "biu":
         return values.astype(np.float64)
-    filled = values[~pd.isna(values)]
-    text = next((value for value in filled if not isinstance(value, int | float | np.number)), None)
-    if text is not None:
+    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    unread = np.flatnonzero(np.isnan(numbers) & ~pd.isna(values))
+    if unread.size:
         raise UserError(
             "data.numeric",
-            f"column '{name}' is not numeric (it has '{text}')",
+            f"column '{name}' is not numeric (it has '{values[unread[0]]}')",
             f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric",
         )
-    return pd.to_numeric(pd.Series(values), errors="raise").to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers
 
 
 def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:
     """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is none of them."""
     codes, distinct = pd.factorize(values, use_na_sentinel=True)
-    texts = [str(as_name(as_python(value))) for value in distinct]
     place = {name: k for k, name in enumerate(names)}
+    texts = [_as_named(as_python(value), place) for value in distinct]
     unknown = next((text for text in texts if text not in place), None)
     table = np.array([*(place.get(text, -1) for text in texts), -1], np.int32)  # the last answers the sentinel -1
     return table[codes], unknown
+
+
+def _as_named(value: Any, known: Container[str]) -> str:
+    """A value as text; a truth value as it is spelled in what is known: ``True``, ``true`` or ``TRUE``."""
+    text = str(as_name(value))
+    spellings = (text, text.lower(), text.upper()) if isinstance(value, bool) else ()
+    return next((spelling for spelling in spellings if spelling in known), text)
 
 
 def as_python(value: Any) -> Any:

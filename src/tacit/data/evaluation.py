@@ -11,7 +11,6 @@ from tacit.data.encode import Part, match_names
 from tacit.data.options import DataOptions
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
-from tacit.data.table import read_file
 from tacit.data.tabular import TableFeatures
 from tacit.errors import UserError, nearest
 
@@ -20,12 +19,17 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
     """The rows of a table with the columns of the training table, encoded as the training rows were."""
     if options.source not in ("table", "randhie") or federation.encoder is None:
         raise UserError("evaluation.data", f"source '{options.source}' brings its own", 'use data = "held-out"')
-    read_file(path, "evaluation.data")
-    rng = np.random.default_rng(0)
     try:
-        raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
-    except UserError as error:
-        raise UserError("evaluation.data", f"'{path.name}': {error.problem}", error.fix) from None
+        return _read(path, options, federation)
+    except UserError as error:  # settings of [data] are right where the training table could be read by them
+        problem = error.problem if path.name in error.problem else f"'{path.name}': {error.problem}"
+        raise UserError("evaluation.data", problem, error.fix) from None
+
+
+def _read(path: Path, options: DataOptions, federation: Federation) -> Records:
+    assert federation.encoder is not None
+    rng = np.random.default_rng(0)
+    raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
     assert isinstance(raw.features, TableFeatures)
     rows = len(raw.labels)
     silo = spread(rows, len(federation.silo_names), rng)  # as held-out rows of assigned silos are
@@ -34,7 +38,7 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
         silo, unknown = match_names(names, federation.silo_names)
         if unknown is not None:
             problem = f"silo '{unknown}' has no training data"
-            raise UserError("evaluation.data", problem, nearest(unknown, federation.silo_names))
+            raise UserError("data.silos.column", problem, nearest(unknown, federation.silo_names))
     subject = np.arange(rows) if raw.subject is None else raw.subject
     features = federation.encoder.encode_parts(raw.features.table, [Part(slice(None), silo)])[0]
     return Records(features, raw.labels, (subject + federation.subject_count).astype(np.int32), silo)

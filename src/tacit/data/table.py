@@ -6,11 +6,14 @@ the float32 features that are made from it.
 
 from __future__ import annotations
 
+import gzip
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,13 +55,13 @@ def read_file(path: str | Path, field: str = "data.path") -> Table:
     return _not_empty(table, field, path.name)
 
 
-def from_frame(frame: pd.DataFrame, field: str = "frame") -> Table:
+def from_frame(frame: pd.DataFrame, field: str = "frame", called: str = "the frame") -> Table:
     """A pandas frame as a table, without copying it."""
     names = [str(name) for name in frame.columns]
     _refuse_twins(names, field)
     by_name = dict(zip(names, frame.columns, strict=True))
     table = Table(tuple(names), len(frame), lambda name: series_values(frame[by_name[name]]))
-    return _not_empty(table, field, "the frame")
+    return _not_empty(table, field, called)
 
 
 def _refuse_twins(names: Sequence[str], field: str) -> None:
@@ -78,7 +81,23 @@ def series_values(series: pd.Series) -> np.ndarray:
 
 
 def _read_csv(path: Path) -> Table:
-    return from_frame(pd.read_csv(path, keep_default_na=False, na_values=_GAPS), "data.path")
+    """Numbers where every cell of a column is one; ``01`` is a name, and stays as it is written."""
+    gaps: dict[str, Any] = {"keep_default_na": False, "na_values": _GAPS}
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **gaps)
+    _refuse_twins([str(name) for name in header.iloc[0].dropna()], "data.path")
+    frame = pd.read_csv(path, **gaps)
+    if _has_padded(path):
+        guessed = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
+        written = pd.read_csv(path, dtype=str, usecols=guessed, **gaps)
+        padded = [name for name in guessed if written[name].str.match(_PADDED, na=False).any()]
+        frame = frame.assign(**{name: written[name] for name in padded})
+    return from_frame(frame, "data.path", path.name)
+
+
+def _has_padded(path: Path) -> bool:
+    """Whether any cell of the file begins with a zero and goes on with a digit."""
+    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        return any(_PADDED_CELL.search(line) for line in file)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -144,6 +163,10 @@ _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
 
 # What a gap looks like in a csv file; "None" is left out, as it is a category in many tables
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+# Digits behind a zero, as in the names 01, 02, …
+_PADDED = r"0\d+$"
+_PADDED_CELL = re.compile(rb'(?:^|[,"])0[0-9]')
 
 # ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling;
 # TypeError an .npy under the name .npz, which has no members

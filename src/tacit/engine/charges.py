@@ -57,18 +57,22 @@ class Charges:
         self._budget = plan.experiment.privacy.budget
         self._as_published = plan.experiment.privacy.target == "as-published"
         self._file = shared_file(plan)
-        self._events = events(plan.promise)
+        # a place of which a line says nothing counts as unprotected: without noise, that is all there is to say
+        self._events = events(plan.promise) if plan.method.private else {}
         self._once = {once.mechanism: once for once in plan.promise.once}
-        self._own = _open(ledger, "--resume")
-        self._shared = None if self._file is None else _open(self._file, "privacy.budget_file")
-        self._run = str(self._own.lines[-1]["run"]) if self._own.lines else secrets.token_hex(8) + self._seed_mark
-        # what this run had written down before it was (re)opened, and how many lines others had by the last charge
-        self._earlier = {ledger: self._lines_in(ledger) for ledger in (self._own, self._shared) if ledger is not None}
-        self._others = 0 if self._shared is None else len(self._shared.lines) - len(self._earlier[self._shared])
-        # ledgers only grow: what was counted once need not be read again
-        places = [self._place(view) for view in plan.promise.against]
-        self._by_others = {where: Tally(where) for where in places}
-        self._by_self = {where: Tally(where) for where in places}
+        own = _open(ledger, "--resume")
+        lines = own.lines
+        self._run = str(lines[-1]["run"]) if lines else secrets.token_hex(8) + self._seed_mark
+        # a budget that binds the published number adds nothing up over runs
+        adds_up = self._budget is not None and not self._as_published
+        places = [self._place(view) for view in plan.promise.against] if adds_up else []
+        self._own = _Book(own, self._run, self._seed_mark, places)
+        self._books = [self._own]
+        if self._file is not None:
+            shared = _open(self._file, "privacy.budget_file")
+            self._books.append(_Book(shared, self._run, self._seed_mark, places))
+        self._most = len(lines) + plan.promise.facts.rounds  # more rounds cannot be asked for
+        self._by_self = {(where := self._place(view)): Tally(where) for view in plan.promise.against}
         self._allowed: dict[tuple[Event, View, tuple[tuple[str, int], ...]], int] = {}
 
     def __enter__(self) -> Charges:
@@ -77,26 +81,22 @@ class Charges:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for ledger in self._earlier:
-            ledger.close()
-
-    def _lines_in(self, ledger: Ledger) -> list[tuple[str, int]]:
-        """Mechanism and round of every line of this run."""
-        return [(line["mechanism"], line["round"]) for line in ledger.lines if line["run"] == self._run]
+        for book in self._books:
+            book.ledger.close()
 
     def check_covers(self, released: int, *once: Mechanism) -> None:
         """Refuse to go on where round ``released``, or what is released ``once``, was seen and is not written down: a
         ledger was cut or lost."""
-        for ledger, lines in self._earlier.items():
-            is_own = ledger is self._own
+        for book in self._books:
+            is_own = book is self._own
             what, field = ("ledger", "--resume") if is_own else ("budget file", "privacy.budget_file")
-            fix = f"restore '{ledger.path.name}' from a backup"
-            last = max((number for mechanism, number in lines if mechanism not in self._once), default=0)
+            fix = f"restore '{book.ledger.path.name}' from a backup"
+            last = max((number for mechanism, number in book.earlier if mechanism not in self._once), default=0)
             if last < released:
                 problem = f"the {what} ends at round {last} of this run, which has released round {released}"
                 raise UserError(field, problem, fix)
             for name in once:
-                if not any(mechanism == name for mechanism, _ in lines):
+                if not any(mechanism == name for mechanism, _ in book.earlier):
                     raise UserError(field, f"the {what} has no line of the {name} that this run has released", fix)
 
     def charge(self, number: int) -> None:
@@ -110,25 +110,25 @@ class Charges:
         self._charge(_Line(mechanism, number, once_events(self._promise, once), "held-out" if once.apart else None))
 
     def _charge(self, line: _Line) -> None:
-        if self._shared is None:
+        if len(self._books) == 1:
             self._write(self._own, line)
         else:
-            self._write(self._shared, line, first=lambda: self._write(self._own, line))
+            self._write(self._books[1], line, first=lambda: self._write(self._own, line))
 
-    def _write(self, ledger: Ledger, line: _Line, first: Callable[[], None] = lambda: None) -> None:
+    def _write(self, book: _Book, line: _Line, first: Callable[[], None] = lambda: None) -> None:
         """One line, if the budget allows it; ``first`` is what to do when it does, while the ledger is locked."""
-        if self._seeded and (line.mechanism, line.number) in self._earlier[ledger]:
+        if self._seeded and (line.mechanism, line.number) in book.earlier:
             first()
             return
 
         def refusal(lines: Lines) -> TacitError | None:
-            found = self._refusal(lines, line)
+            found = self._refusal(book, lines, line)
             if found is None:
                 first()
             return found
 
         try:
-            ledger.append(
+            book.ledger.append(
                 run=self._run,
                 party="server",
                 round=line.number,
@@ -140,32 +140,29 @@ class Charges:
                 unless=refusal,
             )
         except LedgerError as error:
-            field = "--resume" if ledger is self._own else "privacy.budget_file"
+            field = "--resume" if book is self._own else "privacy.budget_file"
             raise UserError(field, str(error), "restore it from a backup, then go on with --resume") from None
 
-    def _refusal(self, lines: Lines, line: _Line) -> TacitError | None:
-        others = [other for other in lines if other["run"] != self._run]
-        if same_noise := _same_noise(others, self._seed_mark):
-            return same_noise
+    def _refusal(self, book: _Book, lines: Lines, line: _Line) -> TacitError | None:
+        if self._budget is None and not self._seed_mark:
+            return None
+        news = book.take_in(lines)
+        if book.has_same_noise:
+            return _same_noise()
         if self._budget is None:
             return None
-        own = [old for old in lines if old["run"] == self._run]
-        written = Counter(str(old["mechanism"]) for old in own)
         # one more of what is asked for; constants are of no use without a round, and the metrics are still to come
-        turns = Counter(old.get("people") for old in own if old["mechanism"] == self._method)
+        turns = Counter({people: n for (mechanism, people), n in book.own.items() if mechanism == self._method})
         turns[line.people] += line.mechanism == self._method
         rounds = max(*turns.values(), int(line.mechanism == "statistics"))
         times = {
-            "statistics": max(written["statistics"] + (line.mechanism == "statistics"), 1),
-            "evaluation": written["evaluation"] + 1,
+            "statistics": max(book.times("statistics") + (line.mechanism == "statistics"), 1),
+            "evaluation": book.times("evaluation") + 1,
         }
         if self._as_published:
-            asked = written[self._method] + (line.mechanism == self._method)
-            fits = self._promise.published_epsilon(asked) <= self._budget
+            fits = self._promise.published_epsilon(turns.total()) <= self._budget
         else:
-            fits = all(self._fits(view, others, rounds, times) for view in self._promise.against)
-        if others:
-            self._others = len(others)
+            fits = all(self._fits(view, book, rounds, times, news) for view in self._promise.against)
         if fits:
             return None
         whose = f" ({self._file.name})" if self._file is not None else ""
@@ -178,14 +175,11 @@ class Charges:
             "the model of the last permitted round is kept; plan fewer rounds or more noise",
         )
 
-    def _fits(self, view: View, others: Lines, rounds: int, times: Mapping[str, int]) -> bool:
+    def _fits(self, view: View, book: _Book, rounds: int, times: Mapping[str, int], crowded: bool) -> bool:
         """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
-        as seen by ``view``."""
+        as seen by ``view``. ``crowded``: somebody is at work beside us, and looking ahead is in vain."""
         assert self._budget is not None
-        tally = self._by_others[self._place(view)]
-        tally.add(others[tally.count :])
-        before, promise = tally.event if others else Nothing(), self._promise
-        crowded = others and len(others) != self._others  # somebody is at work beside us: looking ahead is in vain
+        before, promise = book.before[self._place(view)], self._promise
         if crowded or not rounds:
             return cost(beside(before, promise.total(view, rounds, times)), promise.delta).epsilon <= self._budget
         key = (before, view, tuple(times.items()))
@@ -202,18 +196,38 @@ class Charges:
         assert self._budget is not None
         if cost(after(1), self._promise.delta).epsilon > self._budget:
             return 0  # not even one
-        # more rounds cannot be asked for
-        most = len(self._earlier[self._own]) + self._promise.facts.rounds
-        return calibrate_rounds(after, self._budget, self._promise.delta, most=most)
+        return calibrate_rounds(after, self._budget, self._promise.delta, most=self._most)
 
     def _place(self, view: View) -> str:
         return place(self._promise.unit, view, self._promise.relation)
 
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this run has promised so far, from what its ledger says."""
-        lines = self._own.lines
+        lines = self._own.ledger.lines
         rounds = sum(line["mechanism"] == self._method for line in lines)
         return self._promise.guarantees(lambda view: spent(lines, self._place(view)), rounds)
+
+    def shared(self) -> dict[str, Any] | None:
+        """The budget file as it is now: its name, how many other runs are in it, and epsilon by view, of theirs and of
+        all runs together; None without such a file."""
+        if self._file is None:
+            return None
+        lines = self._books[1].ledger.lines
+        others = [line for line in lines if line["run"] != self._run]
+        delta = self._promise.delta
+
+        def epsilon(some: Lines, view: View) -> float | str:
+            value = cost(spent(some, self._place(view)), delta).epsilon
+            return value if math.isfinite(value) else "inf"
+
+        return {
+            "name": self._file.name,
+            "other_runs": len({line["run"] for line in others}),
+            "epsilon": {
+                str(view): {"others": epsilon(others, view), "all": epsilon(lines, view)}
+                for view in (self._promise.against if others else ())
+            },
+        }
 
     def epsilons(self, number: int) -> dict[str, float | str]:
         """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf".
@@ -223,7 +237,7 @@ class Charges:
         """
         if not self._promise.method.private:
             return {}
-        lines = self._own.lines
+        lines = self._own.ledger.lines
         while lines and lines[-1]["round"] > number:
             lines.pop()
         values = {}
@@ -232,6 +246,47 @@ class Charges:
             tally.add(lines[tally.count :])
             values[str(view)] = cost(tally.event, self._promise.delta).epsilon
         return {view: value if math.isfinite(value) else "inf" for view, value in values.items()}
+
+
+class _Book:
+    """An open ledger and what its lines come to. It only grows: every line is looked at once, so that the last charge
+    of a long run costs what the first one did.
+
+    earlier         mechanism and round of every line of this run when the ledger was opened
+    own             how many lines this run has, by mechanism and people
+    before          by place, what all others have released
+    has_same_noise  whether another run has the seed of this one
+    """
+
+    def __init__(self, ledger: Ledger, run: str, seed_mark: str, places: Sequence[str]) -> None:
+        self.ledger = ledger
+        self.own: Counter[tuple[str, str | None]] = Counter()
+        self.has_same_noise = False
+        self._run = run
+        self._seed_mark = seed_mark
+        self._by_others = {where: Tally(where) for where in places}
+        self.before: dict[str, Event] = dict.fromkeys(places, Nothing())
+        self._looked_at = 0
+        lines = ledger.lines
+        self.take_in(lines)
+        self.earlier = {(line["mechanism"], line["round"]) for line in lines if line["run"] == run}
+
+    def take_in(self, lines: Lines) -> bool:
+        """Look at what is new in the ledger's ``lines``; whether anything of it is another run's."""
+        fresh = lines[self._looked_at :]
+        self._looked_at = len(lines)
+        self.own.update((line["mechanism"], line.get("people")) for line in fresh if line["run"] == self._run)
+        others = [line for line in fresh if line["run"] != self._run]
+        if others:
+            self.has_same_noise |= _has_seed(others, self._seed_mark)
+            for where, tally in self._by_others.items():
+                tally.add(others)
+                self.before[where] = tally.event
+        return bool(others)
+
+    def times(self, mechanism: str) -> int:
+        """How often this run has released something under that name."""
+        return sum(count for (name, _), count in self.own.items() if name == mechanism)
 
 
 @dataclass(frozen=True)
@@ -265,8 +320,8 @@ def shared_file(plan: Plan) -> Path | None:
 def check_budget(plan: Plan) -> None:
     """Refuse a run of which not even the first round fits into what is left of its budget."""
     budget, lines = plan.experiment.privacy.budget, _shared_lines(plan)
-    if same_noise := _same_noise(lines, _seed_mark(plan)):
-        raise same_noise
+    if _has_seed(lines, _seed_mark(plan)):
+        raise _same_noise()
     if budget is None:
         return
     promise = plan.promise
@@ -307,9 +362,12 @@ def _seed_mark(plan: Plan) -> str:
     return "-" + hashlib.sha256(f"tacit ledger {seed}".encode()).hexdigest()[:16]
 
 
-def _same_noise(others: Lines, seed_mark: str) -> UserError | None:
-    if not seed_mark or not any(str(line["run"]).endswith(seed_mark) for line in others):
-        return None
+def _has_seed(lines: Lines, seed_mark: str) -> bool:
+    """Whether one of the lines is of a run with the seed of that mark."""
+    return bool(seed_mark) and any(str(line["run"]).endswith(seed_mark) for line in lines)
+
+
+def _same_noise() -> UserError:
     problem = "another run in the budget file has the same one: noise that is drawn twice protects only once"
     return UserError("seed", problem, "choose another seed, or leave it out")
 

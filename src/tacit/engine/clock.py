@@ -66,6 +66,7 @@ class Clock:
         return time.perf_counter() - self._start
 
     def seconds(self) -> dict[str, float]:
-        """The contract's form: compile, train, evaluate, exchange, total."""
-        phases = ("compile", "train", "evaluate", "exchange")
+        """The contract's form: compile, train, evaluate, exchange, total; and ``ledger``, the writing of everything
+        that must be on disk before a run goes on (lines of the ledger, of the metrics, checkpoints)."""
+        phases = ("compile", "train", "evaluate", "exchange", "ledger")
         return {**{phase: round(self._spent[phase], 4) for phase in phases}, "total": round(self.elapsed, 4)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,25 +23,28 @@ RANKING = {"auc", "average_precision", "c_index"}
 class Scores:
     """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined.
 
-    ``errors``: the standard errors that noise added, where the metrics are paid for.
+    ``errors``: the standard errors that noise added, where the metrics are paid for. ``over_silos``: ranking metrics
+    averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
     """
 
     overall: Numbers
     silos: dict[str, Numbers]
     errors: Numbers | None = None
+    over_silos: Numbers | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        errors = {} if self.errors is None else {"standard_errors": self.errors}
-        return {"metrics": self.overall, "silos": self.silos, **errors}
+        others = {"standard_errors": self.errors, "over_silos": self.over_silos}
+        known = {name: numbers for name, numbers in others.items() if numbers is not None}
+        return {"metrics": self.overall, "silos": self.silos, **known}
 
 
 def score(task: Task, outputs: np.ndarray, records: Records, silo_names: tuple[str, ...], per_silo: bool) -> Scores:
     """``outputs [records, k]`` against the labels."""
-    silos = {}
-    if per_silo:
-        for k, name in enumerate(silo_names):
-            silos[name] = _metrics(task, outputs, records.labels, records.silo == k)
-    return Scores(_metrics(task, outputs, records.labels, np.ones(len(records), bool)), silos)
+    overall = _metrics(task, outputs, records.labels, np.ones(len(records), bool))
+    if not per_silo:
+        return Scores(overall, {})
+    silos = {name: _metrics(task, outputs, records.labels, records.silo == k) for k, name in enumerate(silo_names)}
+    return Scores(overall, silos, over_silos=_over_silos(silos, records))
 
 
 def by_decile(task: Task, outputs: np.ndarray, records: Records) -> list[dict[str, Any]]:
@@ -63,17 +66,21 @@ def by_decile(task: Task, outputs: np.ndarray, records: Records) -> list[dict[st
     ]
 
 
-def over_silos(scores: Scores, records: Records) -> Scores:
+def of_own_models(scores: Scores) -> Scores:
     """Where every silo has a model of its own, ranking metrics over all records compare scores of different models:
     replaced by the silos' own, weighted by their records."""
-    counts = np.bincount(records.silo, minlength=len(scores.silos))
-    overall = dict(scores.overall)
-    for metric in RANKING & overall.keys():
-        found = [(n, silo[metric]) for n, silo in zip(counts, scores.silos.values(), strict=True)]
+    return replace(scores, overall={**scores.overall, **(scores.over_silos or {})})
+
+
+def _over_silos(silos: Mapping[str, Numbers], records: Records) -> Numbers:
+    counts = np.bincount(records.silo, minlength=len(silos))
+    averages: Numbers = {}
+    for metric in sorted(RANKING & next(iter(silos.values()), {}).keys()):
+        found = [(int(n), silo[metric]) for n, silo in zip(counts, silos.values(), strict=True)]
         known = [(n, value) for n, value in found if value is not None]
         total = sum(n for n, _ in known)
-        overall[metric] = sum(n * value for n, value in known) / total if total else None
-    return Scores(overall, scores.silos)
+        averages[metric] = sum(n * value for n, value in known) / total if total else None
+    return averages
 
 
 def _metrics(task: Task, outputs: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Numbers:

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan, read_experiment
+from tacit.config import Plan, located, read_experiment
 from tacit.data import Encoder, Federation, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget
 from tacit.engine.clock import Clock
@@ -105,9 +105,13 @@ def run(
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
-    training = _Training(plan, federation, simulation, clock, progress or Silence(), _fingerprint(federation))
+    with clock("ledger"):
+        fingerprint = _fingerprint(federation)
+    training = _Training(plan, federation, simulation, clock, progress or Silence(), fingerprint)
     if resume is None:
-        simulation.prepare(1)
+        with clock("train"):
+            simulation.prepare(1)
+            jax.block_until_ready(simulation.state)  # what does not fit into memory fails before there is a folder
         _make_folder(place)
     with _alone(place):
         return _trained(training, place, resume is not None, references)
@@ -116,11 +120,12 @@ def run(
 def _trained(training: _Training, place: Path, resumed: bool, references: tuple[str, ...]) -> Run:
     """The run in its folder, begun or gone on with, and the references beside it."""
     plan, federation = training.plan, training.federation
-    if resumed:
-        training.restore(place)
-    elif federation.encoder is not None and federation.unpaid is None:
-        write_json(place / ENCODER, federation.encoder.to_dict())
-    write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
+    with training.clock("ledger"):
+        if resumed:
+            training.restore(place)
+        elif federation.encoder is not None and federation.unpaid is None:
+            write_json(place / ENCODER, federation.encoder.to_dict())
+        write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
     if not resumed and federation.unpaid is not None:
         training.keep(place)  # whatever is written down from here on, the run can be gone on with
     status = training.train(place)
@@ -186,6 +191,7 @@ class _Training:
     scores: Scores | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     guarantees: tuple[Guarantee, ...] = ()
+    shared: dict[str, Any] | None = None  # the budget file, and what others had spent of it
 
     def restore(self, place: Path) -> None:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
@@ -208,11 +214,15 @@ class _Training:
         """
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
-            with Charges(self.plan, place / LEDGER) as charges, Interruption() as wish:
+            with self.clock("ledger"):
+                opened = Charges(self.plan, place / LEDGER)
+            with opened as charges, Interruption() as wish:
                 charges.check_covers(self.released)
-                self._standardize(place, charges)
+                with self.clock("ledger"):
+                    self._standardize(place, charges)
                 status = self._rounds(place, charges, wish)
-                self.guarantees = charges.guarantees()
+                with self.clock("ledger"):
+                    self.guarantees, self.shared = charges.guarantees(), charges.shared()
                 return status
         finally:
             self.progress.end()
@@ -234,7 +244,9 @@ class _Training:
                     break
                 if self._due(self.done):
                     self._evaluate(place, charges, participants)
-                    if not is_finite(self.simulation.model()):
+                    with self.clock("evaluate"):
+                        diverged = not is_finite(self.simulation.model())
+                    if diverged:
                         return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
                 if self.done % every == 0:
@@ -281,7 +293,8 @@ class _Training:
         self.scores = NOT_EVALUATED
         if status != "stopped":
             try:
-                charges.charge_once("evaluation", self.done)
+                with self.clock("ledger"):
+                    charges.charge_once("evaluation", self.done)
                 self.scores = self._released_metrics()
             except Forbidden:
                 pass
@@ -309,7 +322,8 @@ class _Training:
         """
         before = self.simulation.state
         try:
-            charges.charge(number)
+            with self.clock("ledger"):
+                charges.charge(number)
             with self.clock("train"):
                 participants = self.simulation.round(number)
             self.clock.move(self.simulation.exchange_seconds, "train", "exchange")
@@ -338,6 +352,10 @@ class _Training:
         self._write_line(place, charges, participants)
 
     def _write_line(self, place: Path, charges: Charges, participants: int) -> None:
+        with self.clock("ledger"):
+            self._write_metrics(place, charges, participants)
+
+    def _write_metrics(self, place: Path, charges: Charges, participants: int) -> None:
         assert self.scores is not None
         # who takes part is secret where a guarantee counts on it
         shown = {} if self.plan.method.private else {"silos_in_round": participants}
@@ -350,19 +368,22 @@ class _Training:
         }
         with (place / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self.history = [*self.history, line]
+        self.history.append(line)
 
     def _write_history(self, place: Path) -> None:
         write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
     def keep(self, place: Path) -> None:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
-        if not is_finite(self.simulation.model()):
-            return
-        facts = {"round": str(self.done), "data": self.fingerprint}
-        save_tree(place / CHECKPOINT, self.simulation.state, facts)
-        save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
-        write_json(place / CLOCK, self.clock.seconds())
+        with self.clock("train"):
+            jax.block_until_ready(self.simulation.state)
+        with self.clock("ledger"):
+            if not is_finite(self.simulation.model()):
+                return
+            facts = {"round": str(self.done), "data": self.fingerprint}
+            save_tree(place / CHECKPOINT, self.simulation.state, facts)
+            save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+            write_json(place / CLOCK, self.clock.seconds())
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""
@@ -401,12 +422,15 @@ class _Training:
             },
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
             "noise_multiplier": self.plan.noise_multiplier,
+            "noise_deviation": self.plan.noise_deviation,
             "clip": getattr(self.plan.method, "clip", None),
             "metrics": scores.overall,
             "silos": scores.silos,
+            "over_silos": scores.over_silos or {},
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,
+            "budget_file": self.shared,
             "evaluation": {
                 "status": experiment.evaluation.status,
                 "held_out": self.federation.held_out,
@@ -505,8 +529,10 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
-    before = _flat(read_experiment(folder / PLAN).spelled_out())
-    after = _flat(plan.experiment.spelled_out())
+    before, after = (
+        _flat(located(experiment, plan.folder).spelled_out())
+        for experiment in (read_experiment(folder / PLAN), plan.experiment)
+    )
     for key in sorted(before.keys() | after.keys()):
         if key not in MAY_CHANGE and before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"

@@ -14,7 +14,7 @@ import numpy as np
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.encoder_work import EncoderWork
-from tacit.engine.evaluate import Scores, over_silos, score
+from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
@@ -226,7 +226,7 @@ class Simulation:
         found = self.outputs(test.features, test.silo)
         own = self.method.personal
         scores = score(self.learner.task, found, test, federation.silo_names, per_silo or own)
-        return over_silos(scores, test) if own else scores
+        return of_own_models(scores) if own else scores
 
 
 def pooled(federation: Federation) -> Federation:

@@ -2,7 +2,8 @@
 
 A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` how
 many numbers the task needs (``task_for(kind, classes).outputs``), ``numbers`` the other keys of ``[model]``. A user's
-own factory may return a plain pair ``(init, apply)``.
+own factory may return a plain pair ``(init, apply)``; its module is installed, or lies in the working directory, or in
+a folder that is part of the name: ``"/folder/package.module:factory"``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Kind:
     tasks: tuple[str, ...]
     takes: str = "records of any shape"
     fits: Callable[[tuple[int, ...]], bool] = _any_shape
+    codes: bool = False  # records are integer codes, which columns of a table are not
 
 
 MODELS: Mapping[str, Kind] = MappingProxyType(
@@ -60,7 +62,7 @@ MODELS: Mapping[str, Kind] = MappingProxyType(
         "edges": Kind(
             edges, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges
         ),
-        "lstm": Kind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts),
+        "lstm": Kind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts, codes=True),
         "cox": Kind(cox, ("survival",)),
     }
 )
@@ -101,8 +103,9 @@ def check_options(name: str, **numbers: Any) -> None:
         _check_keys(name, numbers)
 
 
-def check_fit(name: str, task_kind: str) -> None:
-    """Refuse a model that is not made for this kind of label; a factory of the user's own is trusted."""
+def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
+    """Refuse a model that is not made for this kind of label, or for columns of a table; a factory of the user's own is
+    trusted."""
     if task_kind not in KINDS:
         raise UserError("data.task", f"unknown kind of label '{task_kind}'", nearest(task_kind, KINDS))
     if ":" in name:
@@ -115,6 +118,9 @@ def check_fit(name: str, task_kind: str) -> None:
             f"{name} is for {' or '.join(kind.tasks)} labels, these are {task_kind}",
             f"models for {task_kind} labels: {', '.join(fitting)}",
         )
+    if is_table and kind.codes:
+        fitting = [other for other in MODELS if task_kind in MODELS[other].tasks and other in ("logistic", "mlp")]
+        raise UserError("model.name", f"{name} takes {kind.takes}, not columns of a table", f"use {fitting[0]}")
 
 
 def _known(name: str) -> Kind:
@@ -159,9 +165,10 @@ def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: M
 
 
 def _load(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
+    module_path, _, attribute = name.partition(":")
+    folder, _, module_name = module_path.rpartition("/")
     try:
-        with _working_directory_importable():
+        with _importable(folder or os.getcwd()):
             module = importlib.import_module(module_name)
     except Exception as error:
         raise _own(
@@ -177,14 +184,13 @@ def _load(name: str) -> Factory:
 
 
 @contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    """A module beside the experiment file is found, as with ``python -m``, but never hides an installed one."""
-    here = os.getcwd()
-    sys.path.append(here)
+def _importable(folder: str) -> Iterator[None]:
+    """A module of the folder is found, as with ``python -m``, but never hides an installed one."""
+    sys.path.append(folder)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        sys.path.remove(folder)
 
 
 def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> None:

@@ -67,10 +67,14 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the same data give without a federation."""
+    """What the same data give without a federation.
+
+    over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
+    """
 
     metrics: Metrics
     silos: Mapping[str, Metrics]
+    over_silos: Metrics = field(default_factory=dict)
     curve: tuple[Evaluated, ...] = ()
 
 
@@ -111,7 +115,10 @@ class RunFiles:
     seed: int | None
     evaluation: Mapping[str, Any]
     source: str
+    over_silos: Metrics = field(default_factory=dict)
     clip: float | None = None
+    noise_deviation: float | None = None
+    budget_file: Mapping[str, Any] = field(default_factory=dict)
     released: Released = Released()
     audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
@@ -146,11 +153,11 @@ class RunFiles:
     def test_data(self) -> dict[str, Any]:
         """What decides on which records a run was tested: runs that differ in it cannot be ranked by their metrics."""
         settings = self.settings
-        data = {"source": self.source} | _mapping(settings.get("data"))
+        data = {"source": self.source, "window_stride": 1} | _mapping(settings.get("data"))
         evaluation = _mapping(settings.get("evaluation")).get("data", "held-out")
         by_chance = self.evaluation.get("held_out") in ("subjects", "records")
         drawn = data.get("seed", settings.get("seed", 0)) if by_chance else None
-        keys = ("source", "path", "label", "task", "classes", "subjects", "silos", "test_fraction")
+        keys = ("source", "path", "label", "task", "classes", "subjects", "silos", "test_fraction", "window_stride")
         return {
             **{f"data.{key}": data.get(key) for key in keys},
             "evaluation.data": evaluation,
@@ -162,6 +169,9 @@ class RunFiles:
 
 def read_run(path: Path) -> RunFiles:
     """Everything of a run folder that a shareable page may use."""
+    if (path / "plan.toml").is_file() and not (path / "result.json").exists():
+        problem = f"'{path}' has no result yet: the run was cut off"
+        raise UserError("run", problem, f"finish it with `tacit run … --resume {path}`")
     result = _clean(_read_json(path / "result.json"))
     task = _mapping(result.get("task"))
     metrics = _metrics(result.get("metrics"))
@@ -189,7 +199,10 @@ def read_run(path: Path) -> RunFiles:
         seed=result.get("seed"),
         evaluation=_mapping(result.get("evaluation")),
         source=str(data.get("source") or ""),
+        over_silos=_metrics(result.get("over_silos")),
         clip=_number(result.get("clip")),
+        noise_deviation=_number(result.get("noise_deviation")),
+        budget_file=_mapping(result.get("budget_file")),
         released=_released(path / "ledger.jsonl"),
         audit=read_audit(path) if (path / AUDIT).is_file() else {},
         plan=_read_text(path / "plan.toml"),
@@ -281,6 +294,7 @@ def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
         name: Baseline(
             _metrics(_mapping(value).get("metrics")),
             _silos(_mapping(value).get("silos")),
+            _metrics(_mapping(value).get("over_silos")),
             # a name in a JSON file is not a path: it may not lead out of the folder
             _curve(path / "baselines" / Path(name).name / "metrics.jsonl"),
         )

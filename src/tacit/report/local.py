@@ -75,13 +75,19 @@ def silos(exact: dict[str, Any], chart: ChartWriter) -> Html:
     return section(
         "Records by silo",
         chart(figures.bars(names, records, "Training records", "records", sideways=True)) if any(records) else "",
-        chart(_class_shares(names, held)) if classes else "",
-        _silo_table(names, held),
+        chart(_class_shares(names, held, exact.get("classes") or [])) if classes else "",
+        _silo_table(names, held, exact.get("classes") or []),
         name="silos",
     )
 
 
-def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]]) -> Html:
+def _class_names(known: Sequence[str], count: int) -> list[str]:
+    """As the experiment calls them, or numbered; a bare number is said to be a class."""
+    shown = [str(name) for name in known] if len(known) == count else [str(index) for index in range(count)]
+    return [f"class {name}" if name.lstrip("-").isdigit() else name for name in shown]
+
+
+def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> Html:
     """Counts of each silo, and its labels: their mean, or how many of each class."""
     keys = {"records": "Training records", "subjects": "People", "test_records": "Test records"}
     present = {key: title for key, title in keys.items() if any(silo.get(key) is not None for silo in held)}
@@ -90,7 +96,7 @@ def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]]) -> Html:
     mean = not classes and any(label is not None for label in labels)
     classes = classes if classes <= MOST_CLASSES else 0
     columns = [Column("Silo"), *(Column(title, True) for title in present.values())]
-    columns += [Column("Mean label", True)] if mean else [Column(f"Class {index}", True) for index in range(classes)]
+    columns += [Column(name, True) for name in (["Mean label"] if mean else _class_names(known, classes))]
     rows = [
         [name, *(words.count(silo.get(key)) for key in present), *_label_cells(label, classes, mean)]
         for name, silo, label in zip(names, held, labels, strict=True)
@@ -105,14 +111,14 @@ def _label_cells(label: Any, classes: int, mean: bool) -> list[str]:
     return [words.count(value) for value in [*counts, *([None] * (classes - len(counts)))]]
 
 
-def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]]) -> figures.Chart:
+def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> figures.Chart:
     counts: list[list[int]] = [label if isinstance(label := silo.get("label"), list) else [] for silo in held]
     width = max(len(row) for row in counts)
     padded = [[*row, *([0] * (width - len(row)))] for row in counts]
     shares = [[value / sum(row) if sum(row) else None for value in row] for row in padded]
     return figures.heatmap(
         names,
-        [f"class {index}" for index in range(width)],
+        _class_names(known, width),
         shares,
         "Share of each class in a silo's records",
         "%{customdata[0]}<br>%{customdata[1]}: %{z:.1%}",

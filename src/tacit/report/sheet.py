@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tacit.planner import noise_text
 from tacit.privacy import Event, View, account
 from tacit.privacy import Guarantee as Proved
 from tacit.privacy.ledger import place
@@ -63,10 +64,11 @@ def ledger_problem(run: RunFiles) -> str | None:
     if run.released.problem:
         return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
     for line in run.guarantees:
-        event = run.released.spent.get(place(line.unit, line.view, line.relation))
-        if event is None or not line.finite or line.delta is None:
+        if not run.released.releases or not line.finite or line.delta is None:
             continue
-        found = account(event, line.delta).epsilon
+        # a place of which the ledger says nothing is unprotected
+        event = run.released.spent.get(place(line.unit, line.view, line.relation))
+        found = math.inf if event is None else account(event, line.delta).epsilon
         if found > line.epsilon * 1.001:
             return (
                 f"The releases in it add up to epsilon {words.epsilon(found)} against {words.view(line.view)}, more "
@@ -177,10 +179,12 @@ def _numbers(run: RunFiles) -> Html:
     first = next((line for line in run.guarantees if line.finite), None)
     if first is None:
         return Html("")
-    sigma, clip = run.noise_multiplier, run.clip
-    noise = "" if sigma is None else f"multiplier {sigma:.4g}"
-    if sigma is not None and clip is not None:
-        noise += f", clip {clip:g}, standard deviation {sigma * clip:.4g} on every number of a sum"
+    sigma, clip, deviation = run.noise_multiplier, run.clip, run.noise_deviation
+    noise = [
+        "" if sigma is None else f"multiplier {noise_text(sigma)}",
+        "" if clip is None else f"clip {clip:g}",
+        "" if deviation is None else f"standard deviation {noise_text(deviation)} on every number of a sum",
+    ]
     sampling = dict.fromkeys(line.sampling for line in run.guarantees if line.finite and line.sampling)
     accountants = dict.fromkeys(line.accountant for line in run.guarantees if line.finite and line.accountant)
     return facts(
@@ -188,11 +192,32 @@ def _numbers(run: RunFiles) -> Html:
             ("Neighbouring data", words.relation(first.relation) if first.relation else ""),
             ("Secret sampling", ", ".join(sampling)),
             ("Accountant", "; ".join(words.ACCOUNTANTS.get(name, name) for name in accountants)),
-            ("Noise", noise),
+            ("Noise", ", ".join(part for part in noise if part)),
             ("Budget", "" if run.budget is None else f"epsilon {run.budget:g}"),
+            ("Budget file", _budget_file(run)),
             ("Ledger", _ledger(run)),
         ]
     )
+
+
+def _budget_file(run: RunFiles) -> str:
+    """The file that the run shares with others, and what they had spent of it when it ended."""
+    shared = run.budget_file
+    if not shared:
+        return ""
+    name, others = str(shared.get("name")), int(shared.get("other_runs") or 0)
+    if not others:
+        return f"{name}; when this run ended, no other run was in it"
+    spent = [
+        f"against {words.view(view)}, epsilon {_any_epsilon(found.get('others'))} by the others, "
+        f"{_any_epsilon(found.get('all'))} with this run"
+        for view, found in shared.get("epsilon", {}).items()
+    ]
+    return f"{name}, shared with {words.counted(others, 'other run')}; when this run ended: {'; '.join(spent)}"
+
+
+def _any_epsilon(value: object) -> str:
+    return words.epsilon(float(value) if isinstance(value, int | float) else math.inf)
 
 
 def _ledger(run: RunFiles) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tacit.planner import Axis, Point, Sweep
+from tacit.planner import Axis, Point, Sweep, noise_text
 from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table
 from tacit.report.page import ChartWriter, Sections, footer, legend
@@ -53,7 +53,7 @@ def _plots(sweep: Sweep) -> Html:
         else [("Epsilon", lambda point: point.epsilon, "the largest over the views that bind; less is better")]
     )
     if any(axis.name == "clip" for axis in sweep.axes):
-        note = "noise on every number of a sum: multiplier times clip"
+        note = "noise on every number of a sum"
         wanted.append(("Standard deviation", lambda point: point.std, note))
     if any(point.ratio is not None for point in sweep.points):
         note = "norm of one round's noise over the largest sum that clipping allows"
@@ -101,16 +101,17 @@ def _numbers(sweep: Sweep) -> Html:
     rows = [
         [
             *(f"{value:g}" for value in point.values),
-            f"{point.noise_multiplier:.4g}",
-            f"{point.std:.4g}",
+            noise_text(point.noise_multiplier),
+            noise_text(point.std),
             words.epsilon(point.epsilon),
             *([words.MISSING if point.ratio is None else f"{point.ratio:.3g}"] if ratio else []),
         ]
         for point in sweep.points
     ]
     note = (
-        "Standard deviation: multiplier times clip. Noise over signal: the norm of one round's noise over the norm "
-        "that the sum has if every contribution is as long as the clip and all of them pull the same way."
+        "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
+        "over the norm that the sum has if every contribution is as long as the clip and all of them pull the same "
+        "way. Noise is rounded up, so that what is typed in costs no more."
     )
     return section(
         "The numbers",

@@ -56,6 +56,7 @@ WORK = {
     "train": "Training",
     "exchange": "Exchange",
     "evaluate": "Evaluating",
+    "ledger": "Ledger and checkpoints",
     "total": "Total",
 }
 BASELINES = {
@@ -351,11 +352,11 @@ def is_joining_worth_it(run: RunFiles) -> list[str]:
         by = f"By {metric_in_sentence(run.headline)}, j" if others else "J"
         sentences += [
             _by_silo(verdict).replace("J", by, 1),
-            _overall(run, _judged(run.headline, alone.metrics, alone.silos)),
+            _overall(run, _judged(run.headline, alone)),
             _other_judges(run, alone, others),
         ]
     if pooled:
-        before = _judged(run.headline, alone.metrics, alone.silos) if alone else None
+        before = _judged(run.headline, alone) if alone else None
         sentences.append(_against_pooled(run, before))
     return [sentence for sentence in sentences if sentence]
 
@@ -364,7 +365,7 @@ def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:
     """Whether the metrics that see a rare class say the same as the headline."""
 
     def pair(name: str) -> tuple[float | None, float | None]:
-        return _judged(name, run.metrics, run.silos), _judged(name, alone.metrics, alone.silos)
+        return _judged(name, run), _judged(name, alone)
 
     def direction(name: str) -> int | None:
         return side(*pair(name), run.better(name))
@@ -380,20 +381,23 @@ def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:
         return f"{listed[:1].upper()}{listed[1:]} {agree}."
     said = {1: "better together", -1: "worse together", 0: "level"}
     listed = "; ".join(
-        f"by {metric_in_sentence(name)} ({number(pair(name)[0])} against {number(pair(name)[1])} alone) it is "
-        f"{said[direction(name) or 0]}"
+        f"by {metric_in_sentence(name)} ({number(pair(name)[0])} against {number(pair(name)[1])} alone"
+        f"{', on average over silos' if name in RANKING else ''}) it is {said[direction(name) or 0]}"
         for name in against
     )
     weak = metric_in_sentence(run.headline)
     return f"The metrics disagree: {listed}. Where one class is rare, these say more than {weak}."
 
 
-def _judged(metric: str, overall: Metrics, silos: Mapping[str, Metrics]) -> float | None:
-    """The number to compare by: over all records; for a ranking metric the mean over silos, because scores of
-    different models cannot be ranked against each other."""
-    if metric not in RANKING or not silos:
-        return overall.get(metric)
-    known = [value for silo in silos.values() if (value := silo.get(metric)) is not None]
+def _judged(metric: str, scores: RunFiles | Baseline) -> float | None:
+    """The number to compare by: over all records; for a ranking metric the average over silos, weighted by their test
+    records, because scores of different models cannot be ranked against each other. Old folders hold no such average:
+    theirs is the plain mean."""
+    if metric not in RANKING or not scores.silos:
+        return scores.metrics.get(metric)
+    if metric in scores.over_silos:
+        return scores.over_silos[metric]
+    known = [value for silo in scores.silos.values() if (value := silo.get(metric)) is not None]
     return sum(known) / len(known) if known else None
 
 
@@ -420,12 +424,12 @@ def _by_silo(verdict: Joining) -> str:
 
 
 def _overall(run: RunFiles, alone: float | None) -> str:
-    together = _judged(run.headline, run.metrics, run.silos)
+    together = _judged(run.headline, run)
     direction = side(together, alone, run.better(run.headline))
     if direction is None:
         return ""
     name = metric_in_sentence(run.headline)
-    where = "On average over silos" if run.headline in RANKING else "Overall"
+    where = "On average over silos" if run.headline in RANKING and run.silos else "Overall"
     if direction == 0:
         return f"{where}, {name} is {number(together)} both together and alone."
     word = "better" if direction > 0 else "worse"
@@ -433,13 +437,13 @@ def _overall(run: RunFiles, alone: float | None) -> str:
 
 
 def _against_pooled(run: RunFiles, alone: float | None) -> str:
-    together, better = _judged(run.headline, run.metrics, run.silos), run.better(run.headline)
-    everything = run.baselines["pooled"]
-    pooled = _judged(run.headline, everything.metrics, everything.silos)
+    together, better = _judged(run.headline, run), run.better(run.headline)
+    pooled = _judged(run.headline, run.baselines["pooled"])
     direction = side(pooled, together, better)
     if direction is None or pooled is None or together is None:
         return ""
-    start = f"All records pooled in one place give {number(pooled)}"
+    averaged = " on average over silos" if run.headline in RANKING and run.silos else ""
+    start = f"All records pooled in one place give {number(pooled)}{averaged}"
     if direction == 0:
         return f"{start}, the same as the federation."
     if direction < 0:
