@@ -1,4 +1,4 @@
-"""Canaries go through the engine as everybody does and arrive at their full length; they tell broken runs from whole."""
+"""Canaries go through the engine as everybody does, at their full length; they tell broken runs from whole ones."""
 
 from __future__ import annotations
 

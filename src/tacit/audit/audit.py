@@ -76,12 +76,8 @@ class Audit:
     @property
     def refuted_as_published(self) -> tuple[str, ...]:
         """Views for which the paper's own number is smaller than a lower bound."""
-        published = {str(line.view): line.as_published for line in self.guarantees if line.as_published}
-        beaten = {
-            line.view
-            for line in self.canaries
-            if line.view in published and line.epsilon > published[line.view].epsilon  # type: ignore[union-attr]
-        }
+        published = {str(line.view): line.as_published.epsilon for line in self.guarantees if line.as_published}
+        beaten = {line.view for line in self.canaries if line.epsilon > published.get(line.view, math.inf)}
         return tuple(view for view in published if view in beaten)
 
     def as_dict(self) -> dict[str, Any]:

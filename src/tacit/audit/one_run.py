@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,8 +35,10 @@ from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.engine.simulate import Simulation
 from tacit.learning import ServerStep
+from tacit.methods import ServerState
 from tacit.methods.averaging import like
 from tacit.methods.local_noise import NoisyBatches
+from tacit.models import Params
 from tacit.privacy import (
     Composed,
     Event,
@@ -95,7 +98,7 @@ class Watched:
     rounds: Array
     uploads: Array | None
     final: Array
-    model: dict
+    model: Params
 
 
 def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
@@ -105,7 +108,7 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     plain = kernels(sim.method, ServerStep(), planted.plan.exchange, planted.learner.objective, sim.facts).aggregate
     sums: list[jax.Array] = []
 
-    def watch(server, totals, keys) -> None:  # type: ignore[no-untyped-def]
+    def watch(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> None:
         bare = server._replace(optimizer=())
         sums.append(plain(bare, totals, keys).params[LAYER]["w"] - server.params[LAYER]["w"])
 
@@ -137,7 +140,7 @@ def audit_run(
 ) -> list[CanaryFinding]:
     """Train once and bound epsilon from below, for every way of looking at it."""
     watched = train(planted, randomness, told)
-    promise, total = planted.plan.promise, planted.plan.rounds
+    promise = planted.plan.promise
     public = View.parse("public")
     per_round = promise.event(planted.unit, public)
     found = [
@@ -153,7 +156,6 @@ def audit_run(
     found.append(_weighed(planted, "gradient", "final", public, planted.pulls(watched.final)[0], confidence))
     if len(planted.input_coins):
         found.append(_weighed(planted, "input", "final", public, -_losses(planted, base, watched), confidence))
-    del total
     return found
 
 

@@ -63,15 +63,15 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
             parts = contributions(sim, numbers[0])
             return np.stack([np.ravel(parts + _shares(sim, number)) for number in numbers])
         totals, _ = sim.totals(numbers[0], work.draw(numbers[0]))
-        keys = np.stack([sim.keys(number) for number in numbers])
-        seen = np.asarray(_aggregated(sim.kernels, sim.method)(sim.server, totals, keys))
+        noise = np.stack([sim.keys(number) for number in numbers])
+        seen = np.asarray(_aggregated(sim.kernels, sim.method)(sim.server, totals, noise))
     else:
         assert isinstance(work, SiloWork)
         if sim.method.participation < 1:
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        keys = np.stack([sim.keys(number) for number in numbers]) if sim.noise is not None else ()
+        keys: Any = np.stack([sim.keys(number) for number in numbers]) if sim.noise is not None else ()
         nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
         function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
         seen = np.asarray(function(sim.server, sim.frozen, sim.arrays, nobody, groups, keys))
@@ -89,8 +89,8 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
     if isinstance(sim.work, PeopleWork):
-        vectors, _ = sim.work.each(drawn, sim.server, sim.frozen, sim.arrays, sim.states, Grid(FINE))
-        return vectors * FINE
+        integers, _ = sim.work.each(drawn, sim.server, sim.frozen, sim.arrays, sim.states, Grid(FINE))
+        return integers * FINE
     assert isinstance(sim.work, SiloWork)
     broadcast = sim.method.broadcast(sim.server)
     found: dict[int, np.ndarray] = {}

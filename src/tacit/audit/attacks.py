@@ -1,0 +1,103 @@
+"""Attacks that a person understands: who was in the data, what a picture looked like, what somebody earns.
+
+None of these bounds epsilon; they show what a number means. Each takes what a view would see and nothing else.
+
+membership   was this record, or this person, in the training data? By loss, or by how much likelier the loss is among
+             models that had it (Carlini et al. 2022, with shadow models)
+inversion    from the gradient of one record back to the record (Zhu, Liu, Han 2019): of a first layer with a bias it is
+             a quotient (Geiping et al. 2020, Proposition 3.1)
+attribute    what a person's mean gives away about the person, from a release with and one without
+differencing two releases that differ by one person
+rebuilding   answers to random subset sums with too little noise give the data back (Dinur and Nissim 2003)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """How well scores tell members from others: the area under the curve (0.5 is a coin), and the share of members
+    found at 1 % false alarms."""
+
+    auc: float
+    found_at_one_percent: float
+
+
+def membership(score_in: Array, score_out: Array) -> Membership:
+    """Of scores that are larger for those who are taken for members."""
+    order = np.concatenate([score_in, score_out])
+    ranks = _ranks(order)[: len(score_in)]
+    pairs = len(score_in) * len(score_out)
+    auc = (ranks.sum() - len(score_in) * (len(score_in) + 1) / 2) / pairs
+    threshold = np.quantile(score_out, 0.99, method="higher")
+    return Membership(float(auc), float((score_in > threshold).mean()))
+
+
+def _ranks(values: Array) -> Array:
+    """From 1, ties shared."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[inverse], np.float64)
+
+
+def per_subject(scores: Array, subject: npt.NDArray[np.int32]) -> tuple[Array, npt.NDArray[np.int32]]:
+    """The mean score of every subject, and the subjects: many weak hints about one person are one strong hint."""
+    subjects, inverse, counts = np.unique(subject, return_inverse=True, return_counts=True)
+    return np.bincount(inverse, scores) / counts, subjects
+
+
+def likelihood_ratio(scores: Array, shadow_scores: Array, shadow_in: npt.NDArray[np.bool_]) -> Array:
+    """The offline-online attack of Carlini et al. 2022, per candidate: ln N(score; in) - ln N(score; out).
+
+    ``scores [candidates]`` under the model in question; ``shadow_scores [models, candidates]`` under models that had
+    the candidate or not (``shadow_in``). Widths are pooled: with few shadow models each alone would be a guess.
+    """
+    centre_in = _masked_mean(shadow_scores, shadow_in)
+    centre_out = _masked_mean(shadow_scores, ~shadow_in)
+    off = np.where(shadow_in, shadow_scores - centre_in, shadow_scores - centre_out)
+    width = max(float(np.sqrt(np.square(off).mean())), 1e-12)
+    return np.asarray((np.square(scores - centre_out) - np.square(scores - centre_in)) / (2 * width**2))
+
+
+def _masked_mean(values: Array, mask: npt.NDArray[np.bool_]) -> Array:
+    return np.asarray((values * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1))
+
+
+def invert_gradient(weight_gradient: Array, bias_gradient: Array) -> Array:
+    """The record from the gradient of a first dense layer, ``[inputs, units]`` and ``[units]``.
+
+    The gradient of unit j is the input times that of its bias: every unit with a gradient says the same thing, and the
+    one that says it loudest is asked. With noise, all of them are, weighted by how loud they are.
+    """
+    weights = np.square(bias_gradient)
+    if not weights.any():
+        return np.zeros(len(weight_gradient))
+    return np.asarray(weight_gradient @ bias_gradient / weights.sum())
+
+
+def difference(with_person: Array, without: Array, people_with: float, people_without: float) -> Array:
+    """A person's values from two means, one of which has the person: people_with m1 - people_without m0."""
+    return np.asarray(people_with * with_person - people_without * without)
+
+
+def rebuild(queries: npt.NDArray[np.bool_], answers: Array) -> npt.NDArray[np.bool_]:
+    """Everybody's secret bit from noisy sums over random subsets: least squares, rounded (Dinur and Nissim 2003).
+
+    ``queries [answers, people]`` says who is in which sum. Sums over n people need noise of the order of sqrt(n) before
+    this fails for most.
+    """
+    found, *_ = np.linalg.lstsq(queries.astype(np.float64), answers, rcond=None)
+    return np.asarray(found > 0.5)
+
+
+def chance_of_sign(shift: float, deviation: float) -> float:
+    """How often the sign of something ``shift`` away from zero is read right through normal noise."""
+    return float(np.exp(log_ndtr(abs(shift) / deviation))) if deviation > 0 else 1.0
