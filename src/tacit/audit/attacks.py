@@ -6,7 +6,7 @@ membership   was this record, or this person, in the training data? By loss, or 
              models that had it (Carlini et al. 2022, with shadow models)
 inversion    from the gradient of one record back to the record (Zhu, Liu, Han 2019): of a first layer with a bias it is
              a quotient (Geiping et al. 2020, Proposition 3.1)
-attribute    what a person's mean gives away about the person, from a release with and one without
+attribute    which of two values somebody has, from a release that holds that person's mean
 differencing two releases that differ by one person
 rebuilding   answers to random subset sums with too little noise give the data back (Dinur and Nissim 2003)
 """
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
 
 Array = npt.NDArray[np.float64]
 
@@ -88,6 +87,12 @@ def difference(with_person: Array, without: Array, people_with: float, people_wi
     return np.asarray(people_with * with_person - people_without * without)
 
 
+def attribute(released: Array, direction: Array) -> npt.NDArray[np.bool_]:
+    """Which of two opposite values a person has, release by release: the side of ``direction`` on which ``released
+    [releases, numbers]`` lies."""
+    return np.asarray(released @ direction > 0)
+
+
 def rebuild(queries: npt.NDArray[np.bool_], answers: Array) -> npt.NDArray[np.bool_]:
     """Everybody's secret bit from noisy sums over random subsets: least squares, rounded (Dinur and Nissim 2003).
 
@@ -96,8 +101,3 @@ def rebuild(queries: npt.NDArray[np.bool_], answers: Array) -> npt.NDArray[np.bo
     """
     found, *_ = np.linalg.lstsq(queries.astype(np.float64), answers, rcond=None)
     return np.asarray(found > 0.5)
-
-
-def chance_of_sign(shift: float, deviation: float) -> float:
-    """How often the sign of something ``shift`` away from zero is read right through normal noise."""
-    return float(np.exp(log_ndtr(abs(shift) / deviation))) if deviation > 0 else 1.0
