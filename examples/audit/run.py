@@ -150,7 +150,7 @@ def digits(folder: Path | None) -> str:
     columns, images = studies.digits()
     if folder is not None:
         _save(folder / "digits.svg", pictures(columns, images))
-    return "Left: what was in the silo. Then: what comes back from what leaves it."
+    return "Left: what was in the silo. Then: what comes back from what an onlooker sees."
 
 
 PARTS: dict[str, Callable[[Path | None], str]] = {

@@ -121,33 +121,26 @@ def _of(scores: np.ndarray, member: np.ndarray) -> Membership:
 # -- what did the picture look like?
 
 
-def digits(count: int = 3) -> tuple[list[str], list[list[np.ndarray]]]:
-    """Digits, and what comes back from the first update that a silo with one picture of a person sends."""
-    source = load_federation(
-        tacit.plan(
-            {"data": {"source": "mnist", "silos": {"assign": "uniform", "count": 2}}, "method": {"name": "fedavg"}}
-        )
-    )
-    chosen = [int(np.flatnonzero(source.train.labels == digit)[0]) for digit in (3, 5, 8)[:count]]
+def digits(pictures: int = 200) -> tuple[list[str], list[list[np.ndarray]]]:
+    """The mean picture of a person who wrote one digit many times, and what comes back from the first update of the
+    silo that holds nobody else."""
+    silos = {"assign": "uniform", "count": 2}
+    source = load_federation(tacit.plan({"data": {"source": "mnist", "silos": silos}, "method": {"name": "fedavg"}}))
     shown = []
-    for row in chosen:
-        others = np.arange(200, 260)
-        rows = np.concatenate([[row], others])
-        made = replace(
-            source,
-            train=Records(
-                source.train.features[rows],
-                source.train.labels[rows],
-                np.arange(len(rows), dtype=np.int32),
-                np.r_[0, np.ones(len(others), np.int32)].astype(np.int32),
-            ),
-            silo_names=("one picture", "sixty pictures"),
-            subject_count=len(rows),
-        )
-        shown.append([source.train.features[row], *(_inverted(made, method) for method in UPDATES.values())])
-    return ["the picture", *UPDATES], shown
+    for key, digit in enumerate((3, 5, 8)):
+        own = np.flatnonzero(source.train.labels == digit)[:pictures]
+        others = np.flatnonzero(source.train.labels != digit)[:OTHERS]
+        rows = np.concatenate([own, others])
+        # the person is number 0 and alone in the first silo; everybody else has one picture, in the second
+        subject = np.r_[np.zeros(pictures), 1 + np.arange(OTHERS)].astype(np.int32)
+        train = Records(source.train.features[rows], source.train.labels[rows], subject, (subject > 0).astype(np.int32))
+        made = replace(source, train=train, silo_names=("one person", "sixty people"), subject_count=1 + OTHERS)
+        mean = source.train.features[own].mean(axis=0)
+        shown.append([_grey(mean), *(_inverted(made, method, pictures, key) for method in UPDATES.values())])
+    return ["the person's\nmean picture", *UPDATES], shown
 
 
+OTHERS = 60
 UPDATES = {
     "FedSGD,\nno privacy": {"name": "fedsgd"},
     "records protected,\nepsilon 4": {
@@ -162,19 +155,19 @@ UPDATES = {
 }
 
 
-def _inverted(made: Federation, method: dict) -> np.ndarray:
+def _inverted(made: Federation, method: dict, pictures: int, key: int) -> np.ndarray:
     """What the attacker makes of what it sees: the silo's own update, or only the sum where people are protected."""
     data = {
         "silos": {"column": "silo", "count": 2},
-        "subjects": {"column": "person", "count": len(made.train)},
-        "records_per_silo": 60,
+        "subjects": {"column": "person", "count": 1 + OTHERS},
+        "records_per_silo": pictures,
         "task": "multiclass",
         "classes": 10,
     }
-    privacy = {"max_records_per_subject_and_silo": 1, "max_silos_per_subject": 1, "delta": DELTA}
+    privacy = {"max_records_per_subject_and_silo": pictures, "max_silos_per_subject": 1, "delta": DELTA}
     model = {"name": "mlp", "hidden": [32]}
     plan = tacit.plan({"data": data, "model": model, "method": method, "train": {"rounds": 10}, "privacy": privacy})
-    sim = simulation(plan, made, Randomness.from_seed(7))
+    sim = simulation(plan, made, Randomness.from_seed(key))
     before = sim.server.params
     if plan.method.name == "subject-sgd":
         sim.round(1)
@@ -184,9 +177,13 @@ def _inverted(made: Federation, method: dict) -> np.ndarray:
         trainable, _ = split_frozen(before, ())
         numbers = sum(leaf.size for layer in trainable.values() for leaf in layer.values())
         layer = {name: np.asarray(leaf) for name, leaf in like(jnp.asarray(vector[:numbers]), before)["layer0"].items()}
-    found = invert_gradient(layer["w"], layer["b"]).reshape(28, 28)
-    spread = found.max() - found.min()
-    return (found - found.min()) / spread if spread > 0 else found
+    return _grey(invert_gradient(layer["w"], layer["b"]).reshape(28, 28))
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    """From 0 to 1, as bright as it gets."""
+    spread = image.max() - image.min()
+    return (image - image.min()) / spread if spread > 0 else image
 
 
 # -- what does somebody earn?

@@ -69,9 +69,7 @@ class Audit:
     @property
     def refuted(self) -> bool:
         """Whether anything that is proved was refuted."""
-        return any(line.found.refuted for line in self.mechanism) or any(
-            line.refuted or line.epsilon > line.proved for line in self.canaries
-        )
+        return any(line.found.refuted for line in self.mechanism) or any(line.refuted for line in self.canaries)
 
     @property
     def refuted_as_published(self) -> tuple[str, ...]:

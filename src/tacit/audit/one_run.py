@@ -21,11 +21,13 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from tacit.audit.bounds import (
+    Guesses,
     estimate_gaussian_epsilon,
     guess,
     guesses_to_make,
     one_run_epsilon,
     one_run_fdp_epsilon,
+    one_run_p_value,
     one_run_refutes,
 )
 from tacit.audit.canaries import LAYER, Planted
@@ -57,6 +59,8 @@ Array = npt.NDArray[np.float64]
 Told = Callable[[int, int], None]
 
 CONFIDENCE = 0.95
+# What is called refuted is so with this confidence, whatever that of the bounds.
+REFUTED = 0.999
 # Batches of a round that are told apart in a score; beyond, sums are as good.
 MOST_PARTS = 200
 
@@ -72,7 +76,7 @@ class CanaryFinding:
     epsilon       lower bound: Steinke, Nasr, Jagielski 2023
     fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
     estimate      what a Gaussian of the scores' width would have: no bound
-    refuted       so many right guesses are rarer than 1 - ``confidence`` under what is proved
+    refuted       so many right guesses are rarer than one in a thousand under what is proved
     """
 
     kind: str
@@ -181,8 +185,16 @@ def _weighed(planted: Planted, kind: str, seen: str, view: View, scores: Array, 
         epsilon=one_run_epsilon(few, delta, confidence),
         fdp_epsilon=one_run_fdp_epsilon(many, delta, confidence),
         estimate=estimate_gaussian_epsilon(scores[coins], scores[~coins], delta),
-        refuted=math.isfinite(proved) and one_run_refutes(many, ProvedTradeOff.of(event), confidence),
+        refuted=_refuted(few, many, event, proved, delta),
     )
+
+
+def _refuted(few: Guesses, many: Guesses, event: Event, proved: float, delta: float) -> bool:
+    """By the number at delta, or by the whole curve, each with half of the error."""
+    if math.isinf(proved):
+        return False
+    half = (1 - REFUTED) / 2
+    return one_run_p_value(few, proved, delta) < half or one_run_refutes(many, ProvedTradeOff.of(event), 1 - half)
 
 
 # -- scores
