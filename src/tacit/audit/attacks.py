@@ -73,13 +73,13 @@ def _masked_mean(values: Array, mask: npt.NDArray[np.bool_]) -> Array:
 def invert_gradient(weight_gradient: Array, bias_gradient: Array) -> Array:
     """The record from the gradient of a first dense layer, ``[inputs, units]`` and ``[units]``.
 
-    The gradient of unit j is the input times that of its bias: every unit with a gradient says the same thing, and the
-    one that says it loudest is asked. With noise, all of them are, weighted by how loud they are.
+    The gradient of unit j is the input times that of its bias: together they are a matrix of rank 1, input and 1 on one
+    side. Of several records it is nearly one of their mean, and the strongest direction stands out from noise as long
+    as it is stronger than noise of that size can be.
     """
-    weights = np.square(bias_gradient)
-    if not weights.any():
-        return np.zeros(len(weight_gradient))
-    return np.asarray(weight_gradient @ bias_gradient / weights.sum())
+    stacked = np.concatenate([weight_gradient, bias_gradient[None]])
+    strongest = np.linalg.svd(stacked, full_matrices=False)[0][:, 0]
+    return np.asarray(strongest[:-1] / strongest[-1] if strongest[-1] else np.zeros(len(weight_gradient)))
 
 
 def difference(with_person: Array, without: Array, people_with: float, people_without: float) -> Array:
