@@ -32,6 +32,7 @@ from tacit.privacy import Guarantee, Randomness, account
 
 CANARIES = 1000
 INPUT_CANARIES = 200
+SILO_CANARIES = 200  # at most: each is one more silo in every exchange
 RUNS = 1500
 # of the small federation
 SILOS, RECORDS = 3, 5
@@ -190,7 +191,8 @@ def _canaries(
     model = plan.experiment.model
     start = None if model.init_from is None else plan.path(model.init_from)
     base = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
-    planted = plant(plan, federation, base, canaries, input_canaries, randomness.stream("canaries"))
+    number = min(canaries, SILO_CANARIES) if plan.promise.unit == "silo" else canaries
+    planted = plant(plan, federation, base, number, input_canaries, randomness.stream("canaries"))
     progress.begin("with canaries", plan.rounds, 0)
     try:
         return audit_run(
