@@ -288,14 +288,9 @@ def audit(
     from tacit.progress import Bars
 
     progress = None if as_json else Bars(console)
+    planned = plan(experiment, changes)
     found, page = api.audit(
-        plan(experiment, changes),
-        out=out,
-        of=of,
-        canaries=canaries,
-        runs=runs,
-        confidence=confidence,
-        progress=progress,
+        planned, out=out, of=of, progress=progress, canaries=canaries, runs=runs, confidence=confidence
     )
     if as_json:
         _print_json({**found.as_dict(), "report": str(page)})

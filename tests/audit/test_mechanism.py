@@ -51,6 +51,12 @@ CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
     "higrad, adaptive": ({"name": "higrad", "adaptive_clip": {"count_noise": 1.0}, **BATCHES}, {}, ("public",)),
 }
 PAIRS = [(name, view) for name, (_, _, views) in CASES.items() for view in views]
+# one of each way in which vectors are clipped and noise is added; all others are run by ``-m slow``
+QUICK = {
+    *(("subject-sgd", "public"), ("uldp-avg", "server"), ("uldp-avg", "silo"), ("uldp-naive", "public")),
+    *(("higrad", "server"), ("local-group", "public"), ("user-ldp, subject", "public")),
+    *(("dp-fedsgd", "public"), ("central-group", "public")),
+}
 
 
 def made(name: str) -> Case:
@@ -63,17 +69,22 @@ def test_every_private_method_is_audited():
     assert private == {method["name"] for method, _, _ in CASES.values()}
 
 
-@pytest.mark.parametrize(("name", "view"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "view"), [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS]
+)
 def test_what_is_proved_is_not_refuted(name, view):
     one = made(name)
     proved = account(claim_of(one, view), 1e-5).epsilon
-    found = audit_mechanism(one, view, runs=600, randomness=Randomness.from_seed(11))
+    # people who are drawn anew in every run are run one by one
+    runs = 300 if name == "subject-sgd" else 600
+    found = audit_mechanism(one, view, runs=runs, randomness=Randomness.from_seed(11))
     assert math.isfinite(proved)
     assert not found.refuted
     assert found.epsilon <= proved
     assert found.hits <= found.most_hits
-    # it was worth trying: a unit at its worst is seen
-    assert found.gaussian_epsilon > 0.15 * proved
+    # it was worth trying: where a unit is always there at its worst, it is seen
+    if name in ("uldp-avg", "uldp-naive", "dp-fedsgd", "local-group", "user-ldp, subject"):
+        assert found.gaussian_epsilon > 0.15 * proved
 
 
 @pytest.mark.slow
@@ -82,7 +93,7 @@ def test_no_false_alarm_over_twenty_seeds(name, view):
     one = made(name)
     proved = account(claim_of(one, view), 1e-5).epsilon
     for seed in range(20):
-        found = audit_mechanism(one, view, runs=1000, randomness=Randomness.from_seed(seed))
+        found = audit_mechanism(one, view, runs=300, randomness=Randomness.from_seed(seed))
         assert not found.refuted
         assert found.epsilon <= proved
 

@@ -233,6 +233,7 @@ def test_the_mutant_is_caught(name):
     assert audit(method, broken, **look).refuted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_same_audit_finds_nothing_where_nothing_is_broken(name):
     """The mutant's twin: the same world, view and number of runs, with the code as it is."""

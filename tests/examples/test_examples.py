@@ -61,3 +61,15 @@ def test_the_python_example_runs_from_table_to_predictions(
     assert "probability" in shown
     assert (tmp_path / "runs" / "fedavg" / "report.html").is_file()
     assert tacit.Run.load(tmp_path / "runs" / "fedadam").metrics["accuracy"] > 0.6
+
+
+def test_one_command_shows_a_published_accounting_that_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "--only", "marginal-gossip"])
+    monkeypatch.syspath_prepend(EXAMPLES / "audit")
+    runpy.run_path(str(EXAMPLES / "audit" / "run.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "Messages that share their noise" in shown
+    published, at_least, proved = (float(cell.strip(" *|")) for cell in shown.strip().split("|")[-4:-1])
+    assert published < at_least < proved

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,11 +21,13 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from tacit.audit.bounds import (
+    Guesses,
     estimate_gaussian_epsilon,
     guess,
     guesses_to_make,
     one_run_epsilon,
     one_run_fdp_epsilon,
+    one_run_p_value,
     one_run_refutes,
 )
 from tacit.audit.canaries import LAYER, Planted
@@ -34,8 +37,10 @@ from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.engine.simulate import Simulation
 from tacit.learning import ServerStep
+from tacit.methods import ServerState
 from tacit.methods.averaging import like
 from tacit.methods.local_noise import NoisyBatches
+from tacit.models import Params
 from tacit.privacy import (
     Composed,
     Event,
@@ -54,6 +59,8 @@ Array = npt.NDArray[np.float64]
 Told = Callable[[int, int], None]
 
 CONFIDENCE = 0.95
+# What is called refuted is so with this confidence, whatever that of the bounds.
+REFUTED = 0.999
 # Batches of a round that are told apart in a score; beyond, sums are as good.
 MOST_PARTS = 200
 
@@ -69,7 +76,7 @@ class CanaryFinding:
     epsilon       lower bound: Steinke, Nasr, Jagielski 2023
     fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
     estimate      what a Gaussian of the scores' width would have: no bound
-    refuted       so many right guesses are rarer than 1 - ``confidence`` under what is proved
+    refuted       so many right guesses are rarer than one in a thousand under what is proved
     """
 
     kind: str
@@ -95,7 +102,7 @@ class Watched:
     rounds: Array
     uploads: Array | None
     final: Array
-    model: dict
+    model: Params
 
 
 def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
@@ -105,7 +112,7 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     plain = kernels(sim.method, ServerStep(), planted.plan.exchange, planted.learner.objective, sim.facts).aggregate
     sums: list[jax.Array] = []
 
-    def watch(server, totals, keys) -> None:  # type: ignore[no-untyped-def]
+    def watch(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> None:
         bare = server._replace(optimizer=())
         sums.append(plain(bare, totals, keys).params[LAYER]["w"] - server.params[LAYER]["w"])
 
@@ -137,7 +144,7 @@ def audit_run(
 ) -> list[CanaryFinding]:
     """Train once and bound epsilon from below, for every way of looking at it."""
     watched = train(planted, randomness, told)
-    promise, total = planted.plan.promise, planted.plan.rounds
+    promise = planted.plan.promise
     public = View.parse("public")
     per_round = promise.event(planted.unit, public)
     found = [
@@ -153,7 +160,6 @@ def audit_run(
     found.append(_weighed(planted, "gradient", "final", public, planted.pulls(watched.final)[0], confidence))
     if len(planted.input_coins):
         found.append(_weighed(planted, "input", "final", public, -_losses(planted, base, watched), confidence))
-    del total
     return found
 
 
@@ -179,8 +185,16 @@ def _weighed(planted: Planted, kind: str, seen: str, view: View, scores: Array, 
         epsilon=one_run_epsilon(few, delta, confidence),
         fdp_epsilon=one_run_fdp_epsilon(many, delta, confidence),
         estimate=estimate_gaussian_epsilon(scores[coins], scores[~coins], delta),
-        refuted=math.isfinite(proved) and one_run_refutes(many, ProvedTradeOff.of(event), confidence),
+        refuted=_refuted(few, many, event, proved, delta),
     )
+
+
+def _refuted(few: Guesses, many: Guesses, event: Event, proved: float, delta: float) -> bool:
+    """By the number at delta, or by the whole curve, each with half of the error."""
+    if math.isinf(proved):
+        return False
+    half = (1 - REFUTED) / 2
+    return one_run_p_value(few, proved, delta) < half or one_run_refutes(many, ProvedTradeOff.of(event), 1 - half)
 
 
 # -- scores

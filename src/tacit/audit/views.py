@@ -27,7 +27,7 @@ from tacit.engine.silo_work import SiloWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE
-from tacit.learning import gaussian, nonce_words
+from tacit.learning import Arrays, gaussian, nonce_words, power_of_two
 from tacit.methods import Method, ServerState
 from tacit.methods.method import Adaptive
 from tacit.models import parameter_count
@@ -71,7 +71,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
         nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
         function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
-        seen = np.asarray(function(sim.server, sim.frozen, sim.arrays, nobody, groups, _stacked(sim, numbers)))
+        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), nobody, groups, _stacked(sim, numbers)))
         if view == "server":  # by lane and group: back to the order of silos
             places = np.concatenate([group.places for lane in drawn[0] for group in lane])
             silos = sim.federation.silo_count
@@ -101,6 +101,12 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
 
 def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
     return leaf.at[places].get(mode="clip")
+
+
+def _padded(arrays: Arrays) -> Arrays:
+    """With rows that nobody refers to, up to a power of two: worlds with and without a unit share a compilation."""
+    more = power_of_two(len(arrays.labels)) - len(arrays.labels)
+    return Arrays(*(jnp.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1)) for array in arrays))
 
 
 def _public(method: Method, server: ServerState) -> jax.Array:

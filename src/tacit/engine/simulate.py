@@ -53,7 +53,9 @@ class Simulation:
         self.frozen = learner.frozen
         self.randomness = randomness
         train = self.federation.train
-        facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=len(train))
+        # how many records there are is nobody's business where something is promised
+        records = 0 if self.method.private else len(train)
+        facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=records)
         self.arrays = self._arrays()
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()

@@ -44,6 +44,11 @@ class Bounds:
     def beats_published(self) -> bool:
         return self.published is not None and self.epsilon > self.published
 
+    @property
+    def beats_something(self) -> bool:
+        """Whether the lower bound is above a claim."""
+        return self.refuted or self.beats_published or self.epsilon > self.proved
+
 
 def sections(audit: Mapping[str, Any], version: object = "") -> Sections:
     """The page of an audit."""
@@ -84,7 +89,7 @@ def _bounds(audit: Mapping[str, Any], line: Line) -> Bounds:
         estimate=_number(line["estimate"]),
         proved=_number(line["proved"]),
         published=claim,
-        refuted=bool(line["refuted"]) or _number(line["epsilon"]) > _number(line["proved"]),
+        refuted=bool(line["refuted"]),
     )
 
 
@@ -128,7 +133,7 @@ def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
         [
             row.name,
             f"{words.count(line['right'])} of {words.count(line['guesses'])}",
-            _red(lower(row.epsilon), row.refuted or row.beats_published),
+            _red(lower(row.epsilon), row.beats_something),
             _red(lower(row.fdp_epsilon), row.refuted),
             lower(row.estimate),
             words.epsilon(row.proved),
