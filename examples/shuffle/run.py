@@ -142,7 +142,17 @@ def tenth() -> Contender:
 
 
 def trained(contender: Contender, epochs: int, seeds: tuple[int, ...]) -> tuple[list[list[float]], float]:
-    """Curves for every seed, and the server rate that was chosen."""
+    """Curves for every seed, and the server rate that was chosen; what was trained already is not trained again."""
+    key = repr((sorted(contender.method.items()), contender.view, epochs, seeds))
+    if key not in _trained:
+        _trained[key] = _train(contender, epochs, seeds)
+    return _trained[key]
+
+
+_trained: dict[str, tuple[list[list[float]], float]] = {}
+
+
+def _train(contender: Contender, epochs: int, seeds: tuple[int, ...]) -> tuple[list[list[float]], float]:
     begun = time.monotonic()
     if "target_epsilon" in contender.method:  # the epsilon of one epoch
         contender = calibrated(contender, float(contender.method["target_epsilon"]), 1)

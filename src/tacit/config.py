@@ -258,12 +258,14 @@ class Plan:
             method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
             if "batches_per_round" in method:
                 method.pop("local_epochs", None)
-        train = self.experiment.train.model_copy(update={"server_learning_rate": 1.0, "server_optimizer": "sgd"})
+        plain = {"rounds": self.rounds, "server_learning_rate": 1.0, "server_optimizer": "sgd"}
+        train = self.experiment.train.model_copy(update=plain)
         # nothing of it is released; its own unit and exchange
         free = self.experiment.privacy.model_copy(
             update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
         )
-        update = {"method": method, "train": train, "privacy": free, "exchange": ExchangeOptions()}
+        exchange = ExchangeOptions(name=METHODS[name].exchanges[0])
+        update = {"method": method, "train": train, "privacy": free, "exchange": exchange}
         return _join(self.experiment.model_copy(update=update), self.folder)
 
     def to_toml(self) -> str:

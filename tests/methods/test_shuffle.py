@@ -144,6 +144,12 @@ def test_batches_of_people_take_turns_and_only_epochs_add_up():
     assert epsilon(epochs, "analyzer") == pytest.approx(6.53, rel=0.003)  # privacy.md 5.2: ten epochs, fixed k
 
 
+def test_references_beside_a_run_of_epochs_have_its_rounds():
+    plan = flame(DOUBLE | {"epochs": 3}, train={"rounds": 3})
+    assert plan.with_method("pooled").rounds == 3
+    assert plan.with_method("ss-simple").exchange.name == "shuffled"
+
+
 def test_people_do_not_divide_evenly_and_every_batch_has_at_least_as_many_as_declared():
     method = SSDouble(local_epsilon=1.0, batch_subjects=300)
     facts = Facts(silos=1, subjects=1000, parameters=100, rounds=3)
