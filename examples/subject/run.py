@@ -11,12 +11,14 @@ of the page stands between two comments with its name; pictures lie in a folder 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +46,7 @@ SUBJECT = {"privacy.unit": "subject"}
 PLAIN = {"train.server_learning_rate": 1.0, "train.server_optimizer": "sgd"}
 # two batches a round keep the number of batches, and so the noise of the papers' methods, low
 BATCHES = {"sample_rate": 0.05, "batches_per_round": 2}
-LOCAL = {"clip": (0.5,), "local_learning_rate": (0.2, 1.0, 5.0)}
+LOCAL = {"clip": (0.5,), "local_learning_rate": (0.5, 5.0)}
 # silos use up rounds (R/s): fewer of them with less noise may be better
 ROUNDS = {"train.rounds": (10, 40)}
 
@@ -68,24 +70,31 @@ SUBJECT_SGD = Contender(
     {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0)},
     SUBJECT,
 )
+# for digits: the best of that grid and of more rounds, once, on the same held-out training writers
+FOR_DIGITS = replace(SUBJECT_SGD, grid={"clip": (0.1,), "train.server_learning_rate": (12.0,)})
 HIGRAD = in_batches("higrad", "proved", SUBJECT, {**LOCAL, **ROUNDS})
 PUBLISHED = {**SUBJECT, "privacy.target": "as-published"}
 HIGRAD_PUBLISHED = in_batches("higrad", "as published", PUBLISHED, LOCAL)
 GROUP_PUBLISHED = in_batches("local-group", "as published", PUBLISHED, LOCAL, noise="as-published")
 OF_A_RECORD = in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, LOCAL)
 
+CENTRAL = {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)}
+CENTRAL_GROUP = {"name": "central-group", "sample_rate": 0.05, **TARGET}
+
 ALL = (
     FEDAVG,
     SUBJECT_SGD,
     HIGRAD,
-    *(in_batches(name, "proved", SUBJECT, {**LOCAL, **ROUNDS}) for name in ("local-group", "local-record", "user-ldp")),
-    Contender(
-        "central-group",
-        "proved",
-        {"name": "central-group", "sample_rate": 0.05, **TARGET},
-        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
-        SUBJECT,
-    ),
+    HIGRAD_PUBLISHED,
+    OF_A_RECORD,
+    GROUP_PUBLISHED,
+    Contender("central-group", "proved", CENTRAL_GROUP, CENTRAL, SUBJECT),
+    in_batches("pooled-dp-sgd", "proved", SUBJECT, LOCAL),
+    in_batches("local-record", "proved", SUBJECT, LOCAL),
+    in_batches("local-group", "proved", SUBJECT, LOCAL),
+    in_batches("user-ldp", "proved", SUBJECT, LOCAL),
+    in_batches("user-ldp", "as published", PUBLISHED, LOCAL),
+    Contender("central-group", "as published", CENTRAL_GROUP, CENTRAL, PUBLISHED),
     Contender(
         "dp-fedavg",
         "proved",
@@ -93,26 +102,28 @@ ALL = (
         {"clip": (0.5,)},
         {**SUBJECT, **PLAIN},
     ),
-    in_batches("pooled-dp-sgd", "proved", SUBJECT, {**LOCAL, **ROUNDS}),
-    HIGRAD_PUBLISHED,
-    in_batches("user-ldp", "as published", PUBLISHED, LOCAL),
-    GROUP_PUBLISHED,
-    Contender(
-        "central-group",
-        "as published",
-        {"name": "central-group", "sample_rate": 0.05, **TARGET},
-        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
-        PUBLISHED,
-    ),
-    OF_A_RECORD,
 )
 
 
 class Page:
-    """Where the parts of the page go."""
+    """Where the parts of the page go, and what was found already: an interrupted command goes on where it stopped."""
 
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
+    def __init__(self, file: Path | None, found: Path | None) -> None:
+        self.file, self._file_of_found = file, found
+        self._found = json.loads(found.read_text(encoding="utf-8")) if found is not None and found.exists() else {}
+
+    def outcome(self, name: str, contender: Contender, work: Callable[..., Outcome], *given: object) -> Outcome:
+        """``work``, or what it found before under that name; told on the terminal with the time it took."""
+        key = f"{name}: {contender.label}, {contender.holds}"
+        if key in self._found:
+            return Outcome(contender, **self._found[key])
+        begun = time.monotonic()
+        outcome = work(*given)
+        print(f"{name} {row(outcome)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        self._found[key] = {field.name: getattr(outcome, field.name) for field in fields(Outcome)[1:]}
+        if self._file_of_found is not None:
+            self._file_of_found.write_text(json.dumps(self._found, indent=1), encoding="utf-8")
+        return outcome
 
     def picture(self, name: str, title: str, drawn: str) -> list[str]:
         """A picture beside the page, and the line that shows it."""
@@ -123,7 +134,6 @@ class Page:
         return [f"![{title}]({self.file.stem if self.file else '.'}/{name}.svg)", ""]
 
     def put(self, name: str, lines: Sequence[str]) -> None:
-        print("\n".join(lines), flush=True)
         if self.file is None:
             return
         text = self.file.read_text(encoding="utf-8")
@@ -139,7 +149,13 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
     """A table of contenders, and a picture of it."""
 
     def part(page: Page) -> list[str]:
-        outcomes = [told(compete, world, contender, SEEDS) for contender in contenders]
+        outcomes: list[Outcome] = []
+        for contender in contenders:
+            outcomes.append(page.outcome(name, contender, compete, world, contender, SEEDS))
+            page.put(name, lines(page, outcomes))
+        return lines(page, outcomes)
+
+    def lines(page: Page, outcomes: Sequence[Outcome]) -> list[str]:
         metric = {"auc": "AUC"}.get(world.metric, world.metric)
         drawn = still.dots(
             [
@@ -150,10 +166,8 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
             title,
             f"{metric}, {len(SEEDS)} seeds; hollow: epsilon 4 is not proved for a person",
         )
-        head = [
-            "| method | epsilon 4 is | score | proved epsilon | as published | settings |",
-            "|---|---|---|---|---|---|",
-        ]
+        columns = ("method", "epsilon 4 is", "score", "proved epsilon", "as published", "settings")
+        head = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
         return [*page.picture(name, title, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
 
     return part
@@ -180,13 +194,19 @@ def groups(page: Page) -> list[str]:
 
 def skew(page: Page) -> list[str]:
     """Figure 2: a person's records ever more in one silo, settings as chosen on the even spread."""
-    shown = (FEDAVG, SUBJECT_SGD, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
+    fewer_rounds = replace(FOR_DIGITS, changes={**FOR_DIGITS.changes, "train.rounds": 30})
+    shown = (FEDAVG, fewer_rounds, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
     chosen = [choose(WRITERS, contender) for contender in shown]
     columns = []
     for a in SKEWS:
         spread = {"data.silos": {"assign": "power", "count": 16, "alpha": float(a)}}
         world = World(WRITERS.file, WRITERS.metric, changes=spread)
-        columns.append([told(repeat, world, *pair, SEEDS) for pair in zip(shown, chosen, strict=True)])
+        columns.append(
+            [
+                page.outcome(f"skew {a}", contender, repeat, world, contender, settings, SEEDS)
+                for contender, settings in zip(shown, chosen, strict=True)
+            ]
+        )
     found = list(zip(*columns, strict=True))  # by contender
     tracks = [
         still.Track(named(own[0]), style, [statistics.mean(o.scores) for o in own], [deviation(o) for o in own])
@@ -219,13 +239,18 @@ FEW_CONTENDERS = (
     FEDAVG,
     SUBJECT_SGD,
     *(
-        Contender(c.label, c.holds, {**c.method, "sample_rate": 0.1}, c.grid, c.changes)
+        replace(c, method={**c.method, "sample_rate": 0.1})
         for c in (HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED, OF_A_RECORD)
     ),
 )
 
 PARTS: dict[str, Callable[[Page], list[str]]] = {
-    "writers": comparison("writers", "MNIST by 539 writers, 16 silos: accuracy on writers never seen", WRITERS, ALL),
+    "writers": comparison(
+        "writers",
+        "MNIST by 539 writers, 16 silos: accuracy on writers never seen",
+        WRITERS,
+        [FOR_DIGITS if contender is SUBJECT_SGD else contender for contender in ALL],
+    ),
     "randhie": comparison(
         "randhie", "RAND HIE, 6 sites: AUC on people never seen", World(HERE / "randhie.toml", "auc"), ALL
     ),
@@ -275,14 +300,6 @@ def row(outcome: Outcome) -> str:
     return f"{first} {score(outcome)} | {proved} | {published} | {settings} |"
 
 
-def told(work: Callable[..., Outcome], *given: object) -> Outcome:
-    """``work``, with what it found and how long it took on the terminal."""
-    begun = time.monotonic()
-    outcome = work(*given)
-    print(f"{row(outcome)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    return outcome
-
-
 def _batches(simulation: object, rounds: int) -> Iterator[tuple[int, int]]:
     """Of every batch of a run, how many records one subject has at most, and how many subjects there are."""
     subject = simulation.federation.train.subject
@@ -309,12 +326,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--found", type=Path, help="a file that keeps what was found, to go on after an interruption")
     options = parser.parse_args()
-    page = Page(options.page)
+    page = Page(options.page, options.found)
     for name in options.only or PARTS:
-        begun = time.monotonic()
         lines = PARTS[name](page)
-        page.put(name, [*lines, f"Made in {(time.monotonic() - begun) / 60:.0f} minutes.", ""])
+        page.put(name, lines)
+        print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class World:
     people: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contender:
     """A method in a comparison: its keys of ``[method]``, the grid of numbers that are chosen for it, and settings
     outside ``[method]`` by their dotted names. ``holds`` says for which epsilon the target is meant."""
@@ -109,6 +109,7 @@ def compete(world: World, contender: Contender, seeds: Sequence[int]) -> Outcome
     return repeat(world, contender, chosen, seeds)
 
 
+@cache
 def choose(world: World, contender: Contender) -> Settings:
     """The best of the grid on held-out training people."""
     if all(len(values) == 1 for values in contender.grid.values()):

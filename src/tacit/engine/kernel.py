@@ -70,12 +70,15 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
     noise = method.sum_noise(facts) if isinstance(exchange, Plain) else None
     numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise))
     numbers = [jnp.float32(number) for number in numbers]
-    return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective)))
+    work, each, aggregate, nobody = _compiled(structure, objective)
+    return Kernels(
+        partial(work, numbers), partial(each, numbers), partial(aggregate, numbers), partial(nobody, numbers)
+    )
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> Kernels:
-    """``Kernels`` whose functions take the numbers of :class:`Terms` first."""
+def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> tuple[Callable[..., Any], ...]:
+    """The functions of :class:`Kernels`, which take the numbers of :class:`Terms` first."""
     plain = Plain()
 
     def with_numbers(numbers: list[jax.Array]) -> Terms:
@@ -134,7 +137,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> Kerne
         sent = jax.eval_shape(local, numbers, method.broadcast(server), frozen, arrays, silo)
         return Summed(jnp.zeros(sent.vector.shape), jnp.int32(0))
 
-    return Kernels(jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody)
+    return jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody
 
 
 def outputs(objective: Objective, params: Params, features: np.ndarray) -> np.ndarray:

@@ -110,7 +110,7 @@ class Simulation:
         totals, self.states, not_finite = self._worked(number, drawn)
         self.server = self.kernels.aggregate(self.server, totals, self._keys(number))
         if self.method.private:  # the others clip nothing
-            self.not_finite = sum(not_finite, self.not_finite)
+            self.not_finite = self.not_finite + sum(not_finite)
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)

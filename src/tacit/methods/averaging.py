@@ -125,14 +125,14 @@ class Scaffold(FedAvg):
         return LocalResult(vector, jax.tree.map(jnp.add, state, change))
 
     def divisors(self, facts: Facts) -> Divisors:
-        return Divisors(count=facts.records)
+        return Divisors(beside=facts.records)
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         moves, weight = total[:-1], total[-1]
         summed, changes = jnp.split(moves, 2)
         update = like(summed / jnp.maximum(weight, 1.0), server.params)
         params, optimizer = step.apply(server.params, server.optimizer, update)
-        shift = like(changes / divisors.count, server.params)
+        shift = like(changes / divisors.beside, server.params)
         control = jax.tree.map(jnp.add, server.extra, shift)
         return _if_anybody(weight, ServerState(params, optimizer, control), server)
 

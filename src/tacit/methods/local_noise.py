@@ -173,7 +173,7 @@ class NoisyBatches(Adaptive):
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         clip, adaptive = server.extra, self.adaptive_clip
         if adaptive is not None:
-            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.count)
+            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.beside)
         params, optimizer = step.apply(server.params, server.optimizer, like(total / divisors.total, server.params))
         return ServerState(params, optimizer, clip)
 

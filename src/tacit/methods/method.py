@@ -132,12 +132,12 @@ class LocalResult(NamedTuple):
 class Divisors(NamedTuple):
     """The public constants that the server divides by, never a realised number.
 
-    total  divides the sum of contributions
-    count  divides what travels beside it: who was below an adaptive clip, or control variates
+    total   divides the sum of contributions
+    beside  divides what travels with it: who was below an adaptive clip, or control variates
     """
 
     total: float = 1.0
-    count: float = 1.0
+    beside: float = 1.0
 
 
 class ServerState(NamedTuple):
@@ -434,6 +434,6 @@ class Adaptive(Private):
         clip, adaptive = server.extra, self.adaptive_clip
         if adaptive is None:
             return total / divisors.total, clip
-        excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.count
+        excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.beside
         moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
         return total[:-1] * (clip / self.clip) / divisors.total, moved

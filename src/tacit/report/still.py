@@ -174,12 +174,13 @@ def _line(
 
 def _mark(x: float, y: float, style: Style) -> Html:
     """The mark of a style at a place, as polygons around it."""
-    corners = {
+    polygons: dict[str, list[tuple[float, float]]] = {
         "diamond": [(0, -6), (6, 0), (0, 6), (-6, 0)],
         "square": [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)],
         "triangle-up": [(0, -6), (5.5, 4.5), (-5.5, 4.5)],
         "triangle-down": [(0, 6), (5.5, -4.5), (-5.5, -4.5)],
-    }.get(style.symbol)
+    }
+    corners = polygons.get(style.symbol)
     if corners is None:
         return tag("circle", cx=_at(x), cy=_at(y), r=4.5, fill=style.color)
     points = " ".join(f"{_at(x + dx)},{_at(y + dy)}" for dx, dy in corners)
