@@ -108,8 +108,8 @@ ALL = (
 class Page:
     """Where the parts of the page go, and what was found already: an interrupted command goes on where it stopped."""
 
-    def __init__(self, file: Path | None, found: Path | None) -> None:
-        self.file, self._file_of_found = file, found
+    def __init__(self, file: Path | None, found: Path | None, most: int | None = None) -> None:
+        self.file, self._file_of_found, self.most = file, found, most
         self._found = json.loads(found.read_text(encoding="utf-8")) if found is not None and found.exists() else {}
 
     def outcome(self, name: str, contender: Contender, work: Callable[..., Outcome], *given: object) -> Outcome:
@@ -150,7 +150,7 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
 
     def part(page: Page) -> list[str]:
         outcomes: list[Outcome] = []
-        for contender in contenders:
+        for contender in contenders[: page.most]:
             outcomes.append(page.outcome(name, contender, compete, world, contender, SEEDS))
             page.put(name, lines(page, outcomes))
         return lines(page, outcomes)
@@ -327,8 +327,9 @@ def main() -> None:
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--only", choices=PARTS, action="append")
     parser.add_argument("--found", type=Path, help="a file that keeps what was found, to go on after an interruption")
+    parser.add_argument("--most", type=int, help="only so many methods of every table, the first ones")
     options = parser.parse_args()
-    page = Page(options.page, options.found)
+    page = Page(options.page, options.found, options.most)
     for name in options.only or PARTS:
         lines = PARTS[name](page)
         page.put(name, lines)
