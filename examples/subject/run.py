@@ -60,7 +60,7 @@ FEDAVG = Contender(
     "fedavg",
     "none",
     {"name": "fedavg", "batch_size": 64},
-    {"local_learning_rate": (0.1, 0.5)},
+    {"local_learning_rate": (0.1, 0.5, 3.0)},
     {**PLAIN, "train.rounds": 20},
 )
 SUBJECT_SGD = Contender(
@@ -168,7 +168,13 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
         )
         columns = ("method", "epsilon 4 is", "score", "proved epsilon", "as published", "settings")
         head = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-        return [*page.picture(name, title, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
+        return [
+            *page.picture(name, title, drawn),
+            *head,
+            *(row(outcome) for outcome in outcomes),
+            "",
+            *rivals(outcomes),
+        ]
 
     return part
 
@@ -284,6 +290,16 @@ def named(outcome: Outcome, code: bool = False) -> str:
 
 def deviation(outcome: Outcome) -> float:
     return statistics.stdev(outcome.scores) if len(outcome.scores) > 1 else 0.0
+
+
+def rivals(outcomes: Sequence[Outcome]) -> list[str]:
+    """The two that are to be compared at equal proved epsilon, seed by seed: same split, same model."""
+    proved = {o.contender.label: o.scores for o in outcomes if o.contender.holds == "proved" and not o.refused}
+    if not {"subject-sgd", "higrad"} <= proved.keys():
+        return []
+    differences = [ours - theirs for ours, theirs in zip(proved["subject-sgd"], proved["higrad"], strict=True)]
+    listed = ", ".join(f"{difference:+.4f}" for difference in differences)
+    return [f"`subject-sgd` minus `higrad` at equal proved epsilon, seed by seed: {listed}.", ""]
 
 
 def score(outcome: Outcome) -> str:
