@@ -126,7 +126,7 @@ class _Axis:
         span = (high - low) or abs(high) or 1.0
         self.step = _round_step(span / (MOST_TICKS - 2))
         self.low = math.floor(low / self.step + 1e-9) * self.step
-        self.high = math.ceil(high / self.step - 1e-9) * self.step
+        self.high = max(math.ceil(high / self.step - 1e-9) * self.step, self.low + self.step)
         self.start, self.end = start, end
 
     def __call__(self, value: float) -> float:
