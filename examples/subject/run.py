@@ -182,9 +182,10 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
 def groups(page: Page) -> list[str]:
     """Largest groups and distinct subjects of all batches of a run, as figures 1c and 1d of paper 004 count them."""
     lines: list[str] = []
-    worlds = {"groups": ("539 writers", WRITERS), "groups-few": ("54 writers", FEW)}
-    for name, (who, world) in worlds.items():
-        plan = planned(world, HIGRAD, {"clip": 0.5, "train.rounds": 40}, SEEDS[0])
+    few = next(contender for contender in FEW_CONTENDERS if contender.label == "higrad")
+    worlds = {"groups": ("539 writers", WRITERS, HIGRAD), "groups-few": ("54 writers", FEW, few)}
+    for name, (who, world, contender) in worlds.items():
+        plan = planned(world, contender, {"clip": 0.5, "train.rounds": 40}, SEEDS[0])
         largest, distinct = zip(*_batches(simulated(plan, people_of(world, plan)), plan.rounds), strict=True)
         for what, counts, across in (
             ("largest", largest, "records of one writer in a batch, at most"),

@@ -17,6 +17,7 @@ WIDTH = 720
 RIGHT, TOP, BOTTOM = 16, 34, 46
 PITCH = 24  # between two rows of names
 MOST_TICKS = 8
+LETTER = 7  # width of a letter
 DASHES = {"solid": None, "dash": "7 4", "dot": "2 4", "dashdot": "8 3 2 3", "longdash": "12 4"}
 
 
@@ -65,7 +66,7 @@ def bars(names: Sequence[str], values: Sequence[float], title: str, across: str,
     bottom = height - BOTTOM
     upward = _Axis(0.0, max(values), bottom, TOP)
     step = (WIDTH - RIGHT - left) / len(names)
-    every = math.ceil(len(names) / 24)
+    every = math.ceil((LETTER * max(map(len, names)) + 8) / step)  # names that do not touch
     drawn = [_ticks_left(upward, left, unit)]
     for place, (name, value) in enumerate(zip(names, values, strict=True)):
         x = left + step * place
