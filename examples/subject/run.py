@@ -46,7 +46,7 @@ SUBJECT = {"privacy.unit": "subject"}
 PLAIN = {"train.server_learning_rate": 1.0, "train.server_optimizer": "sgd"}
 # two batches a round keep the number of batches, and so the noise of the papers' methods, low
 BATCHES = {"sample_rate": 0.05, "batches_per_round": 2}
-LOCAL = {"clip": (0.5,), "local_learning_rate": (0.5, 5.0)}
+LOCAL = {"clip": (0.5,), "local_learning_rate": (0.5, 5.0, 30.0)}
 # silos use up rounds (R/s): fewer of them with less noise may be better
 ROUNDS = {"train.rounds": (10, 40)}
 
