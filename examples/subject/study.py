@@ -12,7 +12,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,6 @@ def compete(world: World, contender: Contender, seeds: Sequence[int]) -> Outcome
     return repeat(world, contender, chosen, seeds)
 
 
-@cache
 def choose(world: World, contender: Contender) -> Settings:
     """The best of the grid on held-out training people."""
     if all(len(values) == 1 for values in contender.grid.values()):
