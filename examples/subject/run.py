@@ -11,16 +11,18 @@ of the page stands between two comments with its name; pictures lie in a folder 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
-from study import Contender, Outcome, Settings, World, choose, compete, people_of, planned, repeat, simulated
+from study import Contender, Outcome, Settings, World, compete, people_of, planned, repeat, simulated
 
 from tacit.report import still
 from tacit.report.figures import RUN_STYLES
@@ -44,7 +46,7 @@ SUBJECT = {"privacy.unit": "subject"}
 PLAIN = {"train.server_learning_rate": 1.0, "train.server_optimizer": "sgd"}
 # two batches a round keep the number of batches, and so the noise of the papers' methods, low
 BATCHES = {"sample_rate": 0.05, "batches_per_round": 2}
-LOCAL = {"clip": (0.5,), "local_learning_rate": (0.2, 1.0, 5.0)}
+LOCAL = {"clip": (0.5,), "local_learning_rate": (0.5, 5.0, 30.0)}
 # silos use up rounds (R/s): fewer of them with less noise may be better
 ROUNDS = {"train.rounds": (10, 40)}
 
@@ -58,7 +60,7 @@ FEDAVG = Contender(
     "fedavg",
     "none",
     {"name": "fedavg", "batch_size": 64},
-    {"local_learning_rate": (0.1, 0.5)},
+    {"local_learning_rate": (0.1, 0.5, 3.0)},
     {**PLAIN, "train.rounds": 20},
 )
 SUBJECT_SGD = Contender(
@@ -68,24 +70,31 @@ SUBJECT_SGD = Contender(
     {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0)},
     SUBJECT,
 )
+# for digits: the best of that grid and of more rounds, once, on the same held-out training writers
+FOR_DIGITS = replace(SUBJECT_SGD, grid={"clip": (0.1,), "train.server_learning_rate": (12.0,)})
 HIGRAD = in_batches("higrad", "proved", SUBJECT, {**LOCAL, **ROUNDS})
 PUBLISHED = {**SUBJECT, "privacy.target": "as-published"}
 HIGRAD_PUBLISHED = in_batches("higrad", "as published", PUBLISHED, LOCAL)
 GROUP_PUBLISHED = in_batches("local-group", "as published", PUBLISHED, LOCAL, noise="as-published")
 OF_A_RECORD = in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, LOCAL)
 
+CENTRAL = {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)}
+CENTRAL_GROUP = {"name": "central-group", "sample_rate": 0.05, **TARGET}
+
 ALL = (
     FEDAVG,
     SUBJECT_SGD,
     HIGRAD,
-    *(in_batches(name, "proved", SUBJECT, {**LOCAL, **ROUNDS}) for name in ("local-group", "local-record", "user-ldp")),
-    Contender(
-        "central-group",
-        "proved",
-        {"name": "central-group", "sample_rate": 0.05, **TARGET},
-        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
-        SUBJECT,
-    ),
+    HIGRAD_PUBLISHED,
+    OF_A_RECORD,
+    GROUP_PUBLISHED,
+    Contender("central-group", "proved", CENTRAL_GROUP, CENTRAL, SUBJECT),
+    in_batches("pooled-dp-sgd", "proved", SUBJECT, LOCAL),
+    in_batches("local-record", "proved", SUBJECT, LOCAL),
+    in_batches("local-group", "proved", SUBJECT, LOCAL),
+    in_batches("user-ldp", "proved", SUBJECT, LOCAL),
+    in_batches("user-ldp", "as published", PUBLISHED, LOCAL),
+    Contender("central-group", "as published", CENTRAL_GROUP, CENTRAL, PUBLISHED),
     Contender(
         "dp-fedavg",
         "proved",
@@ -93,26 +102,28 @@ ALL = (
         {"clip": (0.5,)},
         {**SUBJECT, **PLAIN},
     ),
-    in_batches("pooled-dp-sgd", "proved", SUBJECT, {**LOCAL, **ROUNDS}),
-    HIGRAD_PUBLISHED,
-    in_batches("user-ldp", "as published", PUBLISHED, LOCAL),
-    GROUP_PUBLISHED,
-    Contender(
-        "central-group",
-        "as published",
-        {"name": "central-group", "sample_rate": 0.05, **TARGET},
-        {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)},
-        PUBLISHED,
-    ),
-    OF_A_RECORD,
 )
 
 
 class Page:
-    """Where the parts of the page go."""
+    """Where the parts of the page go, and what was found already: an interrupted command goes on where it stopped."""
 
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
+    def __init__(self, file: Path | None, found: Path | None, most: int | None = None) -> None:
+        self.file, self._file_of_found, self.most = file, found, most
+        self._found = json.loads(found.read_text(encoding="utf-8")) if found is not None and found.exists() else {}
+
+    def outcome(self, name: str, contender: Contender, work: Callable[..., Outcome], *given: object) -> Outcome:
+        """``work``, or what it found before under that name; told on the terminal with the time it took."""
+        key = f"{name}: {contender.label}, {contender.holds}"
+        if key in self._found:
+            return Outcome(contender, **self._found[key])
+        begun = time.monotonic()
+        outcome = work(*given)
+        print(f"{name} {row(outcome)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        self._found[key] = {field.name: getattr(outcome, field.name) for field in fields(Outcome)[1:]}
+        if self._file_of_found is not None:
+            self._file_of_found.write_text(json.dumps(self._found, indent=1), encoding="utf-8")
+        return outcome
 
     def picture(self, name: str, title: str, drawn: str) -> list[str]:
         """A picture beside the page, and the line that shows it."""
@@ -123,7 +134,6 @@ class Page:
         return [f"![{title}]({self.file.stem if self.file else '.'}/{name}.svg)", ""]
 
     def put(self, name: str, lines: Sequence[str]) -> None:
-        print("\n".join(lines), flush=True)
         if self.file is None:
             return
         text = self.file.read_text(encoding="utf-8")
@@ -139,7 +149,13 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
     """A table of contenders, and a picture of it."""
 
     def part(page: Page) -> list[str]:
-        outcomes = [told(compete, world, contender, SEEDS) for contender in contenders]
+        outcomes: list[Outcome] = []
+        for contender in contenders[: page.most]:
+            outcomes.append(page.outcome(name, contender, compete, world, contender, SEEDS))
+            page.put(name, lines(page, outcomes))
+        return lines(page, outcomes)
+
+    def lines(page: Page, outcomes: Sequence[Outcome]) -> list[str]:
         metric = {"auc": "AUC"}.get(world.metric, world.metric)
         drawn = still.dots(
             [
@@ -150,11 +166,15 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
             title,
             f"{metric}, {len(SEEDS)} seeds; hollow: epsilon 4 is not proved for a person",
         )
-        head = [
-            "| method | epsilon 4 is | score | proved epsilon | as published | settings |",
-            "|---|---|---|---|---|---|",
+        columns = ("method", "epsilon 4 is", "score", "proved epsilon", "as published", "settings")
+        head = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+        return [
+            *page.picture(name, title, drawn),
+            *head,
+            *(row(outcome) for outcome in outcomes),
+            "",
+            *rivals(outcomes),
         ]
-        return [*page.picture(name, title, drawn), *head, *(row(outcome) for outcome in outcomes), ""]
 
     return part
 
@@ -162,9 +182,10 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
 def groups(page: Page) -> list[str]:
     """Largest groups and distinct subjects of all batches of a run, as figures 1c and 1d of paper 004 count them."""
     lines: list[str] = []
-    worlds = {"groups": ("539 writers", WRITERS), "groups-few": ("54 writers", FEW)}
-    for name, (who, world) in worlds.items():
-        plan = planned(world, HIGRAD, {"clip": 0.5, "train.rounds": 40}, SEEDS[0])
+    few = next(contender for contender in FEW_CONTENDERS if contender.label == "higrad")
+    worlds = {"groups": ("539 writers", WRITERS, HIGRAD), "groups-few": ("54 writers", FEW, few)}
+    for name, (who, world, contender) in worlds.items():
+        plan = planned(world, contender, {"clip": 0.5, "train.rounds": 40}, SEEDS[0])
         largest, distinct = zip(*_batches(simulated(plan, people_of(world, plan)), plan.rounds), strict=True)
         for what, counts, across in (
             ("largest", largest, "records of one writer in a batch, at most"),
@@ -180,13 +201,24 @@ def groups(page: Page) -> list[str]:
 
 def skew(page: Page) -> list[str]:
     """Figure 2: a person's records ever more in one silo, settings as chosen on the even spread."""
-    shown = (FEDAVG, SUBJECT_SGD, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
-    chosen = [choose(WRITERS, contender) for contender in shown]
-    columns = []
+    shown = (FOR_DIGITS, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
+    chosen = [page.outcome("writers", one, compete, WRITERS, one, SEEDS).chosen for one in shown]
+    columns: list[list[Outcome]] = []
     for a in SKEWS:
         spread = {"data.silos": {"assign": "power", "count": 16, "alpha": float(a)}}
         world = World(WRITERS.file, WRITERS.metric, changes=spread)
-        columns.append([told(repeat, world, *pair, SEEDS) for pair in zip(shown, chosen, strict=True)])
+        column = []
+        for contender, settings in zip(shown, chosen, strict=True):
+            shorter = replace(contender, changes={**contender.changes, "train.rounds": 30})
+            column.append(page.outcome(f"skew {a}", shorter, repeat, world, shorter, settings, SEEDS))
+        columns.append(column)
+        page.put("skew", skewed(page, columns))
+    return skewed(page, columns)
+
+
+def skewed(page: Page, columns: Sequence[Sequence[Outcome]]) -> list[str]:
+    """Table and picture of the spreads so far, a column for each."""
+    places = [str(a) for a in SKEWS[: len(columns)]]
     found = list(zip(*columns, strict=True))  # by contender
     tracks = [
         still.Track(named(own[0]), style, [statistics.mean(o.scores) for o in own], [deviation(o) for o in own])
@@ -194,8 +226,8 @@ def skew(page: Page) -> list[str]:
     ]
     rows = [f"| {named(own[0], code=True)} | " + " | ".join(score(o) for o in own) + " |" for own in found]
     title = "Accuracy where a writer's digits lie unevenly over 16 silos"
-    drawn = still.lines([str(a) for a in SKEWS], tracks, title, "a of the power law (1: evenly)", "accuracy")
-    head = ["| method | " + " | ".join(f"a = {a}" for a in SKEWS) + " |", "|---|" + "---|" * len(SKEWS)]
+    drawn = still.lines(places, tracks, title, "a of the power law (1: evenly)", "accuracy")
+    head = ["| method | " + " | ".join(f"a = {a}" for a in places) + " |", "|---|" + "---|" * len(places)]
     return [*page.picture("skew", title, drawn), *head, *rows, ""]
 
 
@@ -219,13 +251,18 @@ FEW_CONTENDERS = (
     FEDAVG,
     SUBJECT_SGD,
     *(
-        Contender(c.label, c.holds, {**c.method, "sample_rate": 0.1}, c.grid, c.changes)
+        replace(c, method={**c.method, "sample_rate": 0.1})
         for c in (HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED, OF_A_RECORD)
     ),
 )
 
 PARTS: dict[str, Callable[[Page], list[str]]] = {
-    "writers": comparison("writers", "MNIST by 539 writers, 16 silos: accuracy on writers never seen", WRITERS, ALL),
+    "writers": comparison(
+        "writers",
+        "MNIST by 539 writers, 16 silos: accuracy on writers never seen",
+        WRITERS,
+        [FOR_DIGITS if contender is SUBJECT_SGD else contender for contender in ALL],
+    ),
     "randhie": comparison(
         "randhie", "RAND HIE, 6 sites: AUC on people never seen", World(HERE / "randhie.toml", "auc"), ALL
     ),
@@ -261,6 +298,16 @@ def deviation(outcome: Outcome) -> float:
     return statistics.stdev(outcome.scores) if len(outcome.scores) > 1 else 0.0
 
 
+def rivals(outcomes: Sequence[Outcome]) -> list[str]:
+    """The two that are to be compared at equal proved epsilon, seed by seed: same split, same model."""
+    proved = {o.contender.label: o.scores for o in outcomes if o.contender.holds == "proved" and not o.refused}
+    if not {"subject-sgd", "higrad"} <= proved.keys():
+        return []
+    differences = [ours - theirs for ours, theirs in zip(proved["subject-sgd"], proved["higrad"], strict=True)]
+    listed = ", ".join(f"{difference:+.4f}" for difference in differences)
+    return [f"`subject-sgd` minus `higrad` at equal proved epsilon, seed by seed: {listed}.", ""]
+
+
 def score(outcome: Outcome) -> str:
     return f"{statistics.mean(outcome.scores):.3f} ± {deviation(outcome):.3f}"
 
@@ -273,14 +320,6 @@ def row(outcome: Outcome) -> str:
     published = "–" if outcome.published is None else f"{outcome.published:.2f}"
     settings = ", ".join(f"{key.split('.')[-1]} {value:g}" for key, value in outcome.chosen.items())
     return f"{first} {score(outcome)} | {proved} | {published} | {settings} |"
-
-
-def told(work: Callable[..., Outcome], *given: object) -> Outcome:
-    """``work``, with what it found and how long it took on the terminal."""
-    begun = time.monotonic()
-    outcome = work(*given)
-    print(f"{row(outcome)} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    return outcome
 
 
 def _batches(simulation: object, rounds: int) -> Iterator[tuple[int, int]]:
@@ -309,12 +348,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path, nargs="?")
     parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--found", type=Path, help="a file that keeps what was found, to go on after an interruption")
+    parser.add_argument("--most", type=int, help="only so many methods of every table, the first ones")
     options = parser.parse_args()
-    page = Page(options.page)
+    page = Page(options.page, options.found, options.most)
     for name in options.only or PARTS:
-        begun = time.monotonic()
         lines = PARTS[name](page)
-        page.put(name, [*lines, f"Made in {(time.monotonic() - begun) / 60:.0f} minutes.", ""])
+        page.put(name, lines)
+        print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":

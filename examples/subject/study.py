@@ -48,7 +48,7 @@ class World:
     people: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contender:
     """A method in a comparison: its keys of ``[method]``, the grid of numbers that are chosen for it, and settings
     outside ``[method]`` by their dotted names. ``holds`` says for which epsilon the target is meant."""

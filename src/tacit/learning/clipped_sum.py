@@ -1,7 +1,7 @@
 """The sum of a batch's clipped record gradients, without the price of record gradients.
 
-A batch is worked off in chunks of 32 to 128 records, as many as it really has (a loop bound, not a shape), so memory
-grows with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record
+A batch is worked off in chunks of CHUNK records, as many as it really has (a loop bound, not a shape), so memory grows
+with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record
 is traced once, and each parameter's gradient is looked up in the trace:
 
 - where it is an outer product ``a b^T`` (every dense layer), only ``a`` and ``b`` are computed: the norm is
@@ -39,11 +39,8 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning.objective import Arrays, Objective, rows
 from tacit.models import Params
 
-# Records per pass: as many as have so many numbers of gradients together (what stays in the cache), within bounds.
-PASS_NUMBERS = 1 << 17
-CHUNKS = 32, 128
-# Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
-VANISHING = 1.1e-19
+# Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
+CHUNK = 32
 
 # A norm is a norm of norms of FAN numbers each, so that its rounding error is below 3e-6 for up to 16^5 numbers,
 # whatever they are; so far below the bound is clipped, and no rounding lifts a clipped gradient above it.
@@ -89,13 +86,12 @@ def clipped_gradient_sum(
     most 1. ``clip`` has to be above 1e-12: squares of smaller numbers vanish in float32.
     """
     leaves, tree = jax.tree.flatten(params)
-    record_gradients, numbers = _record_gradients(objective, params, frozen, arrays)
-    chunk = min(max(PASS_NUMBERS // numbers, CHUNKS[0]), CHUNKS[1])
+    record_gradients = _record_gradients(objective, params, frozen, arrays)
     start, stop = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
 
     def add_chunk(i: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array]) -> Any:
         total, not_finite, below = so_far
-        places = start + i * chunk + jnp.arange(chunk)
+        places = start + i * CHUNK + jnp.arange(CHUNK)
         real = places < stop
         places = jnp.minimum(places, len(index) - 1)
         taken = index[places]
@@ -109,7 +105,7 @@ def clipped_gradient_sum(
         )
 
     zero = jnp.int32(0)
-    chunks = (stop - start + chunk - 1) // chunk
+    chunks = (stop - start + CHUNK - 1) // CHUNK
     empty = ([jnp.zeros_like(leaf) for leaf in leaves], zero, zero)
     total, not_finite, below = jax.lax.fori_loop(0, chunks, add_chunk, empty)
     return ClippedSum(ravel_pytree(jax.tree.unflatten(tree, total))[0], not_finite, below)
@@ -141,9 +137,8 @@ class _Outer(NamedTuple):
     arrange: Callable[[jax.Array], jax.Array]
 
     def norms(self, careful: bool) -> jax.Array:
-        if careful:
-            return _norms(self.left, True) * _norms(self.right, True)
-        return _not_below(self.left) * _not_below(self.right)
+        del careful  # one factor may be tiny where the other is huge, and both are small: always with care
+        return _norms(self.left, careful=True) * _norms(self.right, careful=True)
 
     def kept(self, keep: jax.Array) -> _Outer:
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
@@ -205,12 +200,6 @@ def _norms(numbers: jax.Array, careful: bool) -> jax.Array:
     return norms[:, 0] if norms.shape[1] == 1 else _norms(norms, careful=True)
 
 
-def _not_below(numbers: jax.Array) -> jax.Array:
-    """Like the quick ``_norms``, and never less than the norm: one factor of a product may be tiny where the other is
-    huge, so what squares miss of it counts."""
-    return _norms(numbers, careful=False) + VANISHING * math.sqrt(math.prod(numbers.shape[1:]))
-
-
 def _rows(numbers: jax.Array) -> jax.Array:
     return numbers.reshape(len(numbers), -1)
 
@@ -222,9 +211,9 @@ def _kept(keep: jax.Array, numbers: jax.Array) -> jax.Array:
 
 def _record_gradients(
     objective: Objective, params: Params, frozen: Params, arrays: Arrays
-) -> tuple[Callable[[jax.Array, jax.Array], list[_Piece]], int]:
+) -> Callable[[jax.Array, jax.Array], list[_Piece]]:
     """A function of ``features [records, ...]`` and ``labels [records, ...]`` that gives the gradients of each record's
-    loss, parameter by parameter in ``params``'s order of leaves; and how many numbers those of one record are."""
+    loss, parameter by parameter in ``params``'s order of leaves."""
     losses = objective.task.losses
     if losses is None:
         raise ValueError(f"a record alone has no loss in a {objective.task.name} task")
@@ -249,7 +238,7 @@ def _record_gradients(
             for _, arrange in found
         ]
 
-    return gradients, sum(math.prod(variable.aval.shape) for variable in wanted)
+    return gradients
 
 
 def _outer_product(

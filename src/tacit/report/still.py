@@ -17,6 +17,7 @@ WIDTH = 720
 RIGHT, TOP, BOTTOM = 16, 34, 46
 PITCH = 24  # between two rows of names
 MOST_TICKS = 8
+LETTER = 7  # width of a letter
 DASHES = {"solid": None, "dash": "7 4", "dot": "2 4", "dashdot": "8 3 2 3", "longdash": "12 4"}
 
 
@@ -65,7 +66,7 @@ def bars(names: Sequence[str], values: Sequence[float], title: str, across: str,
     bottom = height - BOTTOM
     upward = _Axis(0.0, max(values), bottom, TOP)
     step = (WIDTH - RIGHT - left) / len(names)
-    every = math.ceil(len(names) / 24)
+    every = math.ceil((LETTER * max(map(len, names)) + 8) / step)  # names that do not touch
     drawn = [_ticks_left(upward, left, unit)]
     for place, (name, value) in enumerate(zip(names, values, strict=True)):
         x = left + step * place
@@ -126,7 +127,7 @@ class _Axis:
         span = (high - low) or abs(high) or 1.0
         self.step = _round_step(span / (MOST_TICKS - 2))
         self.low = math.floor(low / self.step + 1e-9) * self.step
-        self.high = math.ceil(high / self.step - 1e-9) * self.step
+        self.high = max(math.ceil(high / self.step - 1e-9) * self.step, self.low + self.step)
         self.start, self.end = start, end
 
     def __call__(self, value: float) -> float:
@@ -174,13 +175,13 @@ def _line(
 
 def _mark(x: float, y: float, style: Style) -> Html:
     """The mark of a style at a place, as polygons around it."""
-    shapes: dict[str, list[tuple[float, float]]] = {
+    polygons: dict[str, list[tuple[float, float]]] = {
         "diamond": [(0, -6), (6, 0), (0, 6), (-6, 0)],
         "square": [(-4.5, -4.5), (4.5, -4.5), (4.5, 4.5), (-4.5, 4.5)],
         "triangle-up": [(0, -6), (5.5, 4.5), (-5.5, 4.5)],
         "triangle-down": [(0, 6), (5.5, -4.5), (-5.5, -4.5)],
     }
-    corners = shapes.get(style.symbol)
+    corners = polygons.get(style.symbol)
     if corners is None:
         return tag("circle", cx=_at(x), cy=_at(y), r=4.5, fill=style.color)
     points = " ".join(f"{_at(x + dx)},{_at(y + dy)}" for dx, dy in corners)
