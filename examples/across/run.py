@@ -70,17 +70,18 @@ def main() -> None:
 
 
 def trained(figure: Figure, scene: Scene, seeds: Sequence[int], kept: Path, who: Sequence[str] | None) -> None:
-    """Everybody in a scene (or only ``who``, where the others are known), written down as they come."""
-    known = {one["label"]: one for one in json.loads(kept.read_text(encoding="utf-8"))} if kept.is_file() else {}
+    """Everybody in a scene, or only ``who``; written down as they come, in the scene's order."""
+    known: dict[tuple[str, float | None], Found] = {}
+    if who is not None and kept.is_file():
+        known = {(one["label"], one.get("over")): one for one in json.loads(kept.read_text(encoding="utf-8"))}
+    places = [(contender.label, contender.method.get(figure.over)) for contender in scene.contenders]
     kept.parent.mkdir(exist_ok=True)
-    found: list[Found] = []
-    for contender in scene.contenders:
-        if who is not None and contender.label not in who:
-            found += [known[contender.label]] if contender.label in known else []
-        else:
-            found.append(shared(scene, contender, seeds) or result(figure, scene, contender, seeds))
-            print(scene.name, contender.label, in_short(found[-1]), file=sys.stderr, flush=True)
-        kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for place, contender in zip(places, scene.contenders, strict=True):
+        if who is None or contender.label in who:
+            known[place] = shared(scene, contender, seeds) or result(figure, scene, contender, seeds)
+            print(scene.name, contender.label, in_short(known[place]), file=sys.stderr, flush=True)
+            in_order = [known[other] for other in places if other in known]
+            kept.write_text(json.dumps(in_order, indent=1) + "\n", encoding="utf-8")
 
 
 def in_short(one: Found) -> str:

@@ -94,7 +94,7 @@ def test_results_become_a_table_and_a_picture_between_the_markers(across: Module
         assert text.endswith("after\n")
         assert "old" not in text
         assert text.count("| `uldp-avg-w` | 0.800 ± 0.141 |") == 1
-        assert "| 3.00 | 3.50 |" in text
+        assert "| 3.00 | 3.50 | 2 | clip 0.3, server learning rate 10.0 |" in text
         assert "| ∞ | – |" in text
         assert "Not run: `uldp-group-2`, is less than one record" in text
         assert "accuracy 0.9980" in text
