@@ -29,7 +29,7 @@ METRIC = {
 }
 # for everything that is clipped person by person
 CLIPS = {
-    "creditcard": (0.1, 0.3, 1.0),
+    "creditcard": (0.1, 0.2),
     "heart": (0.1, 0.5),
     "tcga-brca": (0.1, 0.5),
     "insteval": (0.1, 0.5),
@@ -37,13 +37,14 @@ CLIPS = {
     "mnist": (0.3, 1.0),
 }
 RATES = {
-    "creditcard": (10.0, 30.0),
-    "heart": (1.0, 5.0, 20.0),
-    "tcga-brca": (1.0, 5.0, 20.0),
+    "creditcard": (40.0, 80.0),
+    "heart": (2.0, 10.0),
+    "tcga-brca": (2.0, 10.0),
     "insteval": (30.0, 100.0),
     "diabetes130": (100.0, 1000.0),
     "mnist": (10.0, 30.0),
 }
+MOMENTUM_RATES = (6.0, 12.0)
 RATE, OPTIMIZER = "train.server_learning_rate", "train.server_optimizer"
 NOISE = {"noise_multiplier": SIGMA}
 RECORD_WEIGHTS = {"weights": "records", "disclose_counts": True}
@@ -51,46 +52,49 @@ RECORD_WEIGHTS = {"weights": "records", "disclose_counts": True}
 
 def published(data: str) -> list[Contender]:
     """The methods of the paper's figures."""
-    people = {"clip": CLIPS[data], RATE: RATES[data]}
+    people, momentum = {"clip": CLIPS[data], RATE: RATES[data]}, {"clip": (0.1,), RATE: MOMENTUM_RATES}
     average = {"name": "uldp-avg", **local(data), **NOISE}
     # a Cox batch compares patients with each other: all of a silo's
     batches = {} if data == "tcga-brca" else {"batch_size": 64}
     return [
         Contender("fedavg", {"name": "fedavg", **batches}, {"local_learning_rate": (0.03, 0.1, 0.3)}, {RATE: 1.0}),
-        Contender("uldp-naive", {"name": "uldp-naive", **batches, **NOISE}, {"clip": (0.01, 0.1), RATE: (0.1, 1.0)}),
+        Contender("uldp-naive", {"name": "uldp-naive", **batches, **NOISE, "clip": 0.1}, {RATE: (0.1, 1.0)}),
         *(grouped(size) for size in ("max", "median", 8, 2)),
         Contender("uldp-sgd", {"name": "uldp-sgd", **NOISE}, people),
         Contender("uldp-avg", average, people),
         Contender("uldp-avg-w", {**average, **RECORD_WEIGHTS}, people),
+        *(
+            [Contender("uldp-avg-w, momentum", {**average, **RECORD_WEIGHTS}, momentum, {OPTIMIZER: "momentum"})]
+            if data == "creditcard"
+            else []
+        ),
     ]
 
 
 def local(data: str) -> dict[str, Any]:
-    """Everybody's local training."""
-    return {"local_epochs": 2 if data == "mnist" else 5, "local_learning_rate": 0.1}
+    """Everybody's local training: few passes with a large rate, at a tenth of the work of the paper's 30 passes."""
+    return {"local_epochs": 2 if data == "mnist" else 3, "local_learning_rate": 0.3 if data == "creditcard" else 0.1}
 
 
 def grouped(size: int | str) -> Contender:
-    """DP-SGD in every silo on at most ``size`` records of a person; a round has two batches of a twentieth each."""
-    method = {"name": "uldp-group", "group_size": size, "sample_rate": 0.05, "batches_per_round": 2, "clip": 0.5}
-    return Contender(f"uldp-group-{size}", {**method, **NOISE}, {"local_learning_rate": (0.1, 1.0)}, {RATE: 1.0})
+    """DP-SGD in every silo on at most ``size`` records of a person; a round has ten batches of a twentieth each."""
+    method = {"name": "uldp-group", "group_size": size, "sample_rate": 0.05, "batches_per_round": 10, "clip": 0.5}
+    return Contender(f"uldp-group-{size}", {**method, **NOISE}, {"local_learning_rate": (0.1, 0.3)}, {RATE: 1.0})
 
 
 def beyond() -> list[Contender]:
-    """What the paper does not have: options of ``uldp-avg`` on Creditcard, at the epsilon of the paper's noise."""
-    average = {"name": "uldp-avg", **local("creditcard")}
+    """What the paper does not have: options of ``uldp-avg`` on Creditcard, at the epsilon of the paper's noise. Nothing
+    is chosen for them: all have the clip and rate of ``uldp-avg-w``."""
+    average = {"name": "uldp-avg", **local("creditcard"), "clip": 0.1}
     weighted = {**average, **RECORD_WEIGHTS}
-    clips, rates = {"clip": (0.1, 0.3)}, {RATE: RATES["creditcard"]}
-    adaptive = [{"quantile": quantile, "rate": 0.2, "count_noise": 20.0} for quantile in (0.5, 0.8)]
-    capped = {**average, **NOISE, "weights": "capped", "clip": 0.3}
-    start = {**weighted, "target_epsilon": TARGET, "clip": 0.3}
+    target, rate = {**weighted, "target_epsilon": TARGET}, {RATE: 80.0}
+    adaptive = {"quantile": 0.8, "rate": 0.1, "count_noise": 30.0}
     return [
-        Contender("capped weights", capped, {"weight_cap": (3, 10), **rates}),
-        Contender("-w, momentum", {**weighted, **NOISE}, {**clips, RATE: (1.0, 3.0)}, {OPTIMIZER: "momentum"}),
-        Contender("-w, Adam", {**weighted, **NOISE}, {**clips, RATE: (0.01, 0.03)}, {OPTIMIZER: "adam"}),
-        Contender("-w, adaptive clip", start, {"adaptive_clip": adaptive, **rates}),
+        Contender("capped weights", {**average, **NOISE, "weights": "capped", "weight_cap": 10}, {}, rate),
+        Contender("-w, Adam", {**weighted, **NOISE}, {}, {OPTIMIZER: "adam", RATE: 0.03}),
+        Contender("-w, adaptive clip", {**target, "adaptive_clip": adaptive}, {}, rate),
         *(
-            Contender(f"-w, 4 groups, {noise}", {**start, "correlated_noise": {"groups": 4, "bands": bands}}, rates)
+            Contender(f"-w, 4 groups, {noise}", {**target, "correlated_noise": {"groups": 4, "bands": bands}}, {}, rate)
             for noise, bands in (("independent noise", 1), ("correlated noise", 4))
         ),
     ]

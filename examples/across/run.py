@@ -25,7 +25,7 @@ from choose import settings_of
 from contenders import SIGMA
 from conversion import conversion
 from scenes import FIGURES, Figure, Scene
-from shown import section
+from shown import section, spread
 from study import Contender, curve, epsilons, planned, written_between
 
 from tacit.config import Plan
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("figure", choices=["2", *FIGURES])
     parser.add_argument("page", type=Path)
     parser.add_argument("--only", action="append", help="panels to train, by name; the others stay as they are")
+    parser.add_argument("--who", action="append", help="methods to train, by label; the others stay as they are")
     parser.add_argument("--seeds", type=int, help="so many seeds, from 0 on")
     parser.add_argument("--draw", action="store_true", help="train nothing")
     options = parser.parse_args()
@@ -58,7 +59,7 @@ def main() -> None:
         for scene in figure.scenes():
             kept = RESULTS / f"{options.figure}-{scene.name}.json"
             if not options.draw and (options.only is None or scene.name in options.only):
-                trained(figure, scene, range(options.seeds or figure.seeds), kept)
+                trained(figure, scene, range(options.seeds or figure.seeds), kept, options.who)
             if kept.is_file():
                 found = json.loads(kept.read_text(encoding="utf-8"))
                 picture = pictures / f"across-{options.figure}-{scene.name}.svg"
@@ -68,23 +69,38 @@ def main() -> None:
     written_between(options.page, f"across {options.figure}: written by examples/across/run.py", lines)
 
 
-def trained(figure: Figure, scene: Scene, seeds: Sequence[int], kept: Path) -> None:
-    """Everybody in a scene, written down as they come."""
-    found: list[Found] = []
-    for contender in scene.contenders:
-        found.append(shared(scene, contender, seeds) or result(figure, scene, contender, seeds))
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        short = {name: [round(run[-1], 3) for run in runs] for name, runs in found[-1].get("metrics", {}).items()}
-        print(scene.name, contender.label, short or found[-1], file=sys.stderr, flush=True)
+def trained(figure: Figure, scene: Scene, seeds: Sequence[int], kept: Path, who: Sequence[str] | None) -> None:
+    """Everybody in a scene, or only ``who``; written down as they come, in the scene's order."""
+    known: dict[tuple[str, float | None], Found] = {}
+    if who is not None and kept.is_file():
+        known = {(one["label"], one.get("over")): one for one in json.loads(kept.read_text(encoding="utf-8"))}
+    places = [(contender.label, contender.method.get(figure.over)) for contender in scene.contenders]
+    kept.parent.mkdir(exist_ok=True)
+    for place, contender in zip(places, scene.contenders, strict=True):
+        if who is None or contender.label in who:
+            known[place] = shared(scene, contender, seeds) or result(figure, scene, contender, seeds)
+            print(scene.name, contender.label, in_short(known[place]), file=sys.stderr, flush=True)
+            in_order = [known[other] for other in places if other in known]
+            kept.write_text(json.dumps(in_order, indent=1) + "\n", encoding="utf-8")
+
+
+def in_short(one: Found) -> str:
+    """The last values of a result, for whoever waits."""
+    if "refused" in one:
+        return str(one["refused"])
+    last = {name: spread([run[-1] for run in runs]) for name, runs in one["metrics"].items()}
+    return ", ".join(f"{name} {value}" for name, value in last.items()) + f", {one['seconds']} s"
 
 
 def shared(scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found | None:
-    """The result of another panel that is the same experiment."""
-    file = RESULTS / f"{scene.shares}.json"
+    """The result of another panel that is the same experiment, as far as these seeds go."""
+    file, wanted = RESULTS / f"{scene.shares}.json", list(seeds)
     known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    same = (one for one in known if one["label"] == contender.label and one.get("seeds") == list(seeds))
-    return next(same, None)
+    for one in known:
+        if one["label"] == contender.label and one.get("seeds", [])[: len(wanted)] == wanted:
+            metrics = {name: runs[: len(wanted)] for name, runs in one["metrics"].items()}
+            return {**one, "seeds": wanted, "metrics": metrics}
+    return None
 
 
 def result(figure: Figure, scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found:

@@ -85,7 +85,7 @@ def weighting() -> list[Scene]:
 
 def averages() -> list[Contender]:
     """Per-person training with equal weights, and with record weights."""
-    return [contender for contender in published("creditcard") if contender.method["name"] == "uldp-avg"]
+    return [contender for contender in published("creditcard") if contender.label in ("uldp-avg", "uldp-avg-w")]
 
 
 def sampling() -> list[Scene]:
@@ -108,7 +108,8 @@ def real() -> list[Scene]:
 
 def options() -> list[Scene]:
     """What the paper does not have."""
-    contenders = [*averages(), *beyond()]
+    momentum = [contender for contender in published("creditcard") if contender.label == "uldp-avg-w, momentum"]
+    contenders = [*averages(), *momentum, *beyond()]
     return [Scene("zipf-1000", "1,000 people, zipf", "creditcard", contenders, {}, shares="4-zipf-1000")]
 
 

@@ -21,12 +21,13 @@ from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.figures import RUN_STYLES, Style
 
 Found = Mapping[str, Any]
+DIGITS = {"accuracy": 4}  # where frauds are rare, the third says nothing
 # one style per method, the same in all figures
 NAMES = ("uldp-avg-w", "uldp-avg", "uldp-sgd", "uldp-group-8", "fedavg", "uldp-naive", "uldp-group-max")
 FIXED = {
     **dict(zip(NAMES, RUN_STYLES, strict=False)),
-    "uldp-group-median": RUN_STYLES[7],
-    "uldp-group-2": RUN_STYLES[7],
+    **dict.fromkeys(("uldp-group-median", "uldp-group-2"), RUN_STYLES[7]),
+    "uldp-avg-w, momentum": Style("#6a3fb5", "longdashdot"),
 }
 
 
@@ -48,19 +49,27 @@ def section(figure: Figure, scene: Scene, found: Sequence[Found], picture: Path,
 
 def table(figure: Figure, found: Sequence[Found]) -> list[str]:
     """The last point of every curve: mean and deviation over seeds, epsilon, settings."""
-    header = ["method", *(words.metric(name) for name in figure.metrics), "proved ε", "ε as published", "settings"]
+    header = [
+        "method",
+        *(words.metric(name) for name in figure.metrics),
+        "proved ε",
+        "ε as published",
+        "seeds",
+        "settings",
+    ]
     rows = [header, ["---"] * len(header)]
     for one in found:
-        metrics = [spread([run[-1] for run in one["metrics"][name]]) for name in figure.metrics]
-        rows.append([f"`{name_of(figure, one)}`", *metrics, *costs(one), told(one["settings"])])
+        metrics = [spread([run[-1] for run in one["metrics"][name]], DIGITS.get(name, 3)) for name in figure.metrics]
+        rows.append([f"`{name_of(figure, one)}`", *metrics, *costs(one), str(len(one["seeds"])), told(one["settings"])])
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def spread(values: Sequence[float | None]) -> str:
+def spread(values: Sequence[float | None], digits: int = 3) -> str:
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "not finite"
-    return f"{statistics.mean(known):.3f}" + (f" ± {statistics.stdev(known):.3f}" if len(known) > 1 else "")
+    mean, wide = f"{statistics.mean(known):.{digits}f}", statistics.stdev(known) if len(known) > 1 else None
+    return mean if wide is None else f"{mean} ± {wide:.{digits}f}"
 
 
 def costs(one: Found) -> tuple[str, str]:
