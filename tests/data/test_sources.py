@@ -133,7 +133,7 @@ def made_plays(folder: Path) -> str:
 
 def test_windows_run_over_all_that_one_character_says(tmp_path: Path) -> None:
     silos = {"assign": "uniform", "count": 2}
-    federation = load(DataOptions(source="shakespeare", path=made_plays(tmp_path), silos=silos))
+    federation = load(DataOptions(source="shakespeare", path=made_plays(tmp_path), silos=silos, test_fraction=0.5))
     records = len(federation.train) + len(federation.test)
     assert records == (120 - 80) + (100 - 80) + (100 - 80)
     assert federation.subject_count == 3
