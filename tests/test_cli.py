@@ -62,7 +62,7 @@ def test_methods_and_data_describe_themselves(file):
     names = {row["name"] for row in json.loads(command("methods", "--json").stdout)["methods"]}
     assert {"fedavg", "fedsgd", "fedprox", "scaffold", "silo-only", "pooled"} <= names
     picture = json.loads(command("data", file, "--json").stdout)
-    assert picture["subjects"] == 48
+    assert 40 < picture["subjects"] < 56  # four fifths of 60, by lot
     assert "stay with the data holder" in command("data", file).stdout
 
 
