@@ -520,7 +520,9 @@ def _method_key(key: str, known: set[str]) -> str:
     """What to do about a key that a method does not have: it may belong to another section."""
     if key == "local_learning_rate":
         return "its silos take no steps of their own: set train.server_learning_rate"
-    sections = {"train": TrainOptions, "privacy": PrivacyOptions, "exchange": ExchangeOptions, "data": DataOptions}
+    sections: dict[str, type[Section]] = {
+        "train": TrainOptions, "privacy": PrivacyOptions, "exchange": ExchangeOptions, "data": DataOptions
+    }  # fmt: skip
     homes = [name for name, section in sections.items() if key in section.model_fields]
     return f"it belongs to another section: {homes[0]}.{key}" if homes else nearest(key, known)
 
