@@ -330,7 +330,7 @@ def _metrics_table(result: dict[str, Any]) -> Table:
         table.add_row(metric, f"{first} ± {errors[metric]:.4f}" if metric in errors else first, *others)
         if metric in averaged:
             by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
-            table.add_row(f"{metric}, mean of silos", *map(_metric, by_silo))
+            table.add_row("  mean of silos", *map(_metric, by_silo))
     return table
 
 
