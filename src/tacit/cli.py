@@ -408,7 +408,7 @@ def _metrics_table(result: dict[str, Any]) -> Table:
         table.add_row(metric, f"{first} ± {errors[metric]:.4f}" if metric in errors else first, *others)
         if metric in averaged:
             by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
-            table.add_row(f"{metric}, mean of silos", *map(_metric, by_silo))
+            table.add_row("  mean of silos", *map(_metric, by_silo))
     return table
 
 
@@ -457,7 +457,7 @@ def _print_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
     origin = "solved for the target" if noise.solved else "given"
     rows = [
         ("noise multiplier", f"{noise_text(noise.multiplier)} ({origin}), {noise.place}"),
-        ("standard deviation", f"{noise_text(noise.std)} on every number of a sum = {noise.origin}"),
+        ("standard deviation", f"{noise.std:.4g} on every number of a sum = {noise.origin}"),
     ]
     if local_epsilon is not None:
         rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
@@ -516,7 +516,7 @@ def _print_sweep(sweep: Sweep) -> None:
         column.justify = "right"
     for point in sweep.points:
         cells = [f"{value:g}" for value in point.values]
-        cells += [noise_text(point.noise_multiplier), noise_text(point.std), epsilon_text(point.epsilon)]
+        cells += [noise_text(point.noise_multiplier), f"{point.std:.4g}", epsilon_text(point.epsilon)]
         cells += [] if not ratio else ["–" if point.ratio is None else f"{point.ratio:.3g}"]
         table.add_row(*cells, style=None if math.isfinite(point.epsilon) else "red")
     console.print(table)

@@ -79,7 +79,7 @@ class NoiseToSignal:
 
 
 def noise_text(value: float) -> str:
-    """Noise in four digits, rounded up: whoever types it in gets no larger epsilon."""
+    """A noise multiplier in four digits, rounded up: whoever types it in gets no larger epsilon."""
     return f"{rounded_up(value, 4):.4g}"
 
 

@@ -226,7 +226,9 @@ def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path
     assert run.history()["accuracy"].isna().tolist() == [True] * 4 + [False]
     local = json.loads((run.path / "local.json").read_text())
     assert set(local["silo_metrics"]) == {"north", "south", "west"}
-    exact = [value for silo in local["silo_metrics"].values() for value in silo.values() if value not in (None, 0, 1)]
+    exact = [value for silo in local["silo_metrics"].values() for value in silo.values() if value is not None]
+    exact = [value for value in exact if len(str(value)) > 10]  # 0.66 may stand anywhere, by chance
+    assert len(exact) >= 6
     page = run.report.read_text()
     for file in ("result.json", "metrics.jsonl", "encoder.json"):
         assert not any(str(value) in (run.path / file).read_text() for value in exact)

@@ -14,6 +14,7 @@ from tacit.privacy import Gaussian, Ledger, PoissonSampled, Repeated, account, a
 from tacit.privacy.statement import percent
 from tacit.report.folder import read_run
 from tacit.report.markup import Html, json_script, tag
+from tacit.report.sheet import ledger_problem
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)>&amp;'
 
@@ -218,7 +219,9 @@ def private_run(make_run, rounds: int = 20, altered: bool = False, **changes) ->
         "epsilon": epsilon, "delta": 1e-5, "accountant": "pld", "assumptions": ["sizes are public"],
     }  # fmt: skip
     server = public | {"view": "server", "epsilon": "inf", "assumptions": ["the server sees it all"]}
-    run = make_run(rounds=rounds, guarantees=[public, server], noise_multiplier=3.0, clip=0.5, **changes)
+    run = make_run(
+        rounds=rounds, guarantees=[public, server], noise_multiplier=3.0, clip=0.5, noise_deviation=1.5, **changes
+    )
     with Ledger(run / "ledger.jsonl") as ledger:
         for number in range(1, rounds + 1):
             events = {"subject/public/zero-out": ROUND}
@@ -396,6 +399,13 @@ def test_classes_of_a_silo_are_pictured_locally(make_run):
     page = Page(run / "local.html")
     shares = next(f["data"][0]["z"] for f in page.figures if f["data"][0]["type"] == "heatmap")
     assert shares[0] == [0.4, 0, 0.6]
+    assert "Class 2" in page.text
+    (run / "local.json").write_text(json.dumps(exact | {"classes": ["well", "ill", "2"]}))
+    report.write(run)
+    text = Page(run / "local.html").text
+    assert "Class 0" not in text
+    assert "Class 2" in text  # a bare number is said to be a class
+    assert "well" in text
 
 
 def test_plotly_knows_every_setting_of_every_figure(make_run):
@@ -467,3 +477,32 @@ def test_the_comparison_table_has_a_row_per_run_and_infinity_where_nothing_is_pr
     assert table["epsilon [subject, server]"].tolist() == [float("inf"), float("inf")]
     assert table["total_seconds"].tolist() == [97.3, 97.3]
     assert table["f1"].isna().tolist() == [False, True]
+
+
+def test_the_page_does_not_say_where_files_lie(make_run):
+    run = make_run()
+    (run / "plan.toml").write_text(
+        '[data]\npath = "/home/ada/clinic/visits.csv"\n[model]\nname = "/home/ada/mine:net"\n'
+    )
+    text = Page(report.write(run)).text
+    assert "/home/ada" not in text
+    assert '"…/visits.csv"' in text
+    assert '"…/mine:net"' in text
+
+
+def test_a_ledger_that_says_nothing_of_a_guarantee_does_not_confirm_it(make_run):
+    run = private_run(make_run)
+    (run / "ledger.jsonl").unlink()
+    with Ledger(run / "ledger.jsonl") as ledger:
+        ledger.append(run="a", party="server", round=1, mechanism="m", step=1, events={})
+    assert "add up to epsilon ∞" in str(ledger_problem(read_run(run)))
+
+
+def test_runs_on_other_windows_of_a_text_were_tested_on_other_records(make_run):
+    run = make_run()
+    (run / "plan.toml").write_text('[data]\nsource = "shakespeare"\n')
+    every = read_run(run).test_data
+    (run / "plan.toml").write_text('[data]\nsource = "shakespeare"\nwindow_stride = 1\n')
+    assert read_run(run).test_data == every
+    (run / "plan.toml").write_text('[data]\nsource = "shakespeare"\nwindow_stride = 40\n')
+    assert read_run(run).test_data != every

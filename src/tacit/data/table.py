@@ -97,7 +97,12 @@ def _read_csv(path: Path) -> Table:
 def _has_padded(path: Path) -> bool:
     """Whether any cell of the file begins with a zero and goes on with a digit."""
     with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        return any(_PADDED_CELL.search(line) for line in file)
+        before = b"\n"
+        while block := file.read(1 << 20):
+            if _PADDED_CELL.search(before + block):
+                return True
+            before = block[-2:]
+    return False
 
 
 def _read_parquet(path: Path) -> Table:
@@ -166,7 +171,7 @@ _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 # Digits behind a zero, as in the names 01, 02, …
 _PADDED = r"0\d+$"
-_PADDED_CELL = re.compile(rb'(?:^|[,"])0[0-9]')
+_PADDED_CELL = re.compile(rb'[\n,"]0[0-9]')
 
 # ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling;
 # TypeError an .npy under the name .npz, which has no members

@@ -84,7 +84,7 @@ def silos(exact: dict[str, Any], chart: ChartWriter) -> Html:
 def _class_names(known: Sequence[str], count: int) -> list[str]:
     """As the experiment calls them, or numbered; a bare number is said to be a class."""
     shown = [str(name) for name in known] if len(known) == count else [str(index) for index in range(count)]
-    return [f"class {name}" if name.lstrip("-").isdigit() else name for name in shown]
+    return [f"Class {name}" if name.lstrip("-").isdigit() else name for name in shown]
 
 
 def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> Html:

@@ -183,7 +183,7 @@ def _numbers(run: RunFiles) -> Html:
     noise = [
         "" if sigma is None else f"multiplier {noise_text(sigma)}",
         "" if clip is None else f"clip {clip:g}",
-        "" if deviation is None else f"standard deviation {noise_text(deviation)} on every number of a sum",
+        "" if deviation is None else f"standard deviation {deviation:.4g} on every number of a sum",
     ]
     sampling = dict.fromkeys(line.sampling for line in run.guarantees if line.finite and line.sampling)
     accountants = dict.fromkeys(line.accountant for line in run.guarantees if line.finite and line.accountant)

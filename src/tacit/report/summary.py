@@ -297,7 +297,9 @@ def experiment(run: RunFiles) -> Html:
             ]
         ),
         tag("h3", "Experiment file") if run.plan else "",
-        tag("pre", tag("code", run.plan), tabindex="0", aria_label="Experiment file") if run.plan else "",
+        tag("pre", tag("code", words.without_folders(run.plan)), tabindex="0", aria_label="Experiment file")
+        if run.plan
+        else "",
         name="experiment",
     )
 

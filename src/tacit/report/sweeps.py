@@ -102,7 +102,7 @@ def _numbers(sweep: Sweep) -> Html:
         [
             *(f"{value:g}" for value in point.values),
             noise_text(point.noise_multiplier),
-            noise_text(point.std),
+            f"{point.std:.4g}",
             words.epsilon(point.epsilon),
             *([words.MISSING if point.ratio is None else f"{point.ratio:.3g}"] if ratio else []),
         ]
@@ -111,7 +111,7 @@ def _numbers(sweep: Sweep) -> Html:
     note = (
         "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
         "over the norm that the sum has if every contribution is as long as the clip and all of them pull the same "
-        "way. Noise is rounded up, so that what is typed in costs no more."
+        "way. Multipliers are rounded up, so that what is typed in costs no more."
     )
     return section(
         "The numbers",

@@ -197,6 +197,11 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
+def without_folders(plan: str) -> str:
+    """An experiment file to show: where its files lie on somebody's disk is nobody else's business."""
+    return re.sub(r'"/(?:[^"/\n]*/)*([^"/\n]+)"', r'"…/\1"', plan)
+
+
 def in_one_line(run: RunFiles) -> str:
     """What was done, under the title."""
     model = str(run.model.get("name") or "model")
