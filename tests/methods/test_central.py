@@ -58,7 +58,7 @@ def noise_alone(simulation: Simulation, rounds: range) -> np.ndarray:
 
 def nothing(simulation: Simulation) -> jax.Array:
     """The sum before anybody contributed."""
-    return simulation.work._nothing(simulation.server, simulation.frozen, simulation.arrays)
+    return simulation.work.nothing(simulation.server, simulation.frozen, simulation.arrays)
 
 
 def divisor(simulation: Simulation) -> float:
