@@ -51,7 +51,7 @@ def noise_alone(simulation: Simulation, rounds: range) -> np.ndarray:
     """``[rounds, parameters]``: what the compiled aggregate adds to a sum of nothing, times the divisor."""
     start, zero, drawn = flat(simulation), nothing(simulation), []
     for number in rounds:
-        after = simulation.kernels.aggregate(simulation.server, (zero, zero), simulation._keys(number))
+        after = simulation.kernels.aggregate(simulation.server, (zero, zero), simulation.keys(number))
         drawn.append((np.asarray(ravel_pytree(after.params)[0], np.float64) - start) * divisor(simulation))
     return np.array(drawn)
 
@@ -206,7 +206,7 @@ def test_an_empty_silo_counts_in_the_divisor_and_adds_nothing(central, visits):
 def test_the_compiled_sum_is_the_same_whoever_compiles_it(central, visits):
     """The lanes' totals are added before the noise, not each with noise of its own."""
     simulation = simulated(central, visits, key=bytes(32))
-    zero, keys = nothing(simulation), simulation._keys(1)
+    zero, keys = nothing(simulation), simulation.keys(1)
     ones = jnp.ones_like(zero)
     split = simulation.kernels.aggregate(simulation.server, (ones, ones), keys)
     whole = simulation.kernels.aggregate(simulation.server, (ones + ones, zero), keys)
