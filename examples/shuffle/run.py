@@ -338,7 +338,7 @@ def costs(pictures: Path) -> list[str]:
     ]  # fmt: skip
     load = os.getloadavg()[0]
     return [
-        f"Two processes, two cores; {load:.0f} others wanted them at the same time.",
+        f"Two processes on two cores under a load of {load:.0f}: on idle ones, expect half the seconds of work.",
         "",
         "| what | seconds passed | seconds of work |",
         "|---|---|---|",
