@@ -82,6 +82,12 @@ def grouped(size: int | str) -> Contender:
     return Contender(f"uldp-group-{size}", {**method, **NOISE}, {"local_learning_rate": (0.1, 0.3)}, {RATE: 1.0})
 
 
+def capped(cap: int, changes: dict[str, Any]) -> Contender:
+    """Weights from what a silo knows by itself, up to ``cap`` records."""
+    method = {"name": "uldp-avg", **local("creditcard"), **NOISE, "weights": "capped", "weight_cap": cap}
+    return Contender("capped weights", method, {}, changes)
+
+
 def beyond() -> list[Contender]:
     """What the paper does not have: options of ``uldp-avg`` on Creditcard, at the epsilon of the paper's noise. Nothing
     is chosen for them: all have the clip and rate of ``uldp-avg-w``."""
@@ -90,7 +96,7 @@ def beyond() -> list[Contender]:
     target, rate = {**weighted, "target_epsilon": TARGET}, {RATE: 80.0}
     adaptive = {"quantile": 0.8, "rate": 0.1, "count_noise": 30.0}
     return [
-        Contender("capped weights", {**average, **NOISE, "weights": "capped", "weight_cap": 10}, {}, rate),
+        capped(10, {}),
         Contender("-w, Adam", {**weighted, **NOISE}, {}, {OPTIMIZER: "adam", RATE: 0.03}),
         Contender("-w, adaptive clip", {**target, "adaptive_clip": adaptive}, {}, rate),
         *(
