@@ -46,6 +46,8 @@ RATES = {
 }
 MOMENTUM_RATES = (6.0, 12.0)
 RATE, OPTIMIZER = "train.server_learning_rate", "train.server_optimizer"
+# gradients are longer than three small steps of local training
+GRADIENTS = {"creditcard": {"clip": (0.2, 0.5), RATE: (15.0, 40.0)}}
 NOISE = {"noise_multiplier": SIGMA}
 RECORD_WEIGHTS = {"weights": "records", "disclose_counts": True}
 
@@ -60,7 +62,7 @@ def published(data: str) -> list[Contender]:
         Contender("fedavg", {"name": "fedavg", **batches}, {"local_learning_rate": (0.03, 0.1, 0.3)}, {RATE: 1.0}),
         Contender("uldp-naive", {"name": "uldp-naive", **batches, **NOISE, "clip": 0.1}, {RATE: (0.1, 1.0)}),
         *(grouped(size) for size in ("max", "median", 8, 2)),
-        Contender("uldp-sgd", {"name": "uldp-sgd", **NOISE}, people),
+        Contender("uldp-sgd", {"name": "uldp-sgd", **NOISE}, GRADIENTS.get(data, people)),
         Contender("uldp-avg", average, people),
         Contender("uldp-avg-w", {**average, **RECORD_WEIGHTS}, people),
         *(
