@@ -46,6 +46,8 @@ RATES = {
 }
 MOMENTUM_RATES = (6.0, 12.0)
 RATE, OPTIMIZER = "train.server_learning_rate", "train.server_optimizer"
+# gradients are longer than three small steps of local training
+GRADIENTS = {"creditcard": {"clip": (0.2, 0.5), RATE: (15.0, 40.0)}}
 NOISE = {"noise_multiplier": SIGMA}
 RECORD_WEIGHTS = {"weights": "records", "disclose_counts": True}
 
@@ -60,7 +62,7 @@ def published(data: str) -> list[Contender]:
         Contender("fedavg", {"name": "fedavg", **batches}, {"local_learning_rate": (0.03, 0.1, 0.3)}, {RATE: 1.0}),
         Contender("uldp-naive", {"name": "uldp-naive", **batches, **NOISE, "clip": 0.1}, {RATE: (0.1, 1.0)}),
         *(grouped(size) for size in ("max", "median", 8, 2)),
-        Contender("uldp-sgd", {"name": "uldp-sgd", **NOISE}, people),
+        Contender("uldp-sgd", {"name": "uldp-sgd", **NOISE}, GRADIENTS.get(data, people)),
         Contender("uldp-avg", average, people),
         Contender("uldp-avg-w", {**average, **RECORD_WEIGHTS}, people),
         *(
@@ -82,6 +84,12 @@ def grouped(size: int | str) -> Contender:
     return Contender(f"uldp-group-{size}", {**method, **NOISE}, {"local_learning_rate": (0.1, 0.3)}, {RATE: 1.0})
 
 
+def capped(cap: int, changes: dict[str, Any]) -> Contender:
+    """Weights from what a silo knows by itself, up to ``cap`` records."""
+    method = {"name": "uldp-avg", **local("creditcard"), **NOISE, "weights": "capped", "weight_cap": cap}
+    return Contender("capped weights", method, {}, changes)
+
+
 def beyond() -> list[Contender]:
     """What the paper does not have: options of ``uldp-avg`` on Creditcard, at the epsilon of the paper's noise. Nothing
     is chosen for them: all have the clip and rate of ``uldp-avg-w``."""
@@ -90,7 +98,7 @@ def beyond() -> list[Contender]:
     target, rate = {**weighted, "target_epsilon": TARGET}, {RATE: 80.0}
     adaptive = {"quantile": 0.8, "rate": 0.1, "count_noise": 30.0}
     return [
-        Contender("capped weights", {**average, **NOISE, "weights": "capped", "weight_cap": 10}, {}, rate),
+        capped(10, {}),
         Contender("-w, Adam", {**weighted, **NOISE}, {}, {OPTIMIZER: "adam", RATE: 0.03}),
         Contender("-w, adaptive clip", {**target, "adaptive_clip": adaptive}, {}, rate),
         *(

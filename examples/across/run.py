@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from choose import settings_of
-from contenders import SIGMA
+from contenders import RATE, SIGMA
 from conversion import conversion
 from scenes import FIGURES, Figure, Scene
 from shown import section, spread
@@ -106,6 +106,7 @@ def shared(scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found | 
 def result(figure: Figure, scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found:
     """A contender's curves under the seeds, and what they cost; see shown.py."""
     chosen, begun = settings_of(scene.data, contender.label), time.monotonic()
+    chosen = {key: value * scene.rate_factor if key == RATE else value for key, value in chosen.items()}
     contender = replace(contender, changes={**contender.changes, **scene.changes})
     runs = []
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contenders import beyond, published
+from contenders import beyond, capped, published
 from study import Contender, Settings
 
 
@@ -14,7 +14,9 @@ from study import Contender, Settings
 class Scene:
     """One panel of a figure: a data set, how people and silos are assigned, and who competes.
 
-    shares  another panel's results, by file name: who has run there is not trained again
+    shares       another panel's results, by file name: who has run there is not trained again
+    rate_factor  multiplies the chosen server rates: the paper divides by the number of silos, and rates were chosen for
+                 five of them
     """
 
     name: str
@@ -23,6 +25,7 @@ class Scene:
     contenders: Sequence[Contender]
     changes: Settings
     shares: str = ""
+    rate_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def weighting() -> list[Scene]:
             averages(),
             allocation(kind, 1000, silos),
             shares=f"4-{kind}-1000" if silos == 5 else "",
+            rate_factor=silos / 5,
         )
         for kind in ("zipf", "uniform")
         for silos in (5, 20, 50)
@@ -110,7 +114,19 @@ def options() -> list[Scene]:
     """What the paper does not have."""
     momentum = [contender for contender in published("creditcard") if contender.label == "uldp-avg-w, momentum"]
     contenders = [*averages(), *momentum, *beyond()]
-    return [Scene("zipf-1000", "1,000 people, zipf", "creditcard", contenders, {}, shares="4-zipf-1000")]
+    few = [*averages(), capped(10, {"privacy.max_silos_per_subject": 5})]
+    return [
+        Scene("zipf-1000", "1,000 people over 5 silos, zipf", "creditcard", contenders, {}, shares="4-zipf-1000"),
+        Scene(
+            "zipf-50-silos",
+            "1,000 people over 50 silos, zipf",
+            "creditcard",
+            few,
+            allocation("zipf", 1000, 50),
+            shares="8-zipf-50",
+            rate_factor=10.0,
+        ),
+    ]
 
 
 RANKING = ("auc", "average_precision", "accuracy", "log_loss")

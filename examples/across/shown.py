@@ -43,8 +43,18 @@ def section(figure: Figure, scene: Scene, found: Sequence[Found], picture: Path,
         lines += [*table(figure, ran), ""]
         if (constant := ran[0]["constant"]) is not None and "accuracy" in figure.metrics:
             lines += [f"Always giving the more frequent answer has accuracy {constant:.4f}.", ""]
-    lines += [f"Not run: `{one['label']}`, {one['refused']}." for one in found if "refused" in one]
-    return [*lines, ""]
+    return [*lines, *not_run(found)]
+
+
+def not_run(found: Sequence[Found]) -> list[str]:
+    """Who cannot run, and why: methods with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if "refused" in one:
+            # field: problem; fix
+            problem = one["refused"].split(": ", 1)[-1].split(";")[0]
+            reasons.setdefault(problem, []).append(f"`{one['label']}`")
+    return [line for problem, names in reasons.items() for line in (f"Not run: {', '.join(names)}: {problem}.", "")]
 
 
 def table(figure: Figure, found: Sequence[Found]) -> list[str]:
@@ -90,17 +100,16 @@ def name_of(figure: Figure, one: Found) -> str:
 
 
 def over_rounds(figure: Figure, scene: Scene, found: Sequence[Found]) -> str:
-    """The metric on the left and epsilon on the right, over rounds; bands are one deviation over the seeds."""
+    """The metric, epsilon as proved and as published, over rounds; bands are one deviation over the seeds."""
     metric = figure.metrics[0]
     left = [curve(one, style(one, place), metric) for place, one in enumerate(found)]
-    right = [
-        Line(one["label"], style(one, place), one["rounds"], [float(value) for value in one["proved"]])
-        for place, one in enumerate(found)
-    ]
-    panels = [
-        Panel(f"{words.metric(metric)}: {scene.title}", "round", left),
-        Panel("Proved epsilon so far (nothing drawn: infinite)", "round", right, log_y=True),
-    ]
+    panels = [Panel(f"{words.metric(metric)}: {scene.title}", "round", left)]
+    for kind, title in (("proved", "Proved epsilon so far (not drawn: ∞)"), ("published", "The same as published")):
+        lines = [
+            Line(one["label"], style(one, place), one["rounds"], [None if v is None else float(v) for v in one[kind]])
+            for place, one in enumerate(found)
+        ]
+        panels.append(Panel(title, "round", lines, log_y=True))
     return drawing(panels, f"{words.metric(metric)} and epsilon over rounds; final values are in the table.")
 
 

@@ -79,7 +79,7 @@ def made(label: str, **changes) -> dict:
 def test_results_become_a_table_and_a_picture_between_the_markers(across: ModuleType, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(across, "RESULTS", tmp_path / "results")
     (tmp_path / "results").mkdir()
-    refused = {"label": "uldp-group-2", "refused": "is less than one record for each of 5 silos"}
+    refused = {"label": "uldp-group-2", "refused": "method.group_size: is less than one record; raise it"}
     found = [made("fedavg", proved=["inf"] * 3, published=[None] * 3), made("uldp-avg-w"), refused]
     (tmp_path / "results" / "4-zipf-1000.json").write_text(json.dumps(found))
     page = tmp_path / "page.md"
@@ -96,7 +96,7 @@ def test_results_become_a_table_and_a_picture_between_the_markers(across: Module
         assert text.count("| `uldp-avg-w` | 0.800 ± 0.141 |") == 1
         assert "| 3.00 | 3.50 | 2 | clip 0.3, server learning rate 10.0 |" in text
         assert "| ∞ | – |" in text
-        assert "Not run: `uldp-group-2`, is less than one record" in text
+        assert "Not run: `uldp-group-2`: is less than one record.\n" in text
         assert "accuracy 0.9980" in text
         assert text.count("Not run.") == 3  # the other panels
     ElementTree.parse(tmp_path / "figures" / "across-4-zipf-1000.svg")
