@@ -201,7 +201,7 @@ def groups(page: Page) -> list[str]:
 
 def skew(page: Page) -> list[str]:
     """Figure 2: a person's records ever more in one silo, settings as chosen on the even spread."""
-    shown = (FOR_DIGITS, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
+    shown = (FOR_DIGITS, HIGRAD)
     chosen = [page.outcome("writers", one, compete, WRITERS, one, SEEDS).chosen for one in shown]
     columns: list[list[Outcome]] = []
     for a in SKEWS:
