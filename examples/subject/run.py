@@ -67,7 +67,7 @@ SUBJECT_SGD = Contender(
     "subject-sgd",
     "proved",
     {"name": "subject-sgd", **TARGET},
-    {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0)},
+    {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0, 40.0)},
     SUBJECT,
 )
 # for digits: the best of that grid and of more rounds, once, on the same held-out training writers
@@ -201,7 +201,7 @@ def groups(page: Page) -> list[str]:
 
 def skew(page: Page) -> list[str]:
     """Figure 2: a person's records ever more in one silo, settings as chosen on the even spread."""
-    shown = (FOR_DIGITS, HIGRAD)
+    shown = (FOR_DIGITS, HIGRAD, HIGRAD_PUBLISHED, GROUP_PUBLISHED)
     chosen = [page.outcome("writers", one, compete, WRITERS, one, SEEDS).chosen for one in shown]
     columns: list[list[Outcome]] = []
     for a in SKEWS:
