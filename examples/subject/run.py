@@ -67,7 +67,7 @@ SUBJECT_SGD = Contender(
     "subject-sgd",
     "proved",
     {"name": "subject-sgd", **TARGET},
-    {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0)},
+    {"clip": (0.1, 0.5), "train.server_learning_rate": (2.0, 12.0, 40.0)},
     SUBJECT,
 )
 # for digits: the best of that grid and of more rounds, once, on the same held-out training writers

@@ -170,6 +170,17 @@ def test_gradients_beyond_the_range_of_squares_are_clipped_not_lost(name):
     assert all(int(result.not_finite) == 0 for result in results)
 
 
+@pytest.mark.parametrize("scale", [1e-18, 1e-20, 1e-25])
+def test_a_tiny_factor_of_a_huge_one_is_measured_not_lost(scale):
+    """Features whose squares vanish, times a residual that makes their product an ordinary number."""
+    c = case("linear")
+    tiny = c._replace(arrays=Arrays(c.arrays.features * scale, c.arrays.labels * 1e18))
+    params = jax.tree.map(jnp.zeros_like, c.params)
+    for record in range(3):
+        total = np.asarray(summed(tiny, [record], clip=1e-6, params=params).total, np.float64)
+        assert 0 < np.linalg.norm(total) <= 1e-6
+
+
 @pytest.mark.parametrize("count", [3, 17, 51_200, 100_003])
 @pytest.mark.parametrize("value", [0.1, 1.7e-3, 1e25])
 def test_norms_of_many_equal_numbers_are_exact_enough_for_the_margin(count, value):

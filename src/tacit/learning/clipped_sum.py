@@ -1,8 +1,8 @@
 """The sum of a batch's clipped record gradients, without the price of record gradients.
 
 A batch is worked off in chunks of CHUNK records, as many as it really has (a loop bound, not a shape), so memory grows
-with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record
-is traced once, and each parameter's gradient is looked up in the trace:
+with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record is
+traced once, and each parameter's gradient is looked up in the trace:
 
 - where it is an outer product ``a b^T`` (every dense layer), only ``a`` and ``b`` are computed: the norm is
   ``|a| |b|``, and the weighted sum over the chunk is one matrix product, as in ordinary training;
@@ -36,11 +36,13 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.objective import Arrays, Objective, rows
+from tacit.learning.objective import Arrays, Objective
 from tacit.models import Params
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
 CHUNK = 32
+# Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
+VANISHING = 1.1e-19
 
 # A norm is a norm of norms of FAN numbers each, so that its rounding error is below 3e-6 for up to 16^5 numbers,
 # whatever they are; so far below the bound is clipped, and no rounding lifts a clipped gradient above it.
@@ -94,8 +96,8 @@ def clipped_gradient_sum(
         places = start + i * CHUNK + jnp.arange(CHUNK)
         real = places < stop
         places = jnp.minimum(places, len(index) - 1)
-        taken = index[places]
-        pieces = record_gradients(rows(arrays.features, taken), arrays.labels[taken])
+        rows = index[places]
+        pieces = record_gradients(arrays.features[rows], arrays.labels[rows])
         part, norms = _clipped_sum(pieces, jnp.where(real, weight[places], 0.0), clip)
         finite = jnp.isfinite(norms)
         return (
@@ -137,19 +139,15 @@ class _Outer(NamedTuple):
     arrange: Callable[[jax.Array], jax.Array]
 
     def norms(self, careful: bool) -> jax.Array:
-        del careful  # one factor may be tiny where the other is huge, and both are small: always with care
-        return _norms(self.left, careful=True) * _norms(self.right, careful=True)
+        if careful:
+            return _norms(self.left, True) * _norms(self.right, True)
+        return _not_below(self.left) * _not_below(self.right)
 
     def kept(self, keep: jax.Array) -> _Outer:
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        left, right = _rows(self.left), _rows(self.right)
-        if left.shape[1] < right.shape[1]:  # the shorter ones cost less to scale
-            left = factors[:, None] * left
-        else:
-            right = factors[:, None] * right
-        return self.arrange(left.T @ right)
+        return self.arrange((factors[:, None] * _rows(self.left)).T @ _rows(self.right))
 
 
 _Piece = _Whole | _Outer
@@ -198,6 +196,12 @@ def _norms(numbers: jax.Array, careful: bool) -> jax.Array:
     else:
         norms = jnp.sqrt(jnp.square(rows).sum(axis=1))
     return norms[:, 0] if norms.shape[1] == 1 else _norms(norms, careful=True)
+
+
+def _not_below(numbers: jax.Array) -> jax.Array:
+    """Like the quick ``_norms``, and never less than the norm: one factor of a product may be tiny where the other is
+    huge, so that what squares miss of it counts."""
+    return _norms(numbers, careful=False) + VANISHING * math.sqrt(math.prod(numbers.shape[1:]))
 
 
 def _rows(numbers: jax.Array) -> jax.Array:
