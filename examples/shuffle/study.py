@@ -29,7 +29,7 @@ CHOOSING_SEED, CHOOSING_EPOCHS = 1001, 4  # never a seed of a result
 PEOPLE, NUMBERS, DELTA = 1000, 7850, 5e-6
 LOCAL = {"local_epochs": 5, "local_learning_rate": 0.1}
 RANGE = 0.03  # C
-STEPS = (0.003, 0.01, 0.03, 0.1, 0.3)  # in units of C: what one number moves by if everybody agrees
+STEPS = (0.01, 0.03, 0.1, 0.3)  # in units of C: what one number moves by if everybody agrees
 
 Settings = Mapping[str, Any]
 
