@@ -117,7 +117,7 @@ class Promise:
         if self.leaks:
             return Unprotected(self.leaks[0])
         exposure = self.exposure(unit, view)
-        if exposure.colluding >= self.facts.silos and not self.method.pools:
+        if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         if unit == "record" and self.facts.moves_over and not exposure.replaces:
             # whichever of its subject's records take its place: no more than if all of them were replaced

@@ -28,7 +28,7 @@ def private(tmp_path, visits, experiment) -> Path:
         "train": {"rounds": 3},
     }
     path = tmp_path / "experiment.toml"
-    path.write_text(tacit.plan(experiment).to_toml())
+    path.write_text(tacit.plan(experiment, folder=tmp_path).to_toml())
     return path
 
 
