@@ -33,7 +33,7 @@ def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(
 
 
 def test_with_hidden_sampling_everybody_works_and_some_are_left_out(experiment, visits):
-    few = visits[visits.person < 8]
+    few = visits[(visits.person >= 12) & (visits.person < 20)]
     numbers = {"subject_sample_rate": 0.5, "clip": 0.5}
     hidden = simulation(weighted(experiment, EXCHANGE | {"hidden_sampling": True}, "uldp-sgd", **numbers), few)
     assert len(hidden.work.draw(1).entries) == len(hidden.work._subject)  # nobody here knows who will be left out
