@@ -203,6 +203,22 @@ def test_a_record_s_place_is_sampled_as_the_record_was():
     )
 
 
+def test_a_reference_that_protects_records_is_not_charged_for_caps():
+    caps = {"unit": "subject", "max_records_per_subject_and_silo": 5, "max_silos_per_subject": 1}
+    person = planned({"name": "subject-sgd", "target_epsilon": 4.0}, caps, data={"records_per_silo": 40})
+    record = person.with_method("local-record")
+    assert (record.promise.unit, record.promise.facts.moves_up, record.promise.facts.moves_over) == (
+        "record",
+        False,
+        False,
+    )
+    assert 3.9 < by_view(record)["public"].epsilon <= 4.0
+    free = planned(
+        {"name": "local-record", "target_epsilon": 4.0}, {"against": ["public"]}, data={"records_per_silo": 40}
+    )
+    assert record.noise_multiplier == pytest.approx(free.noise_multiplier, rel=1e-2)
+
+
 @pytest.mark.parametrize("name", ["uldp-avg", "uldp-naive", "subject-sgd", "dp-fedavg"])
 @pytest.mark.parametrize("view", ["silos:10", "silos:11"])
 def test_where_all_silos_look_nobody_is_left_to_protect(name, view):

@@ -42,6 +42,8 @@ FEW = World(
 )
 
 TARGET = {"target_epsilon": EPSILON}
+# a record that is removed makes room for another one where there are caps: single records are protected without them
+NO_CAPS = {"privacy.max_records_per_subject_and_silo": None, "privacy.max_silos_per_subject": None}
 SUBJECT = {"privacy.unit": "subject"}
 PLAIN = {"train.server_learning_rate": 1.0, "train.server_optimizer": "sgd"}
 # two batches a round keep the number of batches, and so the noise of the papers' methods, low
@@ -76,7 +78,7 @@ HIGRAD = in_batches("higrad", "proved", SUBJECT, {**LOCAL, **ROUNDS})
 PUBLISHED = {**SUBJECT, "privacy.target": "as-published"}
 HIGRAD_PUBLISHED = in_batches("higrad", "as published", PUBLISHED, LOCAL)
 GROUP_PUBLISHED = in_batches("local-group", "as published", PUBLISHED, LOCAL, noise="as-published")
-OF_A_RECORD = in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, LOCAL)
+OF_A_RECORD = in_batches("local-record", "proved, for a record", {"privacy.unit": "record", **NO_CAPS}, LOCAL)
 
 CENTRAL = {"clip": (0.5,), "train.server_learning_rate": (0.5, 4.0)}
 CENTRAL_GROUP = {"name": "central-group", "sample_rate": 0.05, **TARGET}
@@ -245,7 +247,9 @@ LARGE_CONTENDERS = (
     ),
     in_batches("higrad", "proved", SUBJECT, {**LOCAL, "train.rounds": (10,)}),
     in_batches("higrad", "as published", PUBLISHED, {**LOCAL, "train.rounds": (30,)}),
-    in_batches("local-record", "proved, for a record", {"privacy.unit": "record"}, {**LOCAL, "train.rounds": (30,)}),
+    in_batches(
+        "local-record", "proved, for a record", {"privacy.unit": "record", **NO_CAPS}, {**LOCAL, "train.rounds": (30,)}
+    ),
 )
 FEW_CONTENDERS = (
     FEDAVG,

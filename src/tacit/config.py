@@ -264,6 +264,8 @@ class Plan:
         free = self.experiment.privacy.model_copy(
             update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
         )
+        if METHODS[name].units[0] == "record":  # of the records that this plan keeps, each is protected by itself
+            free = free.model_copy(update={"max_records_per_subject_and_silo": None, "max_silos_per_subject": None})
         exchange = ExchangeOptions(name=METHODS[name].exchanges[0])
         update = {"method": method, "train": train, "privacy": free, "exchange": exchange}
         return _join(self.experiment.model_copy(update=update), self.folder)
