@@ -23,7 +23,6 @@ from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.errors import TacitError
 from tacit.models import higher_is_better
 from tacit.privacy import Randomness
 from tacit.promise import cost
@@ -46,26 +45,20 @@ class Contender:
     changes: Settings = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a contender reached: the metric per seed, what is proved and what its paper says, or why it did not run."""
-
-    label: str
-    scores: tuple[float, ...] = ()
-    proved: float = math.inf
-    published: float | None = None
-    unit: str = ""
-    chosen: Settings | None = None
-    refused: str = ""
-
-
 def planned(file: Path, contender: Contender, chosen: Settings, seed: int) -> Plan:
     """The plan of a contender under chosen numbers; names with a dot belong to other sections than ``[method]``."""
+    method = {**contender.method, **{name: value for name, value in chosen.items() if "." not in name}}
+    outside = {name: value for name, value in chosen.items() if "." in name}
+    return changed(file, {**contender.changes, **outside}, seed, method)
+
+
+def changed(file: Path, changes: Settings, seed: int, method: Settings | None = None) -> Plan:
+    """The plan of a file with other settings, by their dotted names, and perhaps another ``[method]``."""
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     content["seed"] = seed
-    content["method"] = {**contender.method, **{name: value for name, value in chosen.items() if "." not in name}}
-    outside = {**contender.changes, **{name: value for name, value in chosen.items() if "." in name}}
-    for name, value in outside.items():
+    if method is not None:
+        content["method"] = dict(method)
+    for name, value in changes.items():
         section, key = name.split(".", 1)
         content[section] = {**content.get(section, {}), key: value}
     return tacit.plan(content, folder=file.parent)
@@ -78,16 +71,20 @@ def trial(plan: Plan, federation: Federation) -> dict[str, float]:
 
 def curve(plan: Plan, federation: Federation, points: Sequence[int]) -> dict[int, dict[str, float]]:
     """Train, and the metrics after the rounds of ``points``."""
-    randomness = Randomness.from_seed(plan.experiment.seed)
-    made = learner(plan.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
-    simulation = Simulation(plan, federation, made, randomness)
-    found = {}
+    simulation, found = simulated(plan, federation), {}
     for number in range(1, plan.rounds + 1):
         simulation.round(number)
         if number in points:
             scores = simulation.evaluate(federation, False).overall
             found[number] = {name: value for name, value in scores.items() if value is not None}
     return found
+
+
+def simulated(plan: Plan, federation: Federation) -> Simulation:
+    """The engine at the start of a plan."""
+    randomness = Randomness.from_seed(plan.experiment.seed)
+    made = learner(plan.experiment.model, federation.labels, federation.train.features.shape[1:], randomness)
+    return Simulation(plan, federation, made, randomness)
 
 
 def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | None]]:
@@ -107,26 +104,6 @@ def without_strangers(federation: Federation, seed: int) -> Federation:
     out = np.random.default_rng([seed, 5]).permutation(people)[: len(people) // 5]
     held_out = np.isin(federation.train.subject, out)
     return replace(federation, train=federation.train.take(~held_out), test=federation.train.take(held_out))
-
-
-def compete(file: Path, contender: Contender, metric: str, seeds: Sequence[int]) -> Outcome:
-    """Choose on training people, then run every seed."""
-    try:
-        chosen = choose(file, contender, metric)
-    except TacitError as error:
-        return Outcome(contender.label, refused=str(error))
-    scores = []
-    for seed in seeds:
-        plan = planned(file, contender, chosen, seed)
-        scores.append(trial(plan, load_federation(plan)).get(metric, math.nan))
-    guarantee = plan.guarantees()[0]
-    published = guarantee.as_published.epsilon if guarantee.as_published else None
-    return Outcome(contender.label, tuple(scores), guarantee.epsilon, published, guarantee.unit, chosen)
-
-
-def choose(file: Path, contender: Contender, metric: str) -> Settings:
-    """The setting of the grid that is best on held-out training people; the first of equals."""
-    return max(judged(file, contender, metric), key=lambda pair: pair[0])[1]
 
 
 def judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:

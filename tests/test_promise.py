@@ -181,6 +181,22 @@ def test_a_record_that_makes_room_for_another_moves_a_sum_twice(method):
     assert record(max_silos_per_subject=1) == by_view(replaced)["public"].epsilon
 
 
+def test_with_caps_a_published_number_of_records_is_not_valid_and_sampling_is_said_as_it_counts():
+    method = {"name": "local-record", "noise_multiplier": 2.0, "sample_rate": 0.1, "batches_per_round": 1}
+
+    def printed(**caps: int) -> Guarantee:
+        made = planned(method, {"unit": "record", "against": ["public"], **caps}, data={"records_per_silo": 40})
+        return by_view(made)["public"]
+
+    free, capped = printed(), printed(max_records_per_subject_and_silo=3)
+    over = printed(max_records_per_subject_and_silo=3, max_silos_per_subject=1)
+    assert [line.as_published.valid for line in (free, capped, over) if line.as_published] == ["yes", "no", "no"]
+    assert capped.as_published is not None
+    assert "makes room" in capped.as_published.reason
+    assert (free.sampling, over.sampling) == ("poisson records 0.1", "none")
+    assert free.epsilon < capped.epsilon < over.epsilon
+
+
 def test_a_record_s_place_is_sampled_as_the_record_was():
     """Removed and moved up at rate q: exactly the pair (1 - q) N(0) + q N(1) against (1 - q) N(0) + q N(-1)."""
     rate, sigma = 0.3, 2.0

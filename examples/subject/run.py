@@ -4,8 +4,8 @@
     TACIT_DATA=… python examples/subject/run.py docs/subject.md --only randhie    one part of the page
 
 For every data set: each method at *proved* epsilon 4 for a person (delta 1e-5), then those of the papers at their *own*
-epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (study.py). Every part
-of the page stands between two comments with its name; pictures lie in a folder beside the page.
+epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (examples/study.py).
+Every part of the page stands between two comments with its name; pictures lie in a folder beside the page.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
-from study import Contender, Outcome, Settings, World, compete, people_of, planned, repeat, simulated
+from worlds import Contender, Outcome, World, compete, people_of, planned, repeat
 
 from tacit.report import still
 from tacit.report.figures import RUN_STYLES
 
 HERE = Path(__file__).parent
+
+from study import Settings, simulated  # noqa: E402  (worlds.py has said where it lies)
+
 SEEDS = (0, 1, 2)
 EPSILON = 4.0
 SKEWS = (1, 2, 4, 8, 16)

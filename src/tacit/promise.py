@@ -45,6 +45,7 @@ PUBLIC_SIZES = (
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
+MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
 ELSEWHERE = "it is about what the other silos hold: this view knows its own records"
 
 Mechanism = Literal["statistics", "evaluation"]
@@ -119,10 +120,14 @@ class Promise:
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
-        if unit == "record" and self.facts.moves_over and not exposure.replaces:
-            # whichever of its subject's records take its place: no more than if all of them were replaced
-            exposure = replace(exposure, unit="subject", relation="replace")
-        return self.method.event(exposure, self.facts)
+        return self.method.event(self._counted(exposure), self.facts)
+
+    def _counted(self, exposure: Exposure) -> Exposure:
+        """What is counted for a unit: where a cap on silos lets others take a record's place, whichever do, no more
+        changes than if its subject were replaced."""
+        if exposure.unit == "record" and self.facts.moves_over and not exposure.replaces:
+            return replace(exposure, unit="subject", relation="replace")
+        return exposure
 
     def release(self, mechanism: Mechanism) -> Once | None:
         """The release of that name beside the rounds, if there is one."""
@@ -206,7 +211,7 @@ class Promise:
             self.unit,
             self.relation,
             view,
-            self.method.sampling(exposure) if finite else "none",
+            self.method.sampling(self._counted(exposure)) if finite else "none",
             bound.epsilon,
             self.delta,
             bound.accountant if finite else "none",
@@ -217,6 +222,9 @@ class Promise:
     def _published_beside(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
         """The paper's own number, which knows nothing of what is released beside the rounds."""
         published = _honest(self._as_published(exposure, rounds), finite)
+        capped = self.facts.moves_up or self.facts.moves_over
+        if published is not None and exposure.unit == "record" and capped and not exposure.replaces:
+            return replace(published, valid="no", reason=MAKES_ROOM)
         if published is None or not self.once or published.valid == "no":
             return published
         beside = " and ".join(once.mechanism for once in self.once)

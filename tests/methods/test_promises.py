@@ -101,7 +101,8 @@ def test_a_plan_proves_at_most_one_per_cent_more_than_the_exact_value_and_never_
 PUBLISHED = {
     "higrad": (lambda: ten(HIGRAD), 1.721, "no"),
     "user ldp": (lambda: ten({**USER_LDP, "noise_multiplier": 2.0}), 1.721, "no"),
-    "local-record": (lambda: ten({**HIGRAD, "name": "local-record"}), 1.721, "yes"),
+    "local-record": (lambda: ten({**HIGRAD, "name": "local-record"}, **NO_CAPS), 1.721, "yes"),
+    "local-record, with caps": (lambda: ten({**HIGRAD, "name": "local-record"}), 1.721, "no"),
     "uldp-avg": (lambda: five(AVG), 10.7255, "yes"),
     "uldp-naive": (lambda: five(NAIVE), 10.7255, "no"),
     "uldp-avg, q = .1": (lambda: five({**AVG, "subject_sample_rate": 0.1}), 0.835, "yes"),
