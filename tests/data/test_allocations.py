@@ -116,10 +116,10 @@ def test_too_few_people_for_the_labels_are_refused() -> None:
 
 
 def test_ten_thousand_people_are_assigned_within_a_second() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     subject = assign_subjects(Subjects(assign="zipf", count=10_000), labels(), rng(), labels_per_subject=2)
     assign_silos(Silos(assign="zipf", count=5), subject, rng())
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_few_labels_and_homes_in_fixed_silos_exclude_each_other() -> None:

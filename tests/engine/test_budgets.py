@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import sys
-import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -457,7 +457,7 @@ def test_correlated_noise_goes_on_with_a_seed_and_not_without(turns, go):
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_a_charge_late_in_a_long_run_costs_what_an_early_one_does(tmp_path, private, seed, monkeypatch):
-    """By the work of this process; waiting for the disk is the same for every line."""
+    """Counted in function calls, which no other work on the machine changes."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     more = {} if seed is None else {"seed": seed}
     private["method"]["noise_multiplier"] = 400.0
@@ -465,23 +465,24 @@ def test_a_charge_late_in_a_long_run_costs_what_an_early_one_does(tmp_path, priv
     shared = {**private["privacy"], "budget": 5.0, "budget_file": "visits.budget"}
     plan = tacit.plan({**private, "privacy": shared, **more}, folder=tmp_path)
 
-    def work(charges: Charges, first: int) -> float:
-        """The quickest of ten times twenty charges: what else the machine does only adds."""
-        times = []
-        for start in range(first, first + 200, 20):
-            begun = time.process_time()
-            for number in range(start, start + 20):
+    def calls(charges: Charges, first: int) -> int:
+        seen = Counter()
+        sys.setprofile(lambda frame, event, what: seen.update([event]))
+        try:
+            for number in range(first, first + 20):
                 charges.charge(number)
-            times.append(time.process_time() - begun)
-        return min(times)
+        finally:
+            sys.setprofile(None)
+        return seen["call"] + seen["c_call"]
 
     with Charges(plan, tmp_path / "ledger.jsonl") as charges:
         charges.charge(1)  # looks ahead: how many rounds are allowed
-        early = work(charges, 2)
-        for number in range(202, 3000):
+        early = calls(charges, 2)
+        for number in range(22, 1000):
             charges.charge(number)
-        late = work(charges, 3000)
-    assert late < 2 * early  # four times and more where every line is read again
+        late = calls(charges, 1000)
+    assert early > 20 * 10
+    assert late < 1.1 * early  # tens of times as many where every line is read again
 
 
 def test_a_run_without_noise_says_so_in_short_lines_and_leaves_nothing_for_others(tmp_path, private, go):

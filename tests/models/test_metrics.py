@@ -98,9 +98,9 @@ def test_the_c_index_is_fast_enough_for_every_round():
         risk, labels = survival(rows, times=rows)
         took = []
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             metrics.c_index(risk, labels)
-            took.append(time.perf_counter() - start)
+            took.append(time.process_time() - start)
         assert min(took) < seconds
 
 

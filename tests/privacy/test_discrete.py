@@ -139,10 +139,10 @@ def test_equal_streams_give_equal_samples():
 
 def test_a_million_samples_and_four_thousand_huge_ones_take_little_time():
     source = stream("speed")
-    start = time.perf_counter()
+    start = time.process_time()
     discrete_gaussian(2**20 - 1, 1_000_000, source)
-    middle = time.perf_counter()
+    middle = time.process_time()
     discrete_gaussian_integers(2**2900 - 1, 4000, source)
     # measured on two cores: 0.15 s and 0.03 s; the limits are for loaded machines
     assert middle - start < 1
-    assert time.perf_counter() - middle < 2
+    assert time.process_time() - middle < 2

@@ -353,7 +353,7 @@ def test_domination_is_found_where_it_is_and_not_where_it_is_not():
 
 
 def test_a_hundred_thousand_reports_take_less_than_two_seconds():
-    start = time.perf_counter()
+    start = time.process_time()
     for epsilon in (0.5, 4.0):
         shuffled_pld(ShuffledReports(epsilon, 100_001), 1e-4)
-    assert time.perf_counter() - start < 4
+    assert time.process_time() - start < 4
