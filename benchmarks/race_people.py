@@ -152,7 +152,7 @@ def main() -> None:
             "processor_ratios": {peer: _processor_ratio(results, peer) for peer in ("loop", "vmap")},
             "against_itself": against_itself(results),
         }
-        (options.out / f"{name}.json").write_text(json.dumps(tables._plain(content), indent=1) + "\n")
+        (options.out / f"{name}.json").write_text(json.dumps(tables.plain(content), indent=1) + "\n")
         (options.out / f"{name}.md").write_text(page(results))
         sys.stdout.write(page(results))
 
