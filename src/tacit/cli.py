@@ -442,6 +442,10 @@ def _print_outlook(outlook: Outlook) -> None:
     _print_guarantees([guarantee.as_dict() for guarantee in outlook.guarantees], rests_on=True)
     if made.experiment.seed is not None and finite:
         console.print(_SEEDED, style="red")
+    if outlook.pairs is not None:
+        console.print(f"\n{outlook.pairs.words}", highlight=False)
+    if outlook.network is not None:
+        console.print(f"\n{outlook.network.words}", highlight=False)
     if outlook.over_silos is not None:
         console.print(f"\n{outlook.over_silos.words}", highlight=False)
     if outlook.rounds_within_budget is not None:

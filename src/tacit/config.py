@@ -27,12 +27,12 @@ from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import PerSubject
 from tacit.methods.shuffle import Shuffled
-from tacit.models import build, check_fit, check_options, parameter_count, task_for
+from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled")}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -47,9 +47,6 @@ PAID_METRICS = {
 
 # Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
 COX = "Cox has no per-record gradient"
-
-# Names of the contract whose turn has not come: known, so that the error can say so.
-PLANNED_EXCHANGES = ("pairwise",)
 
 
 class ModelOptions(Section):
@@ -103,6 +100,11 @@ class ExchangeOptions(Section):
     hidden_sampling: bool = False
     sealed: bool = True
     linked: bool = False
+    graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
+    peers: Count | None = None
+    pairwise_multiplier: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    honest: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
+    graph_seed: Annotated[int, Field(strict=True, ge=0)] = 0
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -349,6 +351,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     method = _method(experiment.method)
     exchange = _exchange(experiment, method)
     method.check(exchange.name)
+    _check_step(experiment.train, method)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
     _check_task(method, known)
@@ -364,7 +367,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
 def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: SourceFacts) -> Promise:
     """The promise, with the noise still to be solved for where a target is given."""
     privacy = experiment.privacy
-    unit = privacy.unit or method.units[0]
+    unit = privacy.unit or method.first_unit
     sized = "parameters" in method.needs(unit)
     facts = Facts(
         silos=known.silo_count or 0,
@@ -375,6 +378,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         max_silos=privacy.max_silos_per_subject,
         delta=privacy.delta,
         parameters=_parameters(experiment.model, known) if sized else None,
+        convex=convexity(experiment.model.name, known.labels.kind),
     )
     check_facts(method, unit, facts)
     caps = [cap for cap in (facts.max_records, method.records_kept(facts)) if cap is not None]
@@ -398,6 +402,14 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         once=once,
         records_kept=min(caps, default=None),
     )
+
+
+def _check_step(train: TrainOptions, method: Method) -> None:
+    """Refuse settings of a server's step where there is no server."""
+    for key in ("server_learning_rate", "server_optimizer"):
+        if method.serverless and getattr(train, key) != TrainOptions.model_fields[key].default:
+            problem = f"has no meaning for {method.name}, which has no server"
+            raise UserError(f"train.{key}", problem, "set method.local_learning_rate")
 
 
 def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
@@ -539,10 +551,10 @@ def _method_key(key: str, known: set[str]) -> str:
 def _exchange(experiment: Experiment, method: Method) -> Exchange:
     """The exchange, if method and engine go with it."""
     name, engine = experiment.exchange.name, experiment.engine.name
+    if method.serverless and "name" not in experiment.exchange.model_fields_set:
+        name = method.exchanges[0]
     if engine not in SUPPORT:
         raise UserError("engine.name", f"'{engine}' is no engine of this version", nearest(engine, SUPPORT))
-    if name in PLANNED_EXCHANGES:
-        raise UserError("exchange.name", f"'{name}' is not part of this version", "use 'plain'")
     if name not in EXCHANGES:
         raise UserError("exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
     if name not in SUPPORT[engine] or name not in method.exchanges:
@@ -559,6 +571,12 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
 
 def _unsuited(method: Method, exchange: str) -> str:
     """Why a method and an exchange do not go together."""
+    if method.serverless:
+        return "its nodes talk to each other, without a server"
+    if exchange == "direct":
+        return "its silos talk to a server"
+    if exchange == "pairwise":
+        return "no silo's whole contribution is bounded, or each carries all of its noise already"
     if exchange == "shuffled":
         return "its people make no single reports that could be mixed"
     if method.exchanges == ("shuffled",):

@@ -15,9 +15,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tacit.config import Plan, plan, read_experiment
+from tacit.config import Plan, plan, read_experiment, sum_facts
 from tacit.errors import UserError, nearest
+from tacit.exchange import Pairwise
 from tacit.methods import METHODS, Calibrated, Private
+from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import rounded_up, sentence
@@ -136,6 +138,39 @@ class OverSilos:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """The noise that silos of a pairwise exchange add.
+
+    graph         who shares noise with whom, by name
+    peers         with how many others a silo shares noise: the fewest, the most
+    independent   standard deviation of a silo's own noise, on every number
+    shared        that of a pair's
+    factor        what messages tell of a silo, over what a sum with the planned noise would, by view
+    """
+
+    graph: str
+    peers: tuple[int, int]
+    independent: float
+    shared: float
+    factor: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        told = {view: value if math.isfinite(value) else "inf" for view, value in self.factor.items()}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"factor": told}
+
+    @property
+    def words(self) -> str:
+        few, many = self.peers
+        others = f"{few}" if few == many else f"{few} to {many}"
+        worst, told = max(self.factor.items(), key=lambda item: item[1])
+        return (
+            f"Everybody shares noise with {others} others ({self.graph}): standard deviation {self.independent:.3g} of "
+            f"one's own, {self.shared:.3g} of every pair. Against {worst} a message tells {told:.3g} times what a sum "
+            "with the planned noise would."
+        )
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A plan in numbers and words: what ``tacit plan`` prints."""
 
@@ -147,6 +182,8 @@ class Outlook:
     rounds_within_budget: int | None
     paid: tuple[PaidOnce, ...] = ()
     over_silos: OverSilos | None = None
+    network: Network | None = None
+    pairs: Pairs | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -160,6 +197,8 @@ class Outlook:
             "rounds_within_budget": self.rounds_within_budget,
             "paid": [paid.as_dict() for paid in self.paid],
             "over_silos": None if self.over_silos is None else self.over_silos.as_dict(),
+            "network": None if self.network is None else self.network.as_dict(),
+            "pairs": None if self.pairs is None else self.pairs.as_dict(),
         }
 
 
@@ -176,7 +215,20 @@ def outlook(made: Plan) -> Outlook:
         rounds_within_budget(made),
         paid_once(made),
         over_silos(made),
+        network(made.promise),
+        pairs(made),
     )
+
+
+def pairs(made: Plan) -> Pairs | None:
+    """The noise of a pairwise exchange; None for others."""
+    exchange, facts = made.exchange, made.promise.facts
+    if not isinstance(exchange, Pairwise):
+        return None
+    degrees = exchange.edges(facts.silos).sum(axis=1)
+    own, shared = exchange.deviations(sum_facts(made.method, facts))
+    told = {str(view): exchange.factor(view, facts.silos) for view in made.promise.views}
+    return Pairs(exchange.graph, (int(degrees.min()), int(degrees.max())), own, shared, told)
 
 
 def paid_once(made: Plan) -> tuple[PaidOnce, ...]:

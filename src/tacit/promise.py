@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
-from tacit.exchange import Exchange
+from tacit.exchange import Exchange, Pairwise
 from tacit.methods.method import FACT_KEYS, Calibrated, Facts, Method
 from tacit.privacy import (
     RELATIONS,
@@ -111,7 +111,8 @@ class Promise:
         relation = self.relation if unit == self.unit else self.method.relation(unit)
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
-        return Exposure(unit, relation, view, seen, self.exchange.hides_counts)
+        factor = self.exchange.factor(view, self.facts.silos) if isinstance(self.exchange, Pairwise) else None
+        return Exposure(unit, relation, view, seen, self.exchange.hides_counts, factor)
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
@@ -318,16 +319,18 @@ def promise(
 ) -> Promise:
     """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
     that the method does not trust."""
-    chosen = unit or method.units[0]
+    chosen = unit or method.first_unit
     if chosen not in method.units:
         protects = " or ".join(method.units)
         raise UserError("privacy.unit", f"{method.name} does not protect a {chosen}", f"use {protects}")
-    views = against if against is not None else tuple(View.parse(text) for text in exchange.reveals)
+    known = exchange.views(facts.silos) if isinstance(exchange, Pairwise) else exchange.reveals
+    views = against if against is not None else tuple(View.parse(text) for text in known)
     for view in views:
         if exchange.reveals_to(view) is None:
-            known = ", ".join(exchange.reveals)
-            raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", f"use {known}")
-    bound = views if against is not None else tuple(view for view in views if view.kind not in method.trusts)
+            fix = f"use {', '.join(known)}"
+            raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", fix)
+    trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
+    bound = views if against is not None else tuple(view for view in views if view.kind not in trusts)
     relation = relation or method.relation(chosen)
     return Promise(method, exchange, facts, chosen, relation, views, bound, delta, seeded, leaks, once, records_kept)
 

@@ -19,6 +19,7 @@ from tacit.privacy import Randomness, account
 NOISE = {"noise_multiplier": 0.5, "clip": 1.0}
 BATCHES = {"sample_rate": 0.5, "batches_per_round": 2, "local_learning_rate": 0.1}
 
+NODES = {"exchange": "direct", "silos": 3}
 SHUFFLED = {"exchange": "shuffled", "records": 1}
 
 # name -> method, other numbers of the case, views; all private methods, and the variants whose code is their own
@@ -48,6 +49,10 @@ CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
     "ss-simple": ({"name": "ss-simple", "local_epsilon": 2.0}, SHUFFLED, ("public",)),
     "ss-double": ({"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5, "padding": 12}, SHUFFLED, ("public",)),
     "ss-topk": ({"name": "ss-topk", "local_epsilon": 2.0, "index_rate": 0.5, "padding": 12}, SHUFFLED, ("public",)),
+    "muffliato-sgd": ({"name": "muffliato-sgd", "topology": "complete"}, NODES, ("public",)),
+    "muffliato-sgd, adopted": ({"name": "muffliato-sgd", "adopt": True}, NODES, ("public",)),
+    "random-walk": ({"name": "random-walk", "walk_steps": 3}, NODES, ("public",)),
+    "local-walk": ({"name": "local-walk", "walk_steps": 3}, NODES, ("public",)),
     "higrad, adaptive": ({"name": "higrad", "adaptive_clip": {"count_noise": 1.0}, **BATCHES}, {}, ("public",)),
 }
 PAIRS = [(name, view) for name, (_, _, views) in CASES.items() for view in views]
@@ -56,6 +61,7 @@ QUICK = {
     *(("subject-sgd", "public"), ("uldp-avg", "server"), ("uldp-avg", "silo"), ("uldp-naive", "public")),
     *(("higrad", "server"), ("local-group", "public"), ("user-ldp, subject", "public")),
     *(("dp-fedsgd", "public"), ("central-group", "public")),
+    *(("muffliato-sgd, adopted", "public"), ("random-walk", "public")),
 }
 
 

@@ -443,7 +443,7 @@ def test_a_budget_allows_all_rounds_of_correlated_noise_or_none(tmp_path, turns,
 
 def test_correlated_noise_goes_on_with_a_seed_and_not_without(turns, go):
     go(turns, "lost")
-    with pytest.raises(UserError, match=r"--resume: .*what it must cancel is lost"):
+    with pytest.raises(UserError, match=r"--resume: .*the noise drawn so far is lost"):
         go(turns, "lost", resume=True)
     seeded = {**turns, "seed": 5}
     run = go(seeded, "kept")

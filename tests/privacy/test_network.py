@@ -22,6 +22,7 @@ from tacit.privacy.network import (
     gossip_event,
     gossip_exposure,
     gossip_mu,
+    published_exposure,
     random_walk_rdp,
 )
 
@@ -277,3 +278,77 @@ def test_walks_at_the_edges():
         random_walk_rdp(RandomWalk(5, 3, 1.0), [1.0])
     with pytest.raises(ValueError, match="two nodes"):
         random_walk_rdp(RandomWalk(1, 3, 1.0), [2.0])
+
+
+# --- the view of gossip by brute force -------------------------------------------------------------------------------
+
+
+def seen_rows(weights: np.ndarray, steps: int, observers: tuple[int, ...], published: np.ndarray | None) -> np.ndarray:
+    """Everything that observers see, as rows over the nodes' noises: no linear algebra but products."""
+    rows = [np.eye(len(weights))[v] for v in observers]
+    for v in observers:
+        for w in np.flatnonzero(weights[v]):
+            if w not in observers:
+                rows += [np.linalg.matrix_power(weights, t)[w] for t in range(steps)]
+    return np.stack(rows + ([] if published is None else [published]))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(3, 8), st.integers(1, 4), st.integers(0, 1000), st.booleans(), st.integers(1, 2))
+def test_exact_pairwise_loss_is_that_of_the_gaussian_that_is_seen(nodes, steps, seed, publishes, watching):
+    """mu^2 = (A e_u)^T (A A^T)^+ (A e_u) for a view A (x + noise), the textbook form with a pseudo-inverse."""
+    weights = metropolis(random_graph(nodes, 0.4, seed))
+    observers = tuple(range(watching))
+    published = np.linalg.matrix_power(weights, steps)[nodes - 1] if publishes else None
+    view = seen_rows(weights, steps, observers, published)
+    covariance = np.linalg.pinv(view @ view.T, rcond=1e-11)
+    brute = np.einsum("ru,rs,su->u", view, covariance, view)
+    found = gossip_exposure(weights, steps, observers, published)
+    # where a direction can hardly be told from rounding everybody is given 1
+    assert np.allclose(found, brute, atol=1e-6) or (found == 1).all()
+    assert (found >= brute - 1e-6).all()
+
+
+def test_nothing_told_apart_in_simulation_is_above_the_exact_loss():
+    """Of 20,000 runs with and without a node's value: the best linear test, at most four standard errors above mu."""
+    weights = metropolis(random_graph(7, 0.35, 3))
+    steps, runs, shift = 2, 20000, 1.3
+    view = seen_rows(weights, steps, (0,), None)
+    exposure = gossip_exposure(weights, steps, (0,))
+    rng = np.random.default_rng(0)
+    for node in range(1, 7):
+        noise = rng.normal(size=(2, runs, 7))
+        noise[1, :, node] += shift
+        seen = noise @ view.T
+        direction = np.linalg.pinv(view @ view.T, rcond=1e-11) @ view[:, node]
+        scores = seen @ direction
+        spread = scores[0].std()
+        if spread < 1e-9:
+            assert exposure[node] < 1e-12
+            continue
+        measured = (scores[1].mean() - scores[0].mean()) / spread
+        mu = shift * math.sqrt(exposure[node])
+        assert measured <= mu + 4 * math.sqrt(2 / runs)
+        # and every threshold of the test keeps within the trade-off of mu
+        for threshold in np.quantile(scores[0], [0.5, 0.9, 0.99]):
+            false, true = (scores[0] > threshold).mean(), (scores[1] > threshold).mean()
+            allowed = gaussian_power(false, mu)
+            assert true <= allowed + 0.02
+
+
+def gaussian_power(false: float, mu: float) -> float:
+    """The largest true positive rate at a false positive rate: Phi(Phi^-1(false) + mu)."""
+    from scipy.stats import norm
+
+    return float(norm.cdf(norm.ppf(false) + mu))
+
+
+def test_what_is_published_is_all_that_the_public_sees():
+    row = np.array([0.5, 0.25, 0.25, 0.0])
+    np.testing.assert_allclose(published_exposure(row), row**2 / 0.375)
+    np.testing.assert_allclose(published_exposure(np.full(10, 0.1)), 0.1)
+    weights = metropolis(random_graph(8, 0.3, 1))
+    alone = gossip_exposure(weights, 2, (0,))
+    more = gossip_exposure(weights, 2, (0,), np.full(8, 1 / 8))
+    assert (more >= alone - 1e-12).all()
+    assert more.max() <= 1

@@ -61,7 +61,7 @@ def test_every_row_says_by_what_it_is_accounted_for() -> None:
         ("record", "zero-out", "public", "fixed-records", "'replace'"),
         ("subject", "replace", "public", "poisson-records", "'zero-out'"),
         ("subject", "replace", "shuffler+analyzer", "shuffled-reports", "'none'"),
-        ("silo", "replace", "coalition:[a,b]", "random-walk", "'neighbour'"),
+        ("silo", "replace", "server", "random-walk", "'neighbour'"),
         ("record", "replace", "neighbour", "none", "nothing is proved"),
         ("person", "replace", "public", "none", "not all known"),
         ("subject", "zero-out", "public", "every-other", "not all known"),

@@ -28,7 +28,7 @@ from tacit.config import Plan
 from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.learner import learner
 from tacit.errors import UserError
-from tacit.privacy import Guarantee, Randomness, account
+from tacit.privacy import Guarantee, Randomness, View, account
 
 CANARIES = 1000
 INPUT_CANARIES = 200
@@ -125,7 +125,9 @@ def audit(
     began, told = time.monotonic(), progress or Silence()
     randomness = Randomness.from_seed(plan.experiment.seed)
     mechanism = tuple(_mechanism(plan, runs, randomness, told))
-    found = tuple(_canaries(plan, frame, canaries, input_canaries, confidence, randomness, told))
+    found: tuple[CanaryFinding, ...] = ()
+    if not plan.method.serverless:  # canaries would be nodes of their own, of another network
+        found = tuple(_canaries(plan, frame, canaries, input_canaries, confidence, randomness, told))
     return Audit(
         title=plan.title,
         method=plan.label,
@@ -149,6 +151,8 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
     if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
         numbers["disclose_counts"] = True
     silos = min(SILOS, facts.silos if not method.pools else SILOS)
+    if method.serverless:  # as few nodes as a network can have
+        silos, numbers = SILOS, {**numbers, **({"topology": "complete"} if "topology" in numbers else {})}
     small = case(
         numbers,
         unit=plan.promise.unit,
@@ -156,9 +160,12 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
         records=min(RECORDS, plan.records_kept or RECORDS),
         subject_silos=min(silos, facts.silos_of_a_subject),
         delta=plan.promise.delta,
+        exchange=method.exchanges[0] if method.serverless else "plain",
     )
     found = []
     for view in VIEWS:
+        if small.plan.exchange.reveals_to(View.parse(view)) is None:
+            continue
         proved = account(claim_of(small, view), small.plan.promise.delta).epsilon
         if math.isinf(proved):
             continue

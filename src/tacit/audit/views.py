@@ -54,7 +54,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
     """
     work = sim.work
-    if sim.sums_elsewhere or not isinstance(work, PeopleWork | SiloWork):
+    if sim.sums_elsewhere or not isinstance(work, PeopleWork | SiloWork):  # nodes without a server are neither
         return None
     if isinstance(work, PeopleWork):
         if not work.draws_everybody_always:

@@ -48,6 +48,7 @@ from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import Forbidden, UserError
 from tacit.models import higher_is_better
+from tacit.network import network as network_of
 from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")
@@ -94,7 +95,7 @@ def run(
     """
     place = _place(plan, out, resume)
     if resume is not None and plan.method.joint and plan.experiment.seed is None:
-        problem = "noise that is correlated over rounds cannot go on: without a seed, what it must cancel is lost"
+        problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
         raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
     references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
     _check_references(plan, bool(references))
@@ -402,6 +403,7 @@ class _Training:
         scores = self.scores or NOT_EVALUATED
         experiment, task = self.plan.experiment, self.simulation.learner.task
         names = list(task.metrics if self.plan.evaluation is None else self.plan.paid_metrics)
+        network = network_of(self.plan.promise)
         return {
             "title": experiment.title,
             "run": str(place),
@@ -431,6 +433,7 @@ class _Training:
             "environment": _environment(),
             "seed": experiment.seed,
             "budget_file": self.shared,
+            "network": None if network is None else network.as_dict(),
             "evaluation": {
                 "status": experiment.evaluation.status,
                 "held_out": self.federation.held_out,

@@ -40,10 +40,11 @@ class SiloWork:
         federation: Federation,
         kernels: Kernels,
         randomness: Randomness,
+        most_at_once: int = GROUP,
     ) -> None:
         self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
         self.schedule = method.schedule(facts)
-        self.group = min(GROUP, power_of_two(-(-federation.silo_count // LANES)))
+        self.group = min(most_at_once, power_of_two(-(-federation.silo_count // LANES)))
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._nobody: Summed | None = None
         self._compiled = False

@@ -17,11 +17,24 @@ from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, kernels, outputs, prepared
 from tacit.engine.learner import Learner
+from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Grid, Masked, MaskedSession, Shuffled, ShuffledSession, Weighted, WeightedSession
+from tacit.errors import UserError
+from tacit.exchange import (
+    Grid,
+    Masked,
+    MaskedSession,
+    Pairwise,
+    PairwiseSession,
+    Shuffled,
+    ShuffledSession,
+    Weighted,
+    WeightedSession,
+)
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
+from tacit.methods.decentralized import Gossip, RandomWalkSGD
 from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
@@ -48,6 +61,7 @@ class Simulation:
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
         self.method = plan.method
+        self._people = plan.promise.facts.subjects
         self.federation = self._together(federation)
         self.learner = learner
         self.frozen = learner.frozen
@@ -56,17 +70,20 @@ class Simulation:
         # how many records there are is nobody's business where something is promised
         records = 0 if self.method.private else len(train)
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=records)
+        if self.method.serverless and self.method.private and not self.method.splits_by_subject:
+            _check_nodes(plan.promise.facts.silos, facts.silos)
         self.arrays = self._arrays()
         self.server = self.method.init(plan.server_step, learner.params)
         self.states = self._first_states()
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
-        self._private_sum = plan.exchange if isinstance(plan.exchange, Masked | Weighted | Shuffled) else None
+        outside = Masked | Weighted | Shuffled | Pairwise
+        self._private_sum = plan.exchange if isinstance(plan.exchange, outside) else None
         self.work: Labour = self._work(facts)
         self.facts = facts
         self.watch: Watch | None = None
-        self._session: MaskedSession | WeightedSession | ShuffledSession | None = None
+        self._session: MaskedSession | WeightedSession | ShuffledSession | PairwiseSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         # the noise that is added to the sum within the compiled round; other exchanges add it themselves
         self.noise = self.method.sum_noise(facts) if self._private_sum is None else None
@@ -80,6 +97,8 @@ class Simulation:
 
     def _together(self, federation: Federation) -> Federation:
         """In one place what the method wants there: everything, or all records of a person."""
+        if self.method.splits_by_subject:
+            return by_subject(federation, self._people)
         return pooled(federation) if self.method.pools or isinstance(self.method, Encoder) else federation
 
     def _arrays(self) -> Arrays:
@@ -87,8 +106,12 @@ class Simulation:
         return Arrays(jnp.asarray(prepared(self.learner.objective, train.features)), jnp.asarray(train.labels))
 
     def _work(self, facts: Facts) -> Labour:
-        """How this method's local work is done: person by person, or silo by silo."""
+        """How this method's local work is done: person by person, node by node, or silo by silo."""
         objective, params = self.learner.objective, self.learner.params
+        if isinstance(self.method, Gossip):
+            return NodeWork(self.method, facts, self.federation, self.kernels, self.randomness)
+        if isinstance(self.method, RandomWalkSGD):
+            return WalkWork(self.method, facts, self.federation, objective, self.arrays, self.randomness)
         if isinstance(self.method, Encoder):
             return EncoderWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
         if isinstance(self.method, PerSubject):
@@ -158,7 +181,7 @@ class Simulation:
                 drawn, self.server, self.frozen, self.arrays, self.states, grid
             )
             start = time.perf_counter()
-            if not isinstance(self._session, MaskedSession):
+            if not isinstance(self._session, MaskedSession | PairwiseSession):
                 self._session = exchange.session(names, vectors.shape[1], facts)
             total = self._session.sum(number, vectors, noise)
         self.exchange_seconds = time.perf_counter() - start
@@ -169,7 +192,7 @@ class Simulation:
         assert isinstance(self.work, EncoderWork)
         if self._session is None:
             self._session = exchange.session(sum_facts(self.method, self.facts))
-        assert not isinstance(self._session, MaskedSession | WeightedSession)
+        assert not isinstance(self._session, MaskedSession | WeightedSession | PairwiseSession)
         reports, not_finite = self.work.reports(drawn, self.server, self.frozen, self.arrays, self._session.collect)
         start = time.perf_counter()
         total = self._session.sum(number, reports, self.randomness.stream("shuffler", number))
@@ -235,3 +258,21 @@ def pooled(federation: Federation) -> Federation:
     """The same records in one place."""
     train = replace(federation.train, silo=np.zeros_like(federation.train.silo)).grouped()
     return replace(federation, train=train, silo_names=("all records",))
+
+
+def by_subject(federation: Federation, people: int | None) -> Federation:
+    """The same records with everybody's in a place of their own: so many places, or as many as there are people."""
+    train = federation.train
+    most = int(train.subject.max(initial=-1)) + 1
+    if people is not None and most > people:
+        problem = f"{people} people are promised and the data have {most}"
+        raise UserError("data.subjects.count", problem, "declare at least as many as there are")
+    names = tuple(f"person {number}" for number in range(people or most))
+    return replace(federation, train=replace(train, silo=train.subject).grouped(), silo_names=names)
+
+
+def _check_nodes(promised: int, found: int) -> None:
+    """A guarantee among nodes counts on how many they are."""
+    if promised != found:
+        problem = f"{promised} silos are promised and the data have {found}"
+        raise UserError("data.silos.count", problem, "declare as many as there are")

@@ -3,6 +3,7 @@
 from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
+from tacit.methods.decentralized import GossipSGD, LocalWalkSGD, MuffliatoSGD, RandomWalkSGD
 from tacit.methods.encoders import LdpGaussian, LdpLaplace
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
 from tacit.methods.method import Calibrated, Facts, Method, Private, ServerState
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
         *(LocalRecord, LocalGroup, HiGrad, UserLDP),
         *(SubjectSGD, UldpAvg, UldpSGD, UldpNaive, UldpGroup),
         *(SSSimple, SSDouble, SSTopk, LdpLaplace, LdpGaussian),
+        *(GossipSGD, MuffliatoSGD, RandomWalkSGD, LocalWalkSGD),
     )
 }
 

@@ -10,6 +10,10 @@ the two worlds differ as under replacement: rate 1 - (1-q)^m and multiplier s / 
 replacement is (privacy.md 0.4: no single sampled pair dominates it). Wang, Balle, Kasiviswanathan 2019 ask that the
 sums with the subject, without it, and without its silos are pairwise within the sensitivity: 2 m, m and m clips.
 
+In the pairwise exchange silos add the noise, and nobody is trusted. A silo moves what a view sees of all messages by
+``Exposure.pairwise`` times what it moves a sum with the planned noise by; a subject in m silos by at most the sum of
+what m silos do, which is what the formula above counts.
+
 With an adaptive clip every upload counts as below or above it; a silo moves the count by its sensitivity, a subject by
 at most 1 in each of its silos.
 """
@@ -24,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
@@ -60,6 +65,15 @@ class CentralSilo(SampledSilos, Adaptive):
     clips = "a silo's whole update"
     noise_place = "once, by the server"
     trusts = ("server", "server+silos")
+    exchanges = ("plain", "pairwise")
+
+    def check(self, exchange: str) -> None:
+        if exchange == "pairwise" and self.silo_sample_rate < 1:
+            problem = "silos whose noise cancels in pairs must all take part"
+            raise UserError("method.silo_sample_rate", problem, "leave it out, or use the plain exchange")
+        if exchange == "pairwise" and self.adaptive_clip is not None:
+            problem = "the count that an adaptive clip follows has no place in sums with pairwise noise"
+            raise UserError("method.adaptive_clip", problem, "leave it out, or use the plain exchange")
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
@@ -96,10 +110,13 @@ class CentralSilo(SampledSilos, Adaptive):
             return Unprotected("the server adds the noise, so it sees every silo's update without any")
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+        more = 1.0 if exposure.pairwise is None else exposure.pairwise
+        if math.isinf(more):
+            return Unprotected("coalitions of this size leave nobody, or are too many to be looked at one by one")
         if exposure.unit == "silo" and not exposure.replaces:
-            return PoissonSampled(self.silo_sample_rate, Gaussian(self.effective_sigma))
+            return PoissonSampled(self.silo_sample_rate, Gaussian(self.effective_sigma / more))
         silos = facts.silos_moved(exposure.replaces) if exposure.unit == "subject" else 1
-        gaussian = Gaussian(self.ratio(2.0 * silos, silos))
+        gaussian = Gaussian(self.ratio(2.0 * silos, silos) / more)
         rate = subject_rate(self.silo_sample_rate, silos)
         return sampled_place(rate, gaussian)
 
@@ -107,6 +124,8 @@ class CentralSilo(SampledSilos, Adaptive):
         return "none" if self.silo_sample_rate == 1 else f"poisson silos {self.silo_sample_rate:g}"
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        if exposure.pairwise is not None:
+            return ("every silo adds its own noise and that of its pairs before anything leaves it",)
         return ("the server is trusted: it adds the noise and keeps the silos' updates to itself",)
 
 

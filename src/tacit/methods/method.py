@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from tacit.learning import Rows, Schedule, ServerStep, Work
-from tacit.models import Params
+from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
@@ -55,6 +55,7 @@ class Facts:
     max_silos         at most so many silos hold records of one subject
     delta             the delta of the run's guarantees
     parameters        how many numbers are learned, where the shape of a record is known without looking at any
+    convex            how steep and how curved the loss is, where it is convex in the parameters and bounded so
     records           training records in all; counted, and so only for methods that promise nothing
     moves_up          a cap on a subject's records lets another one of the same silo take the place of one that goes
     moves_over        a cap on a subject's silos lets records of another silo take the place of one that goes
@@ -68,6 +69,7 @@ class Facts:
     max_silos: int | None = None
     delta: float = 1e-5
     parameters: int | None = None
+    convex: Convexity | None = None
     records: int = 0
     moves_up: bool = False
     moves_over: bool = False
@@ -170,6 +172,7 @@ class Method:
     trusts: ClassVar[tuple[str, ...]] = ()  # views that see what is not yet protected, by the method's own account
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
+    serverless: ClassVar[bool] = False  # nodes talk to each other, nobody aggregates
     adds_over_silos: ClassVar[bool] = False  # every silo that holds a subject's records adds to what is lost
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -180,6 +183,16 @@ class Method:
     def participation(self) -> float:
         """The public rate at which a silo takes part in a round, by a coin of its own."""
         return 1.0
+
+    @property
+    def first_unit(self) -> Unit:
+        """Whom the method protects unless the experiment says otherwise."""
+        return self.units[0]
+
+    @property
+    def splits_by_subject(self) -> bool:
+        """Whether people take the place of silos, each with all records, wherever they are held."""
+        return False
 
     def check(self, exchange: str) -> None:
         """Refuse (UserError) what the method's numbers and the exchange cannot do together."""

@@ -7,12 +7,34 @@ likelihood, so that its gradient would be nothing but noise.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tacit.models.layers import flat
 from tacit.models.model import Model, Params
+
+
+class Convexity(NamedTuple):
+    """Of a loss that is convex in the outputs of a model that is linear in its parameters, over all outputs and labels:
+
+    slope      the largest norm of its gradient by the outputs
+    curvature  the largest eigenvalue of its second derivative by the outputs
+    """
+
+    slope: float
+    curvature: float
+
+
+# By model and kind of label. Sigmoid cross-entropy: |p - y| <= 1, p (1 - p) <= 1/4. Softmax cross-entropy: the norm of
+# p - e_y is at most sqrt(2), and diag(p) - p p^T is at most 1/2. Squared error has no bound on its slope.
+_CONVEX = {("logistic", "binary"): Convexity(1.0, 0.25), ("logistic", "multiclass"): Convexity(math.sqrt(2), 0.5)}
+
+
+def convexity(model: str, kind: str) -> Convexity | None:
+    """The bounds for a model by name and a kind of label; None where there are none, or none that is known."""
+    return _CONVEX.get((model, kind))
 
 
 def logistic(input_shape: tuple[int, ...], outputs: int) -> Model:

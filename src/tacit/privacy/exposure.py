@@ -17,6 +17,8 @@ class Exposure:
     view             who looks
     reveals          what the exchange shows to that view: ``nothing``, the ``sum`` over silos, ``each`` silo's part
     hides_counts     nobody learns how many records a person has, though contributions are weighted by them
+    pairwise         where silos add the noise, and more that cancels in pairs: what the view learns of one silo, over
+                     what it would learn of a sum with the planned noise; None where there is no such noise
     """
 
     unit: Unit
@@ -24,6 +26,7 @@ class Exposure:
     view: View
     reveals: Reveals
     hides_counts: bool = False
+    pairwise: float | None = None
 
     @property
     def colluding(self) -> int:

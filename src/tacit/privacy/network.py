@@ -8,7 +8,7 @@ exact, for the nodes that are named: ``mu`` is the shift of the view's Gaussian 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,24 +179,38 @@ def gopa_neighbours(
     The graphs of one stream are nested (m + 1 picks begin with the m picks before), and more edges only help, so that
     bisection finds the smallest. None where even all pairs do not reach it.
     """
-    orders = [np.array([other for other in stream.permutation(silos) if other != silo]) for silo in range(silos)]
-
-    def graph(count: int) -> npt.NDArray[np.bool_]:
-        edges = np.zeros((silos, silos), dtype=np.bool_)
-        for silo, order in enumerate(orders):
-            edges[silo, order[:count]] = True
-        return np.asarray(edges | edges.T, dtype=np.bool_)
+    orders = k_out_orders(silos, stream)
 
     def enough(count: int) -> bool:
-        return gopa(graph(count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
+        return gopa(k_out(orders, count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
 
-    low, high = 0, silos - 1
+    found = fewest(enough, silos - 1)
+    return None if found is None else (found, k_out(orders, found))
+
+
+def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:
+    """For every silo all others, in the order in which it picks them: ``[silos, silos - 1]``."""
+    orders = [[other for other in stream.permutation(silos) if other != silo] for silo in range(silos)]
+    return np.array(orders, dtype=np.int64).reshape(silos, silos - 1)
+
+
+def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
+    """The graph in which every silo shares noise with the first ``count`` of its order, and whoever picked it."""
+    silos = len(orders)
+    edges = np.zeros((silos, silos), dtype=np.bool_)
+    edges[np.arange(silos)[:, None], orders[:, :count]] = True
+    return np.asarray(edges | edges.T, dtype=np.bool_)
+
+
+def fewest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 0 to ``most`` that is enough, where all larger ones are, too; None where none is."""
+    low, high = 0, most
     if not enough(high):
         return None
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low, graph(low)
+    return low
 
 
 def gopa_choice(
@@ -235,7 +249,9 @@ def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[n
 _NOTHING, _SOMETHING = 1e-13, 1e-9
 
 
-def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int]) -> Floats:
+def gossip_exposure(
+    mixing: npt.ArrayLike, steps: int, observers: Collection[int], published: npt.ArrayLike | None = None
+) -> Floats:
     """[Pi]_uu for every node u: the share of u's change that the ``observers`` together see, in ``steps`` exchanges.
 
     Every node adds N(0, sigma^2) to its value once and then all average with the matrix W (``mixing``, rows sum to 1,
@@ -245,6 +261,9 @@ def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int
     rows seen; 1 is local privacy. The space is built by block Arnoldi steps (W times the directions that are new,
     orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1. So it is
     also where weights are that small, or where a node is within reach of the rows and yet not in what was kept of them.
+
+    ``published [rows, nodes]``: what everybody is shown beside it, such as one node's value after the last exchange, as
+    weights of the first values.
     """
     weights = _square(mixing)
     nodes = weights.shape[0]
@@ -260,17 +279,22 @@ def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int
     dropped = False
     for _ in range(steps - 1):
         within |= (weights[within] != 0).any(axis=0)
-        candidates = weights.T @ moving
-        for _ in range(2):
-            candidates = candidates - basis @ (basis.T @ candidates)
-        directions, sizes, _ = np.linalg.svd(candidates, full_matrices=False)
-        if ((sizes > _NOTHING) & (sizes < _SOMETHING)).any():
+        found = _new_directions(basis, weights.T @ moving)
+        if found is None:
             return np.ones(nodes)
-        moving = directions[:, sizes >= _SOMETHING]
-        dropped |= moving.shape[1] < sizes.size
+        dropped |= found.shape[1] < moving.shape[1]
+        moving = found
         if moving.shape[1] == 0:
             break
         basis = np.concatenate([basis, moving], axis=1)
+    if published is not None:
+        rows = np.atleast_2d(np.asarray(published, dtype=np.float64)).T
+        found = _new_directions(basis, rows / np.linalg.norm(rows, axis=0))
+        if found is None:
+            return np.ones(nodes)
+        within |= (rows != 0).any(axis=1)
+        dropped |= found.shape[1] < rows.shape[1]
+        basis = np.concatenate([basis, found], axis=1)
     exposure = np.minimum((basis**2).sum(axis=1), 1.0)
     # a weight on a path, however faint, shows the node: a direction that was dropped may have been its only one
     if dropped and (exposure[within] < _SOMETHING**2).any():
@@ -278,24 +302,49 @@ def gossip_exposure(mixing: npt.ArrayLike, steps: int, observers: Collection[int
     return np.asarray(exposure, dtype=np.float64)
 
 
-def gossip_mu(mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0) -> Floats:
+def _new_directions(basis: Floats, candidates: Floats) -> Floats | None:
+    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where it cannot be told whether one
+    of them adds anything."""
+    for _ in range(2):
+        candidates = candidates - basis @ (basis.T @ candidates)
+    directions, sizes, _ = np.linalg.svd(candidates, full_matrices=False)
+    if ((sizes > _NOTHING) & (sizes < _SOMETHING)).any():
+        return None
+    return np.asarray(directions[:, sizes >= _SOMETHING], dtype=np.float64)
+
+
+def published_exposure(published: npt.ArrayLike) -> Floats:
+    """[Pi]_uu for every node u where one value is all that is seen: ``published [nodes]`` are its weights of the first
+    values, each with noise of its own. At best 1 / nodes, as with a trusted server."""
+    row = np.asarray(published, dtype=np.float64)
+    return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
+
+
+def gossip_mu(
+    mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0, published: npt.ArrayLike | None = None
+) -> Floats:
     """mu of node u against observer v, for all pairs: an array [u, v]; a node knows its own value (infinity there)."""
     weights = _square(mixing)
     nodes = weights.shape[0]
     if sigma == 0:
         return np.full((nodes, nodes), math.inf)
-    exposure = np.stack([gossip_exposure(weights, steps, (v,)) for v in range(nodes)], axis=1)
+    exposure = np.stack([gossip_exposure(weights, steps, (v,), published) for v in range(nodes)], axis=1)
     np.fill_diagonal(exposure, math.inf)
     return np.asarray(sensitivity / sigma * np.sqrt(exposure), dtype=np.float64)
 
 
 def gossip_event(
-    mixing: npt.ArrayLike, steps: int, noise_multiplier: float, node: int, observers: Collection[int]
+    mixing: npt.ArrayLike,
+    steps: int,
+    noise_multiplier: float,
+    node: int,
+    observers: Collection[int],
+    published: npt.ArrayLike | None = None,
 ) -> Event:
     """The event of ``node`` against ``observers`` together; ``noise_multiplier`` is sigma / Delta."""
     if node in observers:
         return Unprotected("a node knows its own value")
-    exposure = float(gossip_exposure(mixing, steps, observers)[node])
+    exposure = float(gossip_exposure(mixing, steps, observers, published)[node])
     return gaussian_event(math.sqrt(exposure) / noise_multiplier if noise_multiplier > 0 else math.inf)
 
 

@@ -75,7 +75,7 @@ SUPPORTED: tuple[Supported, ...] = (
     ),
     Supported(
         "none",
-        ("silo",),
+        ("subject", "silo"),
         "zero-out",
         _MEMBERS,
         "exact shift of the members' Gaussian view (privacy.md 6.1, 6.3)",
@@ -83,7 +83,7 @@ SUPPORTED: tuple[Supported, ...] = (
     ),
     Supported(
         "none",
-        ("silo",),
+        ("subject", "silo"),
         "replace",
         _MEMBERS,
         "exact shift of the members' Gaussian view, twice the sensitivity (privacy.md 6.1, 6.3)",
@@ -179,10 +179,18 @@ SUPPORTED: tuple[Supported, ...] = (
     ),
     Supported(
         "random-walk",
-        ("silo",),
+        ("subject", "silo"),
+        "zero-out",
+        ("public", *_MEMBERS),
+        "as under replacement: a node without records is the identity, which brings nothing apart (privacy.md 6.2)",
+        ("events.RandomWalk",),
+    ),
+    Supported(
+        "random-walk",
+        ("subject", "silo"),
         "replace",
-        ("neighbour",),
-        "amplification by iteration along the walk (privacy.md 6.2)",
+        ("public", *_MEMBERS),
+        "amplification by iteration along the walk; against coalitions every visit in full (privacy.md 6.2)",
         ("events.RandomWalk",),
     ),
 )
@@ -244,8 +252,8 @@ def _because(unit: Unit, relation: Relation, view: View, sampling: str) -> str |
             return "no bound is implemented for replacing all records of a subject in fixed batches: use 'zero-out'"
         case "shuffled-reports" if view.kind in ("shuffler", "shuffler+analyzer"):
             return "who shuffles knows the order: use sampling 'none', the local promise of every report"
-        case "random-walk" if view.kind != "neighbour":
-            return "the walk is proved against one other silo that is no coalition: use the view 'neighbour'"
+        case "random-walk" if view.kind not in ("public", *_MEMBERS):
+            return "a walk has nodes and no server: use the view 'neighbour', 'coalition' or 'public'"
         case _:
             return None
 

@@ -27,12 +27,14 @@ _KINDS = {
     "coalition": "a declared coalition",
 }
 _COUNTED = ("silos", "server+silos")
+_FAR = "neighbour"  # may carry a number: so many steps away, or more
 _FORM = re.compile(r"([a-z+]+)(?::(\d+|\[[^\]]*\]))?")
 
 
 @dataclass(frozen=True)
 class View:
-    """Who looks: ``View.parse("silos:2")`` are two colluding silos; ``str(view)`` gives the same text back."""
+    """Who looks: ``View.parse("silos:2")`` are two colluding silos, ``"neighbour:3"`` a node at least three steps away;
+    ``str(view)`` gives the same text back."""
 
     kind: str
     count: int = 1
@@ -54,12 +56,16 @@ class View:
             if not members:
                 raise ValueError(f"'{text}' needs its members, for example 'coalition:[a,b]'")
             return cls(kind, count=len(members), members=members)
+        if kind == _FAR and argument is not None:
+            if not argument.isdigit() or int(argument) < 1:
+                raise ValueError(f"'{text}' needs a number of steps, for example '{kind}:2'")
+            return cls(kind, count=int(argument))
         if argument is not None:
             raise ValueError(f"'{text}' takes no number; write '{kind}'")
         return cls(kind)
 
     def __str__(self) -> str:
-        if self.kind in _COUNTED:
+        if self.kind in _COUNTED or (self.kind == _FAR and self.count > 1):
             return f"{self.kind}:{self.count}"
         return f"coalition:[{','.join(self.members)}]" if self.members else self.kind
 
@@ -75,6 +81,8 @@ class View:
         if self.kind in _COUNTED:
             several = f"{self.count} colluding silos" if self.count > 1 else "one curious silo"
             return words.replace("colluding silos", several)
+        if self.kind == _FAR and self.count > 1:
+            return f"a node of the network that is at least {self.count} steps away"
         return words
 
 

@@ -121,6 +121,7 @@ class RunFiles:
     budget_file: Mapping[str, Any] = field(default_factory=dict)
     released: Released = Released()
     audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    network: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
 
     @property
@@ -205,6 +206,7 @@ def read_run(path: Path) -> RunFiles:
         budget_file=_mapping(result.get("budget_file")),
         released=_released(path / "ledger.jsonl"),
         audit=read_audit(path) if (path / AUDIT).is_file() else {},
+        network=_mapping(result.get("network")),
         plan=_read_text(path / "plan.toml"),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.report import audits, figures, sheet, words
+from tacit.report import audits, figures, networks, sheet, words
 from tacit.report.folder import Metrics, RunFiles
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
@@ -27,6 +27,7 @@ def sections(run: RunFiles) -> Sections:
             rounds(run, chart),
             silos(run, chart),
             sheet.section_of(run),
+            networks.part(run.network, chart),
             audits.part(run.audit, chart),
             experiment(run),
             environment(run),

@@ -1,0 +1,125 @@
+"""Local work of nodes without a server (``methods.decentralized``): gossip in rounds, and a walk."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.data import Federation
+from tacit.engine.kernel import Kernels, Worked
+from tacit.engine.silo_work import Group, SiloWork
+from tacit.learning import Arrays, Objective, Schedule, key_words, power_of_two
+from tacit.learning.gossip import Walk, contracting_weights, noised, walked
+from tacit.methods import Facts, Private, ServerState
+from tacit.methods.decentralized import Gossip, MuffliatoSGD, RandomWalkSGD
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+
+class Gathering(NamedTuple):
+    """A round of gossip: its number, and the local work of its nodes."""
+
+    number: int
+    lanes: list[list[Group]]
+
+
+class NodeWork:
+    """Every node trains from its own model, adds its noise if it has any, and averages with its neighbours."""
+
+    def __init__(
+        self, method: Gossip, facts: Facts, federation: Federation, kernels: Kernels, randomness: Randomness
+    ) -> None:
+        method.check_facts(facts)  # now that the data have said how many nodes there are
+        self.method, self.facts, self.randomness = method, facts, randomness
+        self.nodes = SiloWork(method, facts, federation, kernels, randomness, most_at_once=NODES_AT_ONCE)
+        self._always: list[list[Group]] | None = None
+
+    def draw(self, number: int) -> Gathering:
+        """What every node looks at; where that is all that it has, it is laid out once."""
+        if self._always is not None:
+            return Gathering(number, self._always)
+        lanes = self.nodes.draw(number)
+        schedule = self.nodes.schedule
+        if self.method.participation == 1 and isinstance(schedule, Schedule) and schedule.size is None:
+            self._always = lanes
+        return Gathering(number, lanes)
+
+    def participants(self, drawn: Gathering) -> int:
+        return self.nodes.participants(drawn.lanes)
+
+    def do(self, drawn: Gathering, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+        """``states [nodes, parameters]`` after a round, and the one model that is kept of them."""
+        method = self.method
+        _, trained, not_finite = self.nodes.do(drawn.lanes, server, frozen, arrays, states)
+        if isinstance(method, Private):
+            key = key_words(self.randomness.stream("noise", drawn.number))
+            trained = noised(trained, method.sigma * method.clip, key)
+        network = method.network(self.facts, drawn.number)
+        averaged = network.gossip(np.asarray(trained), method.gossip_steps, method.acceleration)
+        kept = jnp.asarray(method.kept(averaged))
+        if isinstance(method, MuffliatoSGD) and method.adopt:
+            return Worked((kept,), jnp.broadcast_to(kept, trained.shape), not_finite)
+        return Worked((kept,), jnp.asarray(averaged), not_finite)
+
+
+# So many nodes are one compiled call: they are many and small.
+NODES_AT_ONCE = 256
+
+
+class WalkWork:
+    """A model goes from node to random node."""
+
+    def __init__(
+        self,
+        method: RandomWalkSGD,
+        facts: Facts,
+        federation: Federation,
+        objective: Objective,
+        arrays: Arrays,
+        randomness: Randomness,
+    ) -> None:
+        self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
+        silos = federation.silos
+        self._starts = np.array([silo.start for silo in silos], np.int32)
+        self._counts = np.array([len(silo) for silo in silos], np.int32)
+        self._capacity = power_of_two(int(self._counts.max(initial=1)))
+        self._weights = self._weighted(arrays)
+        self._weighed = arrays
+
+    def _weighted(self, arrays: Arrays) -> Any:
+        """Weights under which every step contracts; 1 where nothing would make it."""
+        if self.facts.convex is None:
+            return jnp.ones(len(arrays.labels))
+        return contracting_weights(arrays, self.facts.convex, self.method.clip, self.method.local_learning_rate)
+
+    def draw(self, number: int) -> tuple[int, np.ndarray]:
+        """Who is visited: each next node is uniform over all of them, the one that is visited included."""
+        path = self.randomness.stream("walk", number).integers(len(self._starts), self.method.walk_steps)
+        return number, path
+
+    def participants(self, drawn: tuple[int, np.ndarray]) -> int:
+        """All nodes are in the walk; which of them it has come to is secret."""
+        return len(self._starts)
+
+    def do(
+        self, drawn: tuple[int, np.ndarray], server: ServerState, frozen: Params, arrays: Arrays, states: Any
+    ) -> Worked:
+        number, path = drawn
+        if arrays is not self._weighed:  # other features of the same rows, under constants released meanwhile
+            self._weights, self._weighed = self._weighted(arrays), arrays
+        method = self.method
+        numbers = (method.local_learning_rate, method.clip, method.sigma * method.clip)
+        model, not_finite = walked(
+            self.objective,
+            self._capacity,
+            frozen,
+            arrays,
+            self._weights,
+            server.params,
+            Walk(jnp.asarray(self._starts[path]), jnp.asarray(self._counts[path])),
+            *(jnp.float32(value) for value in numbers),
+            key_words(self.randomness.stream("noise", number)),
+        )
+        return Worked((model,), states, (not_finite,))

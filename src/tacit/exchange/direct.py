@@ -1,0 +1,30 @@
+"""The direct exchange: nodes send to each other, and there is no server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.exchange.plain import FLOATS
+from tacit.exchange.sums import SumFacts
+from tacit.privacy import Reveals, View
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Nodes send their values to neighbours as they are; the public sees the model that a run keeps."""
+
+    name: ClassVar[str] = "direct"
+    about: ClassVar[str] = "no server: nodes send to their neighbours, as the method says"
+    hides_counts: ClassVar[bool] = False
+    reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "neighbour": "messages"}
+
+    def reveals_to(self, view: View) -> Reveals | None:
+        return "messages" if view.kind == "coalition" else self.reveals.get(view.kind)
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        return (FLOATS,)
+
+    def check(self, facts: SumFacts) -> None:
+        """Any numbers will do."""

@@ -1,0 +1,23 @@
+"""Noise that cancels in pairs (GOPA): silos send very noisy vectors, whose sum has little noise.
+
+Sabater, Bellet, Ramon, "An accurate, scalable and verifiable protocol for federated differentially private averaging"
+(Machine Learning 2022). A silo's vector of integers x_s is sent as
+
+    y_s = x_s + eta_s + sum_{r > s} delta_sr - sum_{r < s} delta_sr        over the silos r that s shares noise with
+
+with eta_s of its own and delta_sr that two silos draw from a key they share. The delta cancel in the sum, exactly; to
+whoever sees all messages they are noise with covariance s_delta^2 L, L the Laplacian of the graph. For a silo that has
+vanished, its peers show the keys that they shared with it, and the delta are taken away.
+
+    terms      what is agreed on beforehand
+    silo       a silo's side, a handler of messages
+    server     the server's side
+    exchange   the exchange as a plan sees it, and all parties in one process
+"""
+
+from tacit.exchange.pairwise.exchange import Pairwise, PairwiseSession
+from tacit.exchange.pairwise.server import PairwiseServer
+from tacit.exchange.pairwise.silo import PairwiseSilo
+from tacit.exchange.pairwise.terms import PairwiseTerms
+
+__all__ = ["Pairwise", "PairwiseServer", "PairwiseSession", "PairwiseSilo", "PairwiseTerms"]

@@ -1,0 +1,292 @@
+"""The pairwise exchange: single messages have much noise, what they sum up to has little."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import UserError
+from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, Integers
+from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.pairwise.server import PairwiseServer
+from tacit.exchange.pairwise.silo import PairwiseSilo
+from tacit.exchange.pairwise.terms import PairwiseTerms
+from tacit.exchange.sums import SumFacts
+from tacit.privacy import Randomness, Reveals, View
+from tacit.privacy.network import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
+from tacit.privacy.randomness import Stream
+
+# Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
+EXCESS = 1.05
+# At most so many coalitions, or sets of silos that vanish, are looked at one by one.
+MOST_SETS = 3000
+# How noisy a pair is where that is left out (kappa of privacy.md 6.1).
+KAPPA = 20.0
+# The root of every public choice of a graph.
+_PUBLIC = Randomness(b"tacit: who shares noise".ljust(32))
+
+Edges = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """GOPA: independent noise, and noise that cancels between two silos each, as integers on a grid.
+
+    graph                k-out (everybody picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
+    peers                m; left out: the fewest with which messages tell about as little as their sum
+    pairwise_multiplier  standard deviation of a pair's noise over that of a silo's own; left out: by kappa = 20
+    honest               at least this share of the silos does not collude with the server
+    drop_outs            so many silos may vanish in a round
+    graph_seed           of graphs that are drawn; public, and chosen before anybody colludes
+    precision            the step of the grid
+
+    Formal guarantee (privacy.md 6.1): who sees all messages and knows what the silos of a coalition know learns of the
+    others a Gaussian vector of covariance Sigma = s_eta^2 I + s_delta^2 L_H, L_H the Laplacian of the pairs among them
+    that are left; a silo that moves its vector by Delta moves it by mu = Delta sqrt([Sigma^-1]_kk). ``factor`` is the
+    largest mu over all silos, all coalitions of the declared size (each of them is looked at, or one where all are
+    alike) and all sets of silos that may vanish, in units of Delta over the planned noise. Every silo's own noise is so
+    large that the noise of those who neither collude nor vanish comes to what is planned.
+
+    On the grid all noises are discrete Gaussians. Summed over what pairs may have drawn, the law of the messages is a
+    lattice Gaussian of covariance Sigma to within 2^-900 (Poisson summation), as long as the narrowest direction of
+    what is summed over has a standard deviation of LEAST_SHARE steps, which ``check`` sees to.
+    """
+
+    name: ClassVar[str] = "pairwise"
+    about: ClassVar[str] = "GOPA: silos add noise that cancels in pairs; the server sees every message, and the sum"
+    hides_counts: ClassVar[bool] = False
+
+    graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
+    peers: int | None = None
+    pairwise_multiplier: float | None = None
+    honest: float = 1.0
+    drop_outs: int = 0
+    graph_seed: int = 0
+    precision: float = 1e-8
+
+    @property
+    def reveals(self) -> Mapping[str, Reveals]:
+        return {"public": "sum", "server": "messages", "silo": "sum"}
+
+    def views(self, silos: int) -> tuple[str, ...]:
+        """The views of :attr:`reveals`, and those who may collude with the server."""
+        colluding = self.colluding(silos)
+        return (*self.reveals, *((f"server+silos:{colluding}",) if 0 < colluding < silos else ()))
+
+    def reveals_to(self, view: View) -> Reveals | None:
+        if view.kind in ("public", "silo", "silos"):
+            return "sum"
+        return "messages" if view.kind in ("server", "server+silos", "coalition") else None
+
+    def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        found = self.noise_of(view, silos)
+        alone = [] if found is None else [str(k) for k in found.isolated]
+        warning = f"warning: silos {', '.join(alone)} share no noise with another honest one: local privacy is theirs"
+        parts = "warning: honest silos fall into parts that share no noise: each hides in its own part only"
+        return (
+            "silos know each other's signing keys, and follow the protocol; noise is discrete, drawn exactly",
+            f"at least {silos - self.drop_outs} of {silos} silos stay to the end of a round, or it is not released; "
+            "a message that comes after its silo was given up is thrown away unread",
+            *((warning,) if alone else ()),
+            *((parts,) if found is not None and not found.connected and not alone else ()),
+        )
+
+    # -- what is shared, and what it hides
+
+    def colluding(self, silos: int) -> int:
+        """How many silos may collude with the server."""
+        return silos - math.ceil(self.honest * silos - 1e-9)
+
+    def counted(self, silos: int) -> int:
+        """So many silos at least neither collude nor vanish: their noise comes to what is planned."""
+        return silos - self.colluding(silos) - self.drop_outs
+
+    def factor(self, view: View, silos: int) -> float:
+        """What a view learns of a silo, over what it would learn of a sum with the planned noise; infinity where
+        nothing is hidden, or where coalitions are too many to be looked at."""
+        if view.kind in ("public", "silo", "silos"):
+            known = 0 if view.kind == "public" else view.count
+            unknown = silos - self.drop_outs - known
+            return math.sqrt(self.counted(silos) / unknown) if min(unknown, self.counted(silos)) > 0 else math.inf
+        found = self.noise_of(view, silos)
+        return math.inf if found is None else found.mu
+
+    def noise_of(self, view: View, silos: int) -> PairwiseNoise | None:
+        """What ``view`` learns of all messages, for the silo, the coalition and the drop-outs that give most away; None
+        for views of the sum, coalitions that are none, and where there are too many of them."""
+        coalition = _members(view, silos)
+        if coalition is None:
+            return None
+        return _worst(self, silos, *coalition)
+
+    def edges(self, silos: int) -> Edges:
+        """Who shares noise with whom."""
+        return _edges(self, silos)
+
+    def ratio(self, silos: int) -> float:
+        """The standard deviation of a pair's noise over that of a silo's own; infinity where nothing would do."""
+        return self._ratio(self.edges(silos))
+
+    def _ratio(self, edges: Edges) -> float:
+        if self.pairwise_multiplier is not None:
+            return self.pairwise_multiplier
+        independent, shared = gopa_choice(edges, (), 1.0, KAPPA)
+        return shared / independent
+
+    def check(self, facts: SumFacts) -> None:
+        """Refuse (UserError) numbers that do not go together."""
+        silos = facts.silos
+        if silos < 2:
+            raise UserError("exchange.name", "pairs need at least two silos", 'use exchange.name = "plain"')
+        if self.counted(silos) < 1:
+            problem = f"{silos} silos less those that collude and vanish leave nobody"
+            raise UserError("exchange.honest", problem, "raise it, or lower exchange.drop_outs")
+        if self.peers is not None and not 1 <= self.peers < silos:
+            raise UserError("exchange.peers", f"{self.peers} others of {silos} silos", f"use 1 to {silos - 1}")
+        if math.isinf(self.ratio(silos)):
+            problem = "the graph is not connected, so that no pairwise noise would hide its parts"
+            raise UserError("exchange.peers", problem, "raise it, or give pairwise_multiplier")
+        independent, shared = self._steps(facts)
+        degree = int(self.edges(silos).sum(axis=1).max())
+        if independent > 0:
+            # the narrowest direction of the noise of pairs, given the messages
+            narrow = 1 / math.sqrt(1 / shared**2 + 2 * degree / independent**2) if shared else independent
+            if narrow < LEAST_SHARE:
+                finer = self.precision * narrow / LEAST_SHARE
+                problem = f"{self.precision:g} is too coarse: noise has {narrow:.2g} steps, {LEAST_SHARE:g} are needed"
+                raise UserError("exchange.precision", problem, f"use {finer:.1e} or less")
+        widest = Grid(self.precision).steps(facts.largest) + silos * REACH * (independent + math.sqrt(degree) * shared)
+        if widest >= 2**62:
+            problem = f"{self.precision:g} is too fine: sums would take more than 62 bits"
+            coarser = self.precision * widest / 2**62
+            raise UserError("exchange.precision", problem, f"use {coarser:.1e} or more, or a smaller multiplier")
+
+    def deviations(self, facts: SumFacts) -> tuple[float, float]:
+        """The standard deviations of a silo's own noise and of a pair's."""
+        if facts.noise is None:
+            return 0.0, 0.0
+        independent = facts.noise.std / math.sqrt(self.counted(facts.silos))
+        return independent, self.ratio(facts.silos) * independent
+
+    def _steps(self, facts: SumFacts) -> tuple[float, float]:
+        """The same in steps of the grid, rounded up."""
+        independent, shared = self.deviations(facts)
+        return independent / self.precision * (1 + 1e-12), shared / self.precision * (1 + 1e-12)
+
+    def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> PairwiseTerms:
+        """What the parties agree on, for vectors of ``numbers`` numbers."""
+        self.check(facts)
+        named = [(silos[i], silos[j]) for i, j in np.argwhere(np.triu(self.edges(len(silos))))]
+        pairs = tuple(sorted((min(pair), max(pair)) for pair in named))
+        largest = Grid(self.precision).steps(facts.largest)
+        return PairwiseTerms(run, tuple(silos), pairs, numbers, largest, *self._steps(facts), self.drop_outs)
+
+    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts) -> PairwiseSession:
+        """All parties in this process."""
+        return PairwiseSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts))
+
+
+class PairwiseSession:
+    """The parties of a sum in one process, each with its own keys; messages between them are bytes."""
+
+    def __init__(self, exchange: Pairwise, terms: PairwiseTerms) -> None:
+        self.grid, self.terms = Grid(exchange.precision), terms
+        identities, roster = introduced(terms.silos)
+        self.server = PairwiseServer(terms, identities["server"], roster)
+        self.silos = {name: PairwiseSilo(terms, name, identities[name], roster) for name in terms.silos}
+
+    def sum(
+        self, number: int, vectors: Integers, noise: Sequence[Stream], carry: Carrier = delivered
+    ) -> npt.NDArray[np.float64]:
+        """The sum of ``vectors [silos, numbers]`` (in steps of the grid) and of everybody's own noise, as numbers."""
+        self.server.begin(number)
+        parties = zip(self.silos.items(), vectors, noise, strict=True)
+        first = {name: silo.begin(number, vector, stream) for (name, silo), vector, stream in parties}
+        converse(self.server, self.silos, first, carry)
+        assert self.server.total is not None
+        return self.grid.numbers(self.server.total)
+
+
+def _members(view: View, silos: int) -> tuple[int, tuple[int, ...]] | None:
+    """A view of all messages as (how many silos it holds, which of them where they are named)."""
+    if view.kind == "server":
+        return 0, ()
+    if view.kind == "server+silos":
+        return view.count, ()
+    if view.kind != "coalition" or not all(name.isdigit() and int(name) < silos for name in view.members):
+        return None
+    members = tuple(sorted({int(name) for name in view.members}))
+    return len(members), members
+
+
+@lru_cache(maxsize=256)
+def _worst(exchange: Pairwise, silos: int, count: int, members: tuple[int, ...]) -> PairwiseNoise | None:
+    return _worst_on(exchange, exchange.edges(silos), count, members)
+
+
+def _worst_on(exchange: Pairwise, edges: Edges, count: int, members: tuple[int, ...]) -> PairwiseNoise | None:
+    """The coalition of ``count`` silos (or that of ``members``) that learns most; None where there are too many."""
+    silos = len(edges)
+    if min(silos - count - exchange.drop_outs, exchange.counted(silos)) < 1:
+        return None
+    independent = 1 / math.sqrt(exchange.counted(silos))
+    shared = exchange._ratio(edges) * independent
+    if math.isinf(shared):
+        return None
+    alike = bool(edges.sum() == silos * (silos - 1))  # all pairs: any of so many silos stand for all
+    gone = count + exchange.drop_outs
+    sets = [tuple(range(gone))] if alike else _sets(silos, count, members, exchange.drop_outs)
+    if sets is None:
+        return None
+    return max((gopa(edges, gone, independent, shared) for gone in sets), key=lambda found: found.mu)
+
+
+def _sets(silos: int, count: int, members: tuple[int, ...], drop_outs: int) -> list[tuple[int, ...]] | None:
+    """All sets of silos whose noise does not count, colluders and drop-outs together; None where there are too many.
+
+    What silos that have vanished shared is shown to the server, as what colluders shared is known to it: the noise of
+    the others is the same in both cases.
+    """
+    free = [silo for silo in range(silos) if silo not in members]
+    chosen = drop_outs + (0 if members else count)
+    if math.comb(len(free), chosen) > MOST_SETS:
+        return None
+    return [members + more for more in combinations(free, chosen)]
+
+
+@lru_cache(maxsize=64)
+def _edges(exchange: Pairwise, silos: int) -> Edges:
+    if exchange.graph == "complete":
+        return ~np.eye(silos, dtype=np.bool_)
+    if exchange.graph == "ring":
+        following = np.roll(np.eye(silos, dtype=np.bool_), 1, axis=1)
+        return np.asarray((following | following.T) & ~np.eye(silos, dtype=np.bool_))
+    candidates = _candidates(exchange, silos)
+    if exchange.peers is not None:
+        return candidates(exchange.peers)
+
+    def enough(peers: int) -> bool:
+        found = _worst_on(exchange, candidates(peers), exchange.colluding(silos), ())
+        return found is not None and found.mu <= EXCESS
+
+    peers = fewest(enough, silos - 1)
+    return candidates(silos - 1 if peers is None else peers)
+
+
+def _candidates(exchange: Pairwise, silos: int) -> Callable[[int], Edges]:
+    """Graphs by number of peers, each within those with more: everybody's picks, or pairs by a coin each."""
+    stream = _PUBLIC.stream(exchange.graph, exchange.graph_seed, silos)
+    if exchange.graph == "k-out":
+        orders = k_out_orders(silos, stream)
+        return lambda peers: k_out(orders, peers)
+    coins = np.triu(stream.uniform(silos**2).reshape(silos, silos), 1)
+    coins = coins + coins.T + np.eye(silos)
+    return lambda peers: np.asarray(coins < peers / (silos - 1), dtype=np.bool_)

@@ -1,0 +1,98 @@
+"""The silo's side of a sum with pairwise noise: a handler of messages with three phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from tacit.crypto import EVERYONE, Identity, KeyPair, Refused, Secret
+from tacit.crypto.agreement import KEY_BYTES
+from tacit.exchange.grid import Integers
+from tacit.exchange.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
+from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts
+from tacit.privacy.discrete import discrete_gaussian
+from tacit.privacy.randomness import Stream
+
+
+class PairwiseSilo:
+    """One silo. ``begin`` gives its first message of a round, ``receive`` the answer to each one of the server's.
+
+        phase     answers                       with
+        keys      (begins)                      a public key
+        vectors   the keys of its peers         its vector, with its own noise and that of its pairs
+        seeds     who of its peers has vanished what it shared with them
+
+    Whatever is wrong with a message ends the round for this silo: secrets are wiped, and it answers nothing more.
+    """
+
+    def __init__(self, terms: PairwiseTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
+        self.terms, self.name = terms, name
+        self._post = Post(PROTOCOL, terms.place, name, identity, identities)
+        self._handlers = {VECTORS: self._add_noise, SEEDS: self._show}
+        self._phase: str | None = None
+        self._seeds: dict[str, Secret] = {}
+        self._vector = np.zeros(0, np.int64)
+
+    def begin(self, number: int, vector: Integers, noise: Stream) -> bytes:
+        """Start a round with this silo's ``vector [numbers]``, and ``noise`` from which its own noise is drawn."""
+        terms = self.terms
+        if vector.shape != (terms.numbers,) or vector.dtype != np.int64:
+            raise ValueError(f"{terms.numbers} integers are due, not {vector.dtype} {vector.shape}")
+        if int(np.abs(vector).max(initial=0)) > terms.largest:
+            raise ValueError("a vector beyond the agreed bound")
+        self._post.begin(number)
+        self._forget()
+        self._vector = vector + discrete_gaussian(Fraction(terms.independent), terms.numbers, noise)
+        self._keys = KeyPair()
+        self._phase = VECTORS
+        return self._post.write(EVERYONE, KEYS, self._keys.public)
+
+    def receive(self, message: bytes) -> bytes:
+        """The answer to the server's next message."""
+        if self._phase is None:
+            raise OutOfTurn("a message outside of a round", SERVER)
+        phase, self._phase = self._phase, None  # whoever does not come to the end of its phase has no other
+        try:
+            reply = self._handlers[phase](self._post.read(SERVER, phase, message))
+        except BaseException:
+            self._forget()
+            raise
+        return self._post.write(SERVER, phase, reply)
+
+    def _add_noise(self, content: bytes) -> bytes:
+        """The vector with the noise of every pair whose other silo has sent a key."""
+        peers = self.terms.peers[self.name]
+        signed = named_parts(content, SERVER, peers)
+        if len(signed) < len(peers) - self.terms.drop_outs:
+            raise Refused(f"{len(signed)} of our {len(peers)} peers are left: more have vanished than may", SERVER)
+        total = self._vector
+        for peer, message in signed.items():
+            key = self._post.read(peer, KEYS, message, to_everyone=True)
+            if len(key) != KEY_BYTES:
+                raise Refused("a message without a key", peer)
+            self._seeds[peer] = self._keys.agree(key, self._post.place(self.name, peer, "pair noise"))
+            total = total + self.terms.noise(self._seeds[peer], self.name, peer)
+        self._vector = np.zeros(0, np.int64)
+        self._phase = SEEDS
+        return total.astype("<i8").tobytes()
+
+    def _show(self, content: bytes) -> bytes:
+        """The seeds of the pairs whose other silo has vanished: at most so many as may, over the whole round."""
+        peers = self.terms.peers[self.name]
+        vanished = named_parts(content, SERVER, peers)
+        gone_before = len(peers) - len(self._seeds)
+        if not set(vanished) <= set(self._seeds):
+            raise Refused("asks for what we share with somebody who has sent no key", SERVER)
+        if gone_before + len(vanished) > self.terms.drop_outs:
+            raise Refused(f"{gone_before + len(vanished)} of our peers have vanished, more than may", SERVER)
+        shown = {peer: bytes(self._seeds[peer].expose()) for peer in vanished}
+        self._forget()
+        return join_named(shown)
+
+    def _forget(self) -> None:
+        for seed in self._seeds.values():
+            seed.wipe()
+        self._seeds = {}
+        self._vector = np.zeros(0, np.int64)
