@@ -7,6 +7,7 @@ noise, the server's step. A run has round numbers of its own, and so coins and n
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +19,6 @@ from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.methods import ServerState
 from tacit.privacy import Event, Randomness, View
 
 CONFIDENCE = 0.999
@@ -71,7 +71,7 @@ def observed(
 ) -> np.ndarray:
     """What ``view`` sees in ``runs`` independent runs of all rounds of a plan: ``[runs, numbers]``."""
     sim = simulation(plan, federation, randomness)
-    start, pieces = sim.server, []
+    start, pieces = sim.state, []
     for first in range(0, runs, TOGETHER):
         # the two worlds share a key: they are told apart by the numbers of their rounds
         own = [(2 * run + world) * plan.rounds + 1 for run in range(first, first + TOGETHER)]
@@ -84,12 +84,12 @@ def observed(
     return np.concatenate(pieces).astype(np.float64)
 
 
-def _one_after_the_other(sim: Simulation, start: ServerState, view: str, firsts: list[int], rounds: int) -> np.ndarray:
+def _one_after_the_other(sim: Simulation, start: Any, view: str, firsts: list[int], rounds: int) -> np.ndarray:
     waiting = []
     for first in firsts:
-        sim.server = start
+        sim.state = start
         waiting.append([part for t in range(rounds) for part in one_by_one(sim, view, first + t)])
-    sim.server = start
+    sim.state = start
     return np.stack([np.concatenate([np.ravel(part) for part in row]) for row in jax.device_get(waiting)])
 
 
