@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tacit.api import Run, compare, plan, run
+    from tacit.api import Run, compare, plan, run, survey
     from tacit.errors import Forbidden, TacitError, UserError
 
-__all__ = ["Forbidden", "Run", "TacitError", "UserError", "compare", "plan", "run"]
+__all__ = ["Forbidden", "Run", "TacitError", "UserError", "compare", "plan", "run", "survey"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tacit.config import Plan
     from tacit.engine import Run
     from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
+    from tacit.surveys import Survey
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,6 +42,20 @@ errors = Console(stderr=True, soft_wrap=True, markup=False)
 
 # What the demo is compared with: no privacy, records protected instead of people, each silo alone, all records pooled.
 DEMO_BESIDE = ("fedavg", "local-record", "silo-only", "pooled")
+
+# What `tacit run --json` prints of a result.
+PRINTED = (
+    "title",
+    "run",
+    "status",
+    "rounds",
+    "guarantees",
+    "noise_multiplier",
+    "metrics",
+    "shared",
+    "baselines",
+    "seconds",
+)
 
 Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")]
 Changes = Annotated[list[str], typer.Option("--set", metavar="a.b=value", help="Replace one setting; may be repeated.")]
@@ -298,6 +313,81 @@ def audit(
         _print_audit(found, page)
 
 
+@app.command()
+def survey(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv, csv.gz, parquet or npz file.")],
+    column: Annotated[str, typer.Option("--column", help="What is asked.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="What an answer may reveal about anybody.")],
+    categories: Annotated[
+        str | None, typer.Option("--categories", metavar="a,b,…", help="Ask for the share of each; they are public.")
+    ] = None,
+    bounds: Annotated[
+        str | None, typer.Option("--range", metavar="LOW:HIGH", help="Ask for the mean; the bounds are public.")
+    ] = None,
+    noise: Annotated[
+        str, typer.Option("--noise", help="central: a trusted server's. local: everybody's own.")
+    ] = "central",
+    subject: Annotated[str | None, typer.Option("--subject", help="The column that says whose a row is.")] = None,
+    delta: Annotated[float, typer.Option("--delta", help="Central: 0 for Laplace noise, else Gaussian.")] = 0.0,
+    ledger: Annotated[
+        Path | None, typer.Option("--ledger", metavar="FILE", help="Share this ledger with others.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Refuse what would exceed it in that ledger.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="For studies only.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder to make.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask one question of a table: shares of answers or a mean over people, with error bars."""
+    from tacit import api
+
+    found, folder = api.survey(
+        table,
+        column,
+        epsilon=epsilon,
+        out=out,
+        ledger=ledger,
+        categories=None if categories is None else [name.strip() for name in categories.split(",")],
+        bounds=None if bounds is None else _range(bounds),
+        place=noise,
+        subject=subject,
+        delta=delta,
+        budget=budget,
+        seed=seed,
+    )
+    if as_json:
+        _print_json({**found.as_dict(), "survey": str(folder), "picture": str(folder / "survey.svg")})
+    else:
+        _print_survey(found, folder)
+
+
+def _range(text: str) -> tuple[float, float]:
+    """``0:120`` as two numbers."""
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise UserError("--range", f"'{text}' has no form LOW:HIGH", "write for example 0:120") from None
+    return low, high
+
+
+def _print_survey(found: Survey, folder: Path) -> None:
+    """The answers with their error bars, what is promised, and what the other place of the noise would have cost."""
+    shown = _table(found.column, "estimate", "standard error", "95 % interval")
+    for answer in found.answers:
+        interval = f"{answer.low:.4g} to {answer.high:.4g}"
+        shown.add_row(answer.answer, f"{answer.estimate:.4g}", f"{answer.standard_error:.2g}", interval)
+    console.print(shown)
+    console.print(f"{found.people:,} people; errors are those of the noise alone.", highlight=False)
+    _print_guarantees([guarantee.as_dict() for guarantee in found.guarantees], rests_on=True)
+    other = "local" if found.place == "central" else "central"
+    errors = f"about {found.expected_error:.2g} here, {found.other_error:.2g} with --noise {other}"
+    console.print(f"Standard error at this epsilon: {errors}.", highlight=False)
+    if found.seed is not None:
+        console.print("The survey has a seed: whoever knows it can remove the noise.", style="red")
+    console.print(f"survey  {folder}", soft_wrap=True)
+
+
 def _print_audit(found: Audit, page: Path) -> None:
     """What was tried, what came out, and what is claimed; red where a lower bound exceeds a claim."""
     from tacit.privacy.statement import epsilon_text
@@ -360,8 +450,7 @@ def _run(
     progress = None if as_json else Bars(console)
     finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
     if as_json:
-        keys = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "baselines", "seconds")
-        _print_json({**{key: finished.result[key] for key in keys}, "report": str(finished.report)})
+        _print_json({**{key: finished.result[key] for key in PRINTED}, "report": str(finished.report)})
     else:
         _print_run(finished)
     if finished.result["status"] == "stopped":
@@ -392,9 +481,13 @@ def _print_run(finished: Run) -> None:
 
 
 def _metrics_table(result: dict[str, Any]) -> Table:
-    """A row per metric. Scores of models of one silo each cannot be ranked against each other: where there are any,
-    ranking metrics are compared by their average over silos, on a row of its own."""
-    columns = {result["method"]["label"]: result, **result["baselines"]}
+    """A row per metric, and one for the worst silo where silos have models of their own. Scores of models of one silo
+    each cannot be ranked against each other: where there are any, ranking metrics are compared by their average over
+    silos, on a row of its own."""
+    from tacit.report.words import worst_silo
+
+    shared = {"one for everybody": result["shared"]} if result.get("shared") else {}
+    columns = {result["method"]["label"]: result, **shared, **result["baselines"]}
     own = {"silo-only"} | ({result["method"]["label"]} if result["personal"] else set())
     averaged = [name for name in result["over_silos"] if own & columns.keys()]
     errors = result["evaluation"].get("standard_errors") or {}
@@ -409,6 +502,10 @@ def _metrics_table(result: dict[str, Any]) -> Table:
         if metric in averaged:
             by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
             table.add_row("  mean of silos", *map(_metric, by_silo))
+        if shared and metric == result["task"]["headline"]:
+            better = 1 if result["task"]["higher_is_better"][metric] else -1
+            worst = [worst_silo(scores["silos"], metric, better) for scores in columns.values()]
+            table.add_row("  worst silo", *(_metric(None if end is None else end[1]) for end in worst))
     return table
 
 
@@ -466,7 +563,7 @@ def _print_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
     if local_epsilon is not None:
         rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
     if noise.norm is not None:
-        rows.append(("norm of the noise", f"{noise.norm:.4g} over the model's {noise.parameters:,} numbers"))
+        rows.append(("norm of the noise", f"{noise.norm:.4g} over {noise.parameters:,} numbers"))
     if noise.largest is not None:
         rows.append(
             (

@@ -146,9 +146,13 @@ class Experiment(Section):
     evaluation: EvaluationOptions = EvaluationOptions()
     engine: EngineOptions = EngineOptions()
 
+    def made_method(self) -> Method:
+        """The method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
+        return _method(self.method)
+
     def spelled_out(self) -> dict[str, Any]:
         """Every setting, with the method's defaults too: two files that mean the same give the same."""
-        method = _method(self.method)
+        method = self.made_method()
         numbers = {field.name: getattr(method, field.name) for field in fields(method)}
         return {**self.model_dump(), "method": {"name": method.name, **numbers}}
 
@@ -348,13 +352,14 @@ def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[st
 
 def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
-    method = _method(experiment.method)
+    method = experiment.made_method()
     exchange = _exchange(experiment, method)
     method.check(exchange.name)
     _check_step(experiment.train, method)
     known = source_facts(_located(experiment.data, folder))
     _check_model(experiment, known)
     _check_task(method, known)
+    _check_paid_for_own(experiment, method)
     promised = _promise(experiment, method, exchange, known)
     if isinstance(method, Calibrated):
         promised = _with_noise(promised, method, experiment.privacy)
@@ -644,6 +649,13 @@ def _check_task(method: Method, facts: SourceFacts) -> None:
     able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
     fix = f"use one of {able}" if key == "name" else "leave it out"
     raise UserError(f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
+
+
+def _check_paid_for_own(experiment: Experiment, method: Method) -> None:
+    """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
+    if method.personal and method.private and experiment.evaluation.status == "paid":
+        problem = "'paid' does not cover metrics of the silos' own models, which no noise protects"
+        raise UserError("evaluation.status", problem, "use 'outside-guarantee', or name a public file")
 
 
 def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:

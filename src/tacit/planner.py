@@ -268,7 +268,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
         return None
     facts = made.promise.facts
     std, bound = method.deviation(facts), method.bound(facts)
-    parameters = made.parameters
+    parameters = None if made.parameters is None else method.sent_numbers(made.parameters, made.promise.facts)
     expected = method.contributions(facts)
     count = None if expected is None else expected.number
     return NoiseToSignal(

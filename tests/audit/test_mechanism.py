@@ -42,6 +42,17 @@ CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
     "dp-fedavg": ({"name": "dp-fedavg", "silo_sample_rate": 0.5, "batch_size": 4}, {}, ("public",)),
     "dp-fedavg, subject": ({"name": "dp-fedavg", "silo_sample_rate": 0.5}, {"unit": "subject"}, ("public",)),
     "dp-fedsgd": ({"name": "dp-fedsgd"}, {}, ("public",)),
+    "fine-tune": ({"name": "fine-tune"}, {}, ("public",)),
+    "mean-regularized": ({"name": "mean-regularized", "silo_sample_rate": 0.5}, {}, ("public",)),
+    "mean-regularized, subject, two rounds": (
+        {"name": "mean-regularized"},
+        {"unit": "subject", "rounds": 2},
+        ("public",),
+    ),
+    "graph-regularized": ({"name": "graph-regularized", "relations": "learned"}, {}, ("public",)),
+    "per-fedavg": ({"name": "per-fedavg", "order": "hessian-vector"}, {}, ("public",)),
+    "pfedme": ({"name": "pfedme"}, {}, ("public",)),
+    "fedem": ({"name": "fedem", "components": 2}, {}, ("public",)),
     "central-group": ({"name": "central-group", "sample_rate": 0.5}, {}, ("public",)),
     "subject-sgd, adaptive": ({"name": "subject-sgd", "adaptive_clip": {"count_noise": 1.0}}, {}, ("public",)),
     "ldp-gaussian": ({"name": "ldp-gaussian", "local_epsilon": 2.0}, {"records": 1}, ("public",)),
@@ -60,7 +71,7 @@ PAIRS = [(name, view) for name, (_, _, views) in CASES.items() for view in views
 QUICK = {
     *(("subject-sgd", "public"), ("uldp-avg", "server"), ("uldp-avg", "silo"), ("uldp-naive", "public")),
     *(("higrad", "server"), ("local-group", "public"), ("user-ldp, subject", "public")),
-    *(("dp-fedsgd", "public"), ("central-group", "public")),
+    *(("dp-fedsgd", "public"), ("central-group", "public"), ("graph-regularized", "public")),
     *(("muffliato-sgd, adopted", "public"), ("random-walk", "public")),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.data.allocate import assign_silos, assign_subjects
+from tacit.data.allocate import assign_silos, assign_silos_by_label, assign_subjects, follow
 from tacit.data.options import Silos, Subjects
 from tacit.errors import UserError
 
@@ -132,3 +132,46 @@ def test_few_labels_and_homes_in_fixed_silos_exclude_each_other() -> None:
 def test_an_assignment_needs_a_count_and_excludes_a_column(settings_: dict) -> None:
     with pytest.raises(ValueError, match=r"count|exclude"):
         Silos(**settings_)
+
+
+def label_shares(silo: np.ndarray, of: np.ndarray, silos: int) -> np.ndarray:
+    table = np.zeros((silos, 10))
+    np.add.at(table, (silo, of), 1)
+    return table / table.sum(axis=1, keepdims=True)
+
+
+def test_silos_by_labels_hold_few_labels_and_about_the_same_number_of_records() -> None:
+    silo = assign_silos_by_label(Silos(assign="labels", count=20, labels=2), labels(), rng())
+    assert ((label_shares(silo, labels(), 20) > 0).sum(axis=1) <= 2).all()
+    counts = np.bincount(silo, minlength=20)
+    assert counts.min() > 0.8 * ROWS / 20
+    assert counts.max() < 1.2 * ROWS / 20
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1.0, 1000.0])
+def test_dirichlet_silos_differ_the_more_the_smaller_alpha_is(alpha: float) -> None:
+    silo = assign_silos_by_label(Silos(assign="dirichlet", count=20, alpha=alpha), labels(), rng())
+    counts = np.bincount(silo, minlength=20)
+    assert counts.sum() == ROWS
+    assert counts.min() > 0.5 * ROWS / 20
+    largest = label_shares(silo, labels(), 20).max(axis=1).mean()
+    low, high = {0.05: (0.7, 1.0), 1.0: (0.2, 0.45), 1000.0: (0.1, 0.12)}[alpha]
+    assert low < largest < high
+
+
+def test_held_out_rows_follow_the_training_rows_of_their_label() -> None:
+    silo = assign_silos_by_label(Silos(assign="dirichlet", count=5, alpha=0.5), labels(), rng())
+    test_silo = follow(labels(20_000), labels(), silo, rng())
+    np.testing.assert_allclose(label_shares(test_silo, labels(20_000), 5), label_shares(silo, labels(), 5), atol=0.03)
+    assert not (label_shares(test_silo, labels(20_000), 5) > 0)[label_shares(silo, labels(), 5) == 0].any()
+
+
+def test_labels_that_cannot_be_held_and_numbers_without_effect_are_refused() -> None:
+    with pytest.raises(UserError, match=r"data.silos.labels: 3 silos with 2 labels each cannot hold 10"):
+        assign_silos_by_label(Silos(assign="labels", count=3, labels=2), labels(), rng())
+    with pytest.raises(UserError, match="is for classes"):
+        assign_silos_by_label(Silos(assign="labels", count=3), np.zeros(9, np.float32), rng())
+    with pytest.raises(ValueError, match="labels has no effect"):
+        Silos(assign="zipf", count=3, labels=2)
+    with pytest.raises(ValueError, match="alpha has no effect"):
+        Silos(assign="labels", count=3, alpha=2.0)

@@ -116,7 +116,10 @@ def audit(
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> Audit:
-    """Attack ``plan``: its method on a small federation, and itself with canaries."""
+    """Attack ``plan``: its method on a small federation, and itself with canaries.
+
+    Canaries are looked for in one model for everybody: where silos have models of their own, it is the method alone.
+    """
     if not plan.method.private:
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
         raise UserError("method.name", problem, "choose a private method: tacit methods")
@@ -126,7 +129,8 @@ def audit(
     randomness = Randomness.from_seed(plan.experiment.seed)
     mechanism = tuple(_mechanism(plan, runs, randomness, told))
     found: tuple[CanaryFinding, ...] = ()
-    if not plan.method.serverless:  # canaries would be nodes of their own, of another network
+    # canaries would be nodes of another network, or silos with models of their own
+    if not plan.method.serverless and not plan.method.personal:
         found = tuple(_canaries(plan, frame, canaries, input_canaries, confidence, randomness, told))
     return Audit(
         title=plan.title,
@@ -148,6 +152,8 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
     numbers["noise_multiplier"] = min(1.0, numbers["noise_multiplier"])
     if isinstance(numbers.get("sample_rate"), tuple):
         numbers["sample_rate"] = max(numbers["sample_rate"])
+    if isinstance(numbers.get("relations"), tuple):  # between silos that the small federation does not have
+        numbers["relations"] = "complete"
     if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
         numbers["disclose_counts"] = True
     silos = min(SILOS, facts.silos if not method.pools else SILOS)

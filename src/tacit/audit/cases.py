@@ -19,6 +19,7 @@ import numpy as np
 from tacit.config import Plan, plan
 from tacit.data import Federation, Labels, Records
 from tacit.methods import METHODS, Method
+from tacit.methods.central import CentralSilo
 from tacit.privacy import Relation, Unit
 
 Others = Literal["silent", "against"]
@@ -30,7 +31,7 @@ CROWD = 6  # people beside the unit in every silo, with one record each
 
 # In these a person is part of something that is clipped as a whole, and can turn it around; in all others a unit moves
 # furthest where nobody else moves.
-TURNS_AROUND = ("user-ldp", "uldp-naive", "dp-fedavg", "dp-fedsgd")
+TURNS_AROUND = ("user-ldp", "uldp-naive", *(name for name, kind in METHODS.items() if issubclass(kind, CentralSilo)))
 
 
 @dataclass(frozen=True)

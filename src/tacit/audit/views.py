@@ -71,7 +71,8 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
         nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
         function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
-        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), nobody, groups, _stacked(sim, numbers)))
+        keys = _stacked(sim, numbers)
+        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nobody, groups, keys))
         if view == "server":  # by lane and group: back to the order of silos
             places = np.concatenate([group.places for lane in drawn[0] for group in lane])
             silos = sim.federation.silo_count
@@ -99,7 +100,7 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
     return np.stack([found.get(k, nobody) for k in range(sim.federation.silo_count)])
 
 
-def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
+def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
     return leaf.at[places].get(mode="clip")
 
 
@@ -154,7 +155,9 @@ def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
 def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
     """Many draws of batches, their sums and their noise."""
 
-    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+    def many(
+        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
+    ) -> jax.Array:
         broadcast = method.broadcast(server)
 
         def one(drawn: Any) -> jax.Array:
@@ -163,7 +166,8 @@ def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
             for lane in lanes:
                 summed = nobody
                 for group in lane:
-                    summed, _ = kernels.work(broadcast, frozen, (), arrays, group.batches, group.counts, summed)
+                    kept = jax.tree.map(partial(_at, group.places), states)
+                    summed, _ = kernels.work(broadcast, frozen, kept, arrays, group.batches, group.counts, summed)
                 totals.append(summed.vector)
             return _public(method, kernels.aggregate(server, tuple(totals), own))
 
@@ -176,12 +180,21 @@ def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
 def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
     """Many draws of batches, and what each silo makes of them: ``[rounds, silos and padding, numbers]``."""
 
-    def many(server: ServerState, frozen: Any, arrays: Any, nobody: Any, groups: Any, keys: Any) -> jax.Array:
+    def many(
+        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
+    ) -> jax.Array:
         broadcast = method.broadcast(server)
 
         def one(lanes: Any) -> jax.Array:
             found = [
-                kernels.each(broadcast, frozen, (), arrays, group.batches, group.counts).vector
+                kernels.each(
+                    broadcast,
+                    frozen,
+                    jax.tree.map(partial(_at, group.places), states),
+                    arrays,
+                    group.batches,
+                    group.counts,
+                ).vector
                 for lane in lanes
                 for group in lane
             ]

@@ -8,6 +8,12 @@ Records per person (``subjects.assign``) and a person's spread over silos (``sil
              Where silos are fixed, 80 % of a person's records lie in one silo and the rest in the others.
 ``power``    x in [0, 1] with density alpha x^(alpha - 1), cut into equal slots: persons, or the silos in that person's
              own random order (subject-level paper, section 4.2; alpha = 1 is uniform).
+
+Silos can also differ by their labels, whoever the records belong to; held-out rows then follow the training rows:
+
+``labels``     silos of about equal size with at most ``labels`` different labels each.
+``dirichlet``  silos of about equal size, the shares of labels in each drawn from a Dirichlet law with parameter alpha:
+               all alike as alpha grows, one label each as it goes to 0 (Hsu, Qi, Brown 2019).
 """
 
 from __future__ import annotations
@@ -56,6 +62,29 @@ def assign_silos(spec: Silos, subject: np.ndarray, rng: np.random.Generator) -> 
     return silo
 
 
+def assign_silos_by_label(spec: Silos, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The same, given its label."""
+    count = _count(spec.count, "data.silos.count")
+    if labels.dtype.kind != "i":
+        raise UserError("data.silos.assign", f"'{spec.assign}' is for classes as labels", "use another assignment")
+    if spec.assign == "dirichlet":
+        return _with_drawn_shares(count, spec.alpha, labels, rng)
+    if count * spec.labels < len(np.unique(labels)):
+        problem = f"{count} silos with {spec.labels} labels each cannot hold {len(np.unique(labels))} labels"
+        raise UserError("data.silos.labels", problem, "raise it, or data.silos.count")
+    return _with_few_labels(np.full(count, len(labels) / count), labels, spec.labels, rng)
+
+
+def follow(labels: np.ndarray, train_labels: np.ndarray, silo: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Held-out rows ``[rows]`` over silos as the training rows of the same label are, by lot."""
+    silos, classes = int(silo.max()) + 1, int(max(labels.max(), train_labels.max())) + 1
+    counts = np.bincount(train_labels * silos + silo, minlength=classes * silos).reshape(classes, silos)
+    # a label that nobody trains on goes anywhere
+    shares = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1).cumsum(axis=1)
+    draw = rng.random(len(labels)) * shares[labels, -1]
+    return (draw[:, None] >= shares[labels]).sum(axis=1).astype(np.int32)
+
+
 def spread(rows: int, silos: int, rng: np.random.Generator) -> np.ndarray:
     """Held-out rows ``[rows]`` over assigned silos, evenly by lot: they serve per-silo metrics only."""
     return rng.integers(silos, size=rows, dtype=np.int32)
@@ -101,8 +130,25 @@ def _mostly_at_home(counts: np.ndarray, silo: np.ndarray, rng: np.random.Generat
     return subject
 
 
+def _with_drawn_shares(silos: int, alpha: float, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A silo for every record: shares of labels from a Dirichlet law, fitted to the labels' and the silos' sizes by
+    turns; what is left over after the last turn is in the silos' sizes."""
+    classes, label_of = np.unique(labels, return_inverse=True)
+    sizes = np.bincount(label_of)
+    shares = np.maximum(rng.dirichlet(np.full(len(classes), alpha), silos), 1e-12)
+    for _ in range(50):
+        shares *= (len(labels) / silos) / shares.sum(axis=1, keepdims=True)
+        shares *= sizes / shares.sum(axis=0)
+    silo = np.empty(len(labels), np.int32)
+    for k in range(len(classes)):
+        rows = rng.permutation(np.flatnonzero(label_of == k))
+        ends = np.cumsum(shares[:, k]) / shares[:, k].sum() * len(rows)
+        silo[rows] = np.minimum(np.searchsorted(ends, np.arange(len(rows)) + 0.5), silos - 1)
+    return silo
+
+
 def _with_few_labels(counts: np.ndarray, labels: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """Persons with about ``counts`` records and at most ``most`` labels each (ULDP-FL's non-i.i.d. setting).
+    """Persons (or silos) with about ``counts`` records and at most ``most`` labels each (ULDP-FL's non-i.i.d. setting).
 
     Every person holds ``most`` shares of equal size; shares are shuffled and laid along the records sorted by label;
     each share belongs to the label under its middle and takes its part of that label's records.

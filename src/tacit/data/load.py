@@ -141,8 +141,13 @@ def _silos(
             "the data do not say where a row lives",
             'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })',
         )
+    names = tuple(f"silo {k + 1}" for k in range(count))
+    if options.silos.by_label:
+        labels = raw.labels[train]
+        silo = allocate.assign_silos_by_label(options.silos, labels, rng)
+        return silo, allocate.follow(raw.labels[test], labels, silo, rng), names
     silo = allocate.assign_silos(options.silos, subject, rng)
-    return silo, allocate.spread(len(test), count, rng), tuple(f"silo {k + 1}" for k in range(count))
+    return silo, allocate.spread(len(test), count, rng), names
 
 
 def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions) -> None:

@@ -79,10 +79,24 @@ class Subjects(_Assignable):
 
 
 class Silos(_Assignable):
-    """Where a row lives: a ``column`` of the table, or assigned for a study."""
+    """Where a row lives: a ``column`` of the table, or assigned for a study; ``labels`` goes with assign "labels"."""
 
-    assign: Literal["uniform", "zipf", "power"] | None = None
+    assign: Literal["uniform", "zipf", "power", "labels", "dirichlet"] | None = None
     alpha: Positive = 2.0
+    labels: Count = 2
+
+    @property
+    def by_label(self) -> bool:
+        """Whether a row's label decides where it lives."""
+        return self.assign in ("labels", "dirichlet")
+
+    @model_validator(mode="after")
+    def _numbers_in_use(self) -> Self:
+        if self.assign == "labels" and "alpha" in self.model_fields_set:
+            raise ValueError("alpha has no effect with assign = 'labels'; remove it")
+        if self.assign != "labels" and "labels" in self.model_fields_set:
+            raise ValueError("labels has no effect without assign = 'labels'; remove it")
+        return self
 
 
 class SurvivalLabel(Section):

@@ -25,17 +25,20 @@ class Scores:
 
     ``errors``: the standard errors that noise added, where the metrics are paid for. ``over_silos``: ranking metrics
     averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
+    ``shared``: where silos have models of their own, the scores of the one model for everybody on the same records.
     """
 
     overall: Numbers
     silos: dict[str, Numbers]
     errors: Numbers | None = None
     over_silos: Numbers | None = None
+    shared: Scores | None = None
 
     def as_dict(self) -> dict[str, Any]:
         others = {"standard_errors": self.errors, "over_silos": self.over_silos}
         known = {name: numbers for name, numbers in others.items() if numbers is not None}
-        return {"metrics": self.overall, "silos": self.silos, **known}
+        shared = {} if self.shared is None else {"shared": self.shared.as_dict()}
+        return {"metrics": self.overall, "silos": self.silos, **known, **shared}
 
 
 def score(task: Task, outputs: np.ndarray, records: Records, silo_names: tuple[str, ...], per_silo: bool) -> Scores:

@@ -4,6 +4,7 @@ plan.toml            the experiment as it was run
 ledger.jsonl         every release, written before it happened
 metrics.jsonl        a line per evaluated round
 model.safetensors    the last released model
+personal.safetensors the silos' own models, of a personal method: each stays with its silo
 checkpoint.safetensors  the server's and the silos' state, to resume from: stays with the data holder
 clock.json           the seconds spent so far, for a run that is resumed
 encoder.json         how raw tables become features (for ``predict``); private with ``standardize = "per-silo"``
@@ -30,14 +31,17 @@ import pandas as pd
 from tacit.config import Experiment, read_experiment
 from tacit.data import Encoder, Labels
 from tacit.engine.kernel import outputs
-from tacit.engine.learner import learner
+from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
+from tacit.learning import ServerStep
+from tacit.methods import Facts, Method
 from tacit.models import Params
 from tacit.privacy import Randomness
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
+PERSONAL = "personal.safetensors"
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
 
 
@@ -113,13 +117,14 @@ class Run:
 
         Binary: ``prediction`` and ``probability`` (of the second class). Multi-class: ``prediction`` and a probability
         per class. Real: ``prediction``. Survival: ``risk`` (a log relative hazard). A run of a personal method holds a
-        model per silo: say whose with ``silo``.
+        model per silo: say whose with ``silo``; without, it is the model for everybody.
         """
         facts = self.result["inputs"]
         labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
         features = self._features(frame, tuple(facts["shape"]), facts["dtype"])
         made = learner(self.experiment.model, labels, tuple(facts["shape"]), Randomness.from_seed(0))
-        found = outputs(made.objective, self._model({**made.params, **made.frozen}, silo), features)
+        method = self.experiment.made_method()
+        found = outputs(made.objective, self._model(made, method, silo), features, method.outputs)
         index = frame.index if isinstance(frame, pd.DataFrame) else None
         return _predictions(found, labels, index)
 
@@ -143,17 +148,19 @@ class Run:
             raise UserError("frame", "the array holds numbers that are not finite", "replace them")
         return frame.astype(dtype)
 
-    def _model(self, template: Params, silo: str | None) -> Params:
-        """The model of the run, or of one silo where every silo has its own."""
+    def _model(self, made: Learner, method: Method, silo: str | None) -> Params:
+        """The model of the run for everybody, or of one silo where every silo has its own."""
         names = self.result["personal"]
-        if not names:
-            if silo is not None:
-                raise UserError("silo", f"{silo!r} has no model of its own here", "leave it out: the run has one model")
+        shared = method.shared(method.init(ServerStep(), made.params, Facts(silos=max(len(names), 1))))
+        template = {**(made.params if shared is None else shared), **made.frozen}
+        if silo is None and shared is not None:
             return load_tree(self.path / MODEL, template, "run")[0]
+        if not names:
+            raise UserError("silo", f"{silo!r} has no model of its own here", "leave it out: the run has one model")
         if silo not in names:
             raise UserError("silo", f"{silo!r} is no silo of this run", f"name one of {', '.join(names)}")
         stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(names), *leaf.shape)), template)
-        model, _ = load_tree(self.path / MODEL, stacked, "run")
+        model, _ = load_tree(self.path / PERSONAL, stacked, "run")
         return jax.tree.map(lambda leaf: leaf[names.index(silo)], model)
 
 

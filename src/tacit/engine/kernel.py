@@ -23,6 +23,8 @@ from tacit.privacy import Noise
 
 # Largest number of rows per call of `outputs`; smaller pieces are padded to a power of two.
 OUTPUT_ROWS = 2048
+# Silos per call of `own_outputs`.
+SILOS_TOGETHER = 8
 
 
 class Summed(NamedTuple):
@@ -48,13 +50,15 @@ class Kernels(NamedTuple):
     each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult, for stacked silos
     aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where the exchange has
                added it
-    nobody     (server, frozen, arrays, batches of nobody) -> the sum before anybody contributed
+    nobody     (server, frozen, arrays, a silo's state, batches of nobody) -> the sum before anybody contributed
+    own        (broadcast, frozen, states, arrays, batches, counts) -> the silos' own models, every leaf [silos, …]
     """
 
     work: Callable[..., tuple[Summed, Any]]
     each: Callable[..., LocalResult]
     aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
-    nobody: Callable[[ServerState, Params, Arrays, Any], Summed]
+    nobody: Callable[[ServerState, Params, Arrays, Any, Any], Summed]
+    own: Callable[..., Params]
 
 
 class Terms(NamedTuple):
@@ -72,17 +76,13 @@ def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Obj
     noise = method.sum_noise(facts) if isinstance(exchange, Plain) else None
     numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise))
     numbers = [jnp.float32(number) for number in numbers]
-    work, each, aggregate, nobody = _compiled(
-        structure, objective, exchange if isinstance(exchange, Plain) else Plain()
-    )
-    return Kernels(
-        partial(work, numbers), partial(each, numbers), partial(aggregate, numbers), partial(nobody, numbers)
-    )
+    functions = _compiled(structure, objective, exchange if isinstance(exchange, Plain) else Plain())
+    return Kernels(*(partial(function, numbers) for function in functions))
 
 
 @lru_cache(maxsize=64)
 def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: Plain) -> tuple[Callable[..., Any], ...]:
-    """The functions of ``Kernels``, which take the numbers of :class:`Terms` first."""
+    """The functions of ``Kernels``, in their order, which take the numbers of :class:`Terms` first."""
 
     def with_numbers(numbers: list[jax.Array]) -> Terms:
         terms: Terms = jax.tree.unflatten(structure, numbers)
@@ -134,19 +134,69 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         total = total if noise is None else plain.noised(total, noise, *keys)
         return method.aggregate(step, server, total, divisors)
 
-    def nobody(numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> Summed:
-        method = with_numbers(numbers).method
-        silo = (method.silo_state(server.params), nothing, jnp.float32(0))
-        sent = jax.eval_shape(local, numbers, method.broadcast(server), frozen, arrays, silo)
+    def nobody(
+        numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, state: Any, nothing: Any
+    ) -> Summed:
+        broadcast = with_numbers(numbers).method.broadcast(server)
+        sent = jax.eval_shape(local, numbers, broadcast, frozen, arrays, (state, nothing, jnp.float32(0)))
         return Summed(jnp.zeros(sent.vector.shape), jnp.int32(0))
 
-    return jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody
+    def own(
+        numbers: list[jax.Array],
+        broadcast: Any,
+        frozen: Params,
+        states: Any,
+        arrays: Arrays,
+        batches: Any,
+        counts: jax.Array,
+    ) -> Params:
+        method = with_numbers(numbers).method
+
+        def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, Params]:
+            state, batches, count = silo
+            return nothing, method.own(Work(objective, frozen, arrays, batches, count), broadcast, state)
+
+        return jax.lax.scan(one_silo, None, (states, batches, counts))[1]
+
+    return jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody, jax.jit(own)
 
 
-def outputs(objective: Objective, params: Params, features: np.ndarray) -> np.ndarray:
-    """The model's outputs for all rows of ``features [rows, ...]``, as they are before ``prepare``."""
-    found = _in_pieces(partial(_apply(objective), params), features)
+Apply = Callable[[Objective, Params, jax.Array], jax.Array]
+
+
+def outputs(objective: Objective, params: Params, features: np.ndarray, apply: Apply = Method.outputs) -> np.ndarray:
+    """The model's outputs for all rows of ``features [rows, ...]``, as they are before ``prepare``; ``apply`` is the
+    ``outputs`` of its method."""
+    found = _in_pieces(partial(_apply(objective, apply), params), features)
     return np.concatenate(found) if found else np.zeros((0, objective.task.outputs), np.float32)
+
+
+def own_outputs(
+    objective: Objective, models: Params, features: np.ndarray, silo: np.ndarray, apply: Apply
+) -> np.ndarray:
+    """The same of every row's own silo: ``models`` have leaves ``[silos, …]``, ``silo [rows]`` says whose a row is.
+
+    Silos of like size share a compiled call; one with more than OUTPUT_ROWS rows has calls of its own.
+    """
+    result = np.zeros((len(features), objective.task.outputs), np.float32)
+    order = np.argsort(silo, kind="stable")
+    silos, first, counts = np.unique(silo[order], return_index=True, return_counts=True)
+    together = _apply_each(objective, apply)
+    by_size = np.argsort(counts, kind="stable")
+    large = counts[by_size] > OUTPUT_ROWS
+    for place in by_size[large]:
+        rows = order[first[place] : first[place] + counts[place]]
+        own = jax.tree.map(lambda leaf, k=silos[place]: leaf[k], models)
+        result[rows] = outputs(objective, own, features[rows], apply)
+    small = by_size[~large]
+    for start in range(0, len(small), SILOS_TOGETHER):
+        # the last group may lack silos: its last one stands in for them
+        members = small[np.minimum(np.arange(start, start + SILOS_TOGETHER), len(small) - 1)]
+        within = np.arange(power_of_two(int(counts[members].max())))
+        rows = order[first[members, None] + np.minimum(within, counts[members, None] - 1)]
+        own = jax.tree.map(lambda leaf, k=silos[members]: leaf[k], models)
+        result[rows] = np.asarray(together(own, features[rows]))
+    return result
 
 
 def prepared(objective: Objective, features: np.ndarray) -> np.ndarray:
@@ -167,11 +217,20 @@ def _in_pieces(function: Callable[[Any], jax.Array], features: np.ndarray) -> li
 
 
 @lru_cache(maxsize=64)
-def _apply(objective: Objective) -> Callable[[Params, Any], jax.Array]:
-    prepare = objective.prepare
-    if prepare is None:
-        return jax.jit(objective.apply)
-    return jax.jit(lambda params, x: objective.apply(params, prepare(x)))
+def _apply(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Array]:
+    return jax.jit(_prepared_apply(objective, apply))
+
+
+@lru_cache(maxsize=64)
+def _apply_each(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Array]:
+    """For stacked models ``[silos, …]`` and features ``[silos, rows, …]``."""
+    one = _prepared_apply(objective, apply)
+    return jax.jit(lambda models, x: jax.lax.map(lambda silo: one(*silo), (models, x)))
+
+
+def _prepared_apply(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Array]:
+    prepare = objective.prepare or (lambda x: x)
+    return lambda params, x: apply(objective, params, prepare(x))
 
 
 @lru_cache(maxsize=64)

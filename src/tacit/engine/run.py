@@ -33,6 +33,7 @@ from tacit.engine.folder import (
     LOCAL,
     METRICS,
     MODEL,
+    PERSONAL,
     PLAN,
     RESULT,
     Run,
@@ -246,7 +247,7 @@ class _Training:
                 if self._due(self.done):
                     self._evaluate(place, charges, participants)
                     with self.clock("evaluate"):
-                        diverged = not is_finite(self.simulation.model())
+                        diverged = not is_finite(self.simulation.learned)
                     if diverged:
                         return "diverged"
                 self.progress.advance(self.done, self.scores.overall if self.scores else {})
@@ -262,6 +263,7 @@ class _Training:
         elif self.scores is None:  # resumed at the end: known already, but for the silos
             self.scores = self._score()
         self.keep(place)
+        self._keep_own(place)
         return status
 
     def _standardize(self, place: Path, charges: Charges) -> None:
@@ -379,12 +381,22 @@ class _Training:
         with self.clock("train"):
             jax.block_until_ready(self.simulation.state)
         with self.clock("ledger"):
-            if not is_finite(self.simulation.model()):
+            if not is_finite(self.simulation.learned):
                 return
             facts = {"round": str(self.done), "data": self.fingerprint}
             save_tree(place / CHECKPOINT, self.simulation.state, facts)
-            save_tree(place / MODEL, self.simulation.model(), {"round": str(self.done)})
+            shared = self.simulation.shared_model()
+            if shared is not None:
+                save_tree(place / MODEL, shared, {"round": str(self.done)})
             write_json(place / CLOCK, self.clock.seconds())
+
+    def _keep_own(self, place: Path) -> None:
+        """The silos' own models, where there are any, once training is over: each is its silo's alone."""
+        if self.plan.method.personal and is_finite(self.simulation.learned):
+            with self.clock("evaluate"):
+                own = self.simulation.own_models()
+            with self.clock("ledger"):
+                save_tree(place / PERSONAL, own, {"round": str(self.done)})
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""
@@ -429,6 +441,7 @@ class _Training:
             "metrics": scores.overall,
             "silos": scores.silos,
             "over_silos": scores.over_silos or {},
+            "shared": None if scores.shared is None else scores.shared.as_dict(),
             "seconds": self.clock.seconds(),
             "environment": _environment(),
             "seed": experiment.seed,

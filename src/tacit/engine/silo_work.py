@@ -15,6 +15,7 @@ from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid
 from tacit.learning import Arrays, Rows, power_of_two
 from tacit.methods import Facts, Method, Private, ServerState
+from tacit.methods.method import Drawing
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -41,12 +42,17 @@ class SiloWork:
         kernels: Kernels,
         randomness: Randomness,
         most_at_once: int = GROUP,
+        state: Any = (),
     ) -> None:
+        """``state`` is what one silo keeps at the start."""
         self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
         self.schedule = method.schedule(facts)
+        self._own_schedule = method.own_schedule(facts)
+        self._state = state
         self.group = min(most_at_once, power_of_two(-(-federation.silo_count // LANES)))
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._nobody: Summed | None = None
+        self._own_groups: list[Group] = []
         self._compiled = False
 
     def draw(self, number: int) -> list[list[Group]]:
@@ -54,6 +60,30 @@ class SiloWork:
         lanes = self._dealt(self._participants(number))
         size = self.group
         return [[self._group(number, lane[i : i + size]) for i in range(0, len(lane), size)] for lane in lanes]
+
+    def own(self, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Params:
+        """Every silo's own model, stacked ``[silos, …]``. They stay where they are: nothing here is a release.
+
+        What a silo looks at is drawn once, so that the same state gives the same models.
+        """
+        if not self._own_groups:
+            everybody, size = range(self.federation.silo_count), self.group
+            parts = [list(everybody[i : i + size]) for i in range(0, len(everybody), size)]
+            self._own_groups = [self._drawn(part, "own", (), self._own_schedule) for part in parts]
+        broadcast = self.method.broadcast(server)
+        found = [
+            self.kernels.own(
+                broadcast,
+                frozen,
+                jax.tree.map(partial(_at, group.places), states),
+                arrays,
+                group.batches,
+                group.counts,
+            )
+            for group in self._own_groups
+        ]
+        count = self.federation.silo_count
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts)[:count], *found)
 
     def participants(self, drawn: list[list[Group]]) -> int:
         """How many silos with records take part. Of private methods their expected number: the coins are secret."""
@@ -101,7 +131,7 @@ class SiloWork:
         """The sum before anybody contributed."""
         silo = Rows(0, 0, 0, np.zeros(1, int))
         drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
-        return self.kernels.nobody(server, frozen, arrays, jax.tree.map(lambda leaf: leaf[0], drawn))
+        return self.kernels.nobody(server, frozen, arrays, self._state, jax.tree.map(lambda leaf: leaf[0], drawn))
 
     def _work(
         self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, lane: list[Group]
@@ -133,14 +163,17 @@ class SiloWork:
         return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
 
     def _group(self, number: int, members: list[int]) -> Group:
+        return self._drawn(members, "batches", (number,), self.schedule)
+
+    def _drawn(self, members: list[int], purpose: str, numbers: tuple[int, ...], schedule: Drawing) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         rows = [self._rows[k] for k in members]
-        streams = [self.randomness.stream("batches", number, k) for k in members]
+        streams = [self.randomness.stream(purpose, *numbers, k) for k in members]
         places = np.full(self.group, self.federation.silo_count)
         places[: len(members)] = members
         counts = np.zeros(self.group, np.float32)
         counts[: len(rows)] = [silo.records for silo in rows]
-        return Group(places, counts, self.schedule.draw(rows, streams, self.group))
+        return Group(places, counts, schedule.draw(rows, streams, self.group))
 
 
 def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:

@@ -15,7 +15,7 @@ from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.evaluate import Scores, of_own_models, score
-from tacit.engine.kernel import Worked, kernels, outputs, prepared
+from tacit.engine.kernel import Worked, kernels, outputs, own_outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
@@ -73,8 +73,9 @@ class Simulation:
         if self.method.serverless and self.method.private and not self.method.splits_by_subject:
             _check_nodes(plan.promise.facts.silos, facts.silos)
         self.arrays = self._arrays()
-        self.server = self.method.init(plan.server_step, learner.params)
-        self.states = self._first_states()
+        self.server = self.method.init(plan.server_step, learner.params, facts)
+        self.states = self.method.silo_states(learner.params, self.federation.silo_count)
+        self._own: tuple[Any, Params] | None = None
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
         self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
@@ -93,7 +94,7 @@ class Simulation:
     def feed(self, federation: Federation) -> None:
         """Other features of the same rows, under constants that have been released meanwhile."""
         self.federation = self._together(federation)
-        self.arrays = self._arrays()
+        self.arrays, self._own = self._arrays(), None
 
     def _together(self, federation: Federation) -> Federation:
         """In one place what the method wants there: everything, or all records of a person."""
@@ -119,13 +120,8 @@ class Simulation:
             # whom nobody knows to be left out, everybody works on
             work.draws_everybody = isinstance(self._private_sum, Weighted) and self._private_sum.hidden_sampling
             return work
-        return SiloWork(self.method, facts, self.federation, self.kernels, self.randomness)
-
-    def _first_states(self) -> Any:
-        """What the silos keep, stacked: every leaf ``[silos, …]``."""
-        one = self.method.silo_state(self.learner.params)
-        silos = self.federation.silo_count
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), one)
+        state = self.method.silo_state(params)
+        return SiloWork(self.method, facts, self.federation, self.kernels, self.randomness, state=state)
 
     @property
     def state(self) -> Any:
@@ -226,32 +222,55 @@ class Simulation:
         """Draw a round's batches ahead of time; what does not fit into memory fails here."""
         self._drawn = {number: self.work.draw(number)}
 
-    def model(self) -> Params:
-        """The model as it stands, frozen layers included; for personal methods every leaf is ``[silos, …]``."""
-        if not self.method.personal:
-            return {**self.server.params, **self.frozen}
+    def shared_model(self) -> Params | None:
+        """The model for everybody as it stands, frozen layers included; None where silos have but their own."""
+        shared = self.method.shared(self.server)
+        return None if shared is None else {**shared, **self.frozen}
+
+    def own_models(self) -> Params:
+        """Of a personal method, every silo's own model, frozen layers included: every leaf ``[silos, …]``."""
+        made_of = (self.server, self.states)
+        if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
+            assert isinstance(self.work, SiloWork)
+            self._own = made_of, self.work.own(self.server, self.frozen, self.arrays, self.states)
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
-        return {**self.states, **frozen}
+        return {**self._own[1], **frozen}
+
+    def model(self) -> Params:
+        """The model that is used: the one for everybody, or of a personal method the silos' own."""
+        if self.method.personal:
+            return self.own_models()
+        shared = self.shared_model()
+        assert shared is not None
+        return shared
+
+    @property
+    def learned(self) -> Any:
+        """Everything that models are made of."""
+        return (self.server.params, self.states) if self.method.personal else self.server.params
 
     def outputs(self, features: np.ndarray, silo: np.ndarray) -> np.ndarray:
-        """Outputs for rows of the given silos: of the global model, or of each silo's own."""
-        objective, model = self.learner.objective, self.model()
+        """Outputs for rows of the given silos: of the model for everybody, or of each silo's own."""
+        objective, model, apply = self.learner.objective, self.model(), self.method.outputs
         if not self.method.personal:
-            return outputs(objective, model, features)
-        result = np.zeros((len(features), objective.task.outputs), np.float32)
-        for k in np.unique(silo):
-            own = jax.tree.map(lambda leaf, k=k: leaf[k], model)
-            result[silo == k] = outputs(objective, own, features[silo == k])
-        return result
+            return outputs(objective, model, features, apply)
+        return own_outputs(objective, model, features, silo, apply)
 
     def evaluate(self, federation: Federation, per_silo: bool) -> Scores:
-        """Metrics on the held-out records."""
-        test = federation.test
-        found = self.outputs(test.features, test.silo)
+        """Metrics on the held-out records; of a personal method also those of the model for everybody."""
         own = self.method.personal
-        scores = score(self.learner.task, found, test, federation.silo_names, per_silo or own)
-        return of_own_models(scores) if own else scores
+        scores = self._scores(federation, self.outputs(federation.test.features, federation.test.silo), per_silo or own)
+        if not own:
+            return scores
+        shared = self.shared_model()
+        if shared is None:
+            return of_own_models(scores)
+        found = outputs(self.learner.objective, shared, federation.test.features, self.method.outputs)
+        return replace(of_own_models(scores), shared=self._scores(federation, found, per_silo=True))
+
+    def _scores(self, federation: Federation, found: np.ndarray, per_silo: bool) -> Scores:
+        return score(self.learner.task, found, federation.test, federation.silo_names, per_silo)
 
 
 def pooled(federation: Federation) -> Federation:

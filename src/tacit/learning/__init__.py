@@ -3,7 +3,7 @@
 from tacit.learning.batches import Batches, Rows, Schedule, power_of_two, shuffled, stack
 from tacit.learning.clipped_sum import ClippedSum, clipped_gradient_sum
 from tacit.learning.clipping import clipped
-from tacit.learning.descent import Work, descend
+from tacit.learning.descent import Work, descend, walk
 from tacit.learning.lanes import Lane, Layout, arrange, drawn
 from tacit.learning.noise import gaussian, key_words, nonce_words, random_bits
 from tacit.learning.noisy_descent import Tally, noisy_descend
@@ -47,4 +47,5 @@ __all__ = [
     "split_frozen",
     "stack",
     "tree_zeros",
+    "walk",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from tacit.learning.batches import Batches
 from tacit.learning.objective import Arrays, Objective
@@ -30,6 +31,17 @@ class Work(NamedTuple):
     batches: Any
     records: jax.Array
 
+    def batch(self, t: jax.Array | int) -> tuple[jax.Array, jax.Array]:
+        """Batch ``t`` as positions ``[capacity]`` of records and how many of them are real; behind the last batch comes
+        the first again."""
+        batches: Batches = self.batches
+        place = t % jnp.minimum(len(batches.sizes), jnp.maximum(batches.steps, 1))
+        return jnp.asarray(batches.records)[place], jnp.asarray(batches.sizes)[place]
+
+    def gradient(self, params: Params, t: jax.Array | int) -> Params:
+        """Gradient of the mean loss over batch ``t``."""
+        return self.objective.batch_gradient(params, self.frozen, self.arrays, *self.batch(t))
+
 
 def plain(params: Params, gradient: Params) -> Params:
     """The direction of ordinary gradient descent."""
@@ -37,17 +49,18 @@ def plain(params: Params, gradient: Params) -> Params:
 
 
 def descend(work: Work, params: Params, rate: float, direction: Direction = plain) -> Params:
-    """``params`` after ``work.batches.steps`` steps ``params -= rate * direction(params, gradient)``.
+    """``params`` after ``work.batches.steps`` steps ``params -= rate * direction(params, gradient)``."""
+    return walk(work, params, rate, lambda own, t: direction(own, work.gradient(own, t)))
+
+
+def walk(work: Work, params: Params, rate: float, gradient: Callable[[Params, jax.Array], Params]) -> Params:
+    """``params`` after ``work.batches.steps`` steps ``params -= rate * gradient(params, t)``.
 
     The number of steps is data of the loop, not its shape: silos of different sizes share one compilation.
     """
-    batches: Batches = work.batches
+    return jax.lax.fori_loop(0, work.batches.steps, lambda t, own: stepped(own, gradient(own, t), rate), params)
 
-    def step(t: jax.Array, params: Params) -> Params:
-        batch = t % len(batches.sizes)
-        gradient = work.objective.batch_gradient(
-            params, work.frozen, work.arrays, batches.records[batch], batches.sizes[batch]
-        )
-        return jax.tree.map(lambda p, d: p - rate * d, params, direction(params, gradient))
 
-    return jax.lax.fori_loop(0, batches.steps, step, params)
+def stepped(params: Params, direction: Params, rate: float | jax.Array) -> Params:
+    """``params - rate * direction``."""
+    return jax.tree.map(lambda p, d: p - rate * d, params, direction)

@@ -51,22 +51,37 @@ class Objective:
         A batch of more than PASS_ROWS rows is summed up in passes, as many as it really has (a loop bound, not a
         shape), unless the task has no loss per record (Cox), where the whole batch must be seen at once.
         """
-        if self.task.losses is None or len(index) <= PASS_ROWS:
-            return self._gradient(params, frozen, arrays, index, jnp.arange(len(index)) < rows)
 
-        def add_pass(i: jax.Array, total: Params) -> Params:
-            places = i * PASS_ROWS + jnp.arange(PASS_ROWS)
-            mask = places < rows
-            part = self._gradient(params, frozen, arrays, index[jnp.minimum(places, len(index) - 1)], mask)
-            share = mask.sum() / jnp.maximum(rows, 1)
-            return jax.tree.map(lambda t, p: t + share * p, total, part)
+        def gradient(index: jax.Array, mask: jax.Array) -> Params:
+            return self._gradient(params, frozen, arrays, index, mask)
 
-        passes = (rows + PASS_ROWS - 1) // PASS_ROWS
-        return jax.lax.fori_loop(0, passes, add_pass, jax.tree.map(jnp.zeros_like, params))
+        if self.task.losses is None:
+            return gradient(index, jnp.arange(len(index)) < rows)
+        return mean_in_passes(gradient, index, rows)
 
     def _gradient(self, params: Params, frozen: Params, arrays: Arrays, index: jax.Array, mask: jax.Array) -> Params:
         weights = mask.astype(jnp.float32)
         return jax.grad(self.loss)(params, frozen, rows(arrays.features, index), arrays.labels[index], weights)
+
+
+def mean_in_passes(mean: Callable[[jax.Array, jax.Array], Any], index: jax.Array, rows: jax.Array) -> Any:
+    """``mean(index, mask)``, a tree of means over the rows whose mask is 1, for the first ``rows`` of ``index
+    [capacity]``: at once, or in passes of PASS_ROWS rows whose means are weighted by their rows."""
+    if len(index) <= PASS_ROWS:
+        return mean(index, jnp.arange(len(index)) < rows)
+
+    def one_pass(i: jax.Array | int) -> tuple[Any, jax.Array]:
+        places = i * PASS_ROWS + jnp.arange(PASS_ROWS)
+        mask = places < rows
+        return mean(index[jnp.minimum(places, len(index) - 1)], mask), mask.sum() / jnp.maximum(rows, 1)
+
+    def add_pass(i: jax.Array, total: Any) -> Any:
+        part, share = one_pass(i)
+        return jax.tree.map(lambda t, p: t + share * p, total, part)
+
+    passes = (rows + PASS_ROWS - 1) // PASS_ROWS
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one_pass, 0)[0])
+    return jax.lax.fori_loop(0, passes, add_pass, nothing)
 
 
 def rows(array: jax.Array, index: jax.Array) -> jax.Array:

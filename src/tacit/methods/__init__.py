@@ -8,6 +8,7 @@ from tacit.methods.encoders import LdpGaussian, LdpLaplace
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
 from tacit.methods.method import Calibrated, Facts, Method, Private, ServerState
 from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
+from tacit.methods.personal import FedEM, FineTune, GraphRegularized, MeanRegularized, PerFedAvg, PFedMe
 from tacit.methods.reference import Pooled, SiloOnly
 from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
         *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
         *(LocalRecord, LocalGroup, HiGrad, UserLDP),
         *(SubjectSGD, UldpAvg, UldpSGD, UldpNaive, UldpGroup),
+        *(FineTune, MeanRegularized, GraphRegularized, PerFedAvg, PFedMe, FedEM),
         *(SSSimple, SSDouble, SSTopk, LdpLaplace, LdpGaussian),
         *(GossipSGD, MuffliatoSGD, RandomWalkSGD, LocalWalkSGD),
     )

@@ -103,7 +103,7 @@ class Scaffold(FedAvg):
     def silo_state(self, params: Params) -> Any:
         return tree_zeros(params)
 
-    def init(self, step: ServerStep, params: Params) -> ServerState:
+    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
         return ServerState(params, step.init(params), extra=tree_zeros(params))
 
     def broadcast(self, server: ServerState) -> Any:

@@ -84,17 +84,20 @@ class CentralSilo(SampledSilos, Adaptive):
     def contributions(self, facts: Facts) -> Contributions:
         return Contributions(self.silo_sample_rate * facts.silos, facts.silos, "silos")
 
-    def upload(self, work: Work, params: Params) -> jax.Array:
-        """The silo's update, before it is clipped."""
+    def upload(self, work: Work, shared: Any, state: Any) -> tuple[jax.Array, Any]:
+        """The silo's whole update, before it is clipped, from what the server ``shared``; and what the silo keeps."""
         raise NotImplementedError
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
-        params, clip = broadcast
-        update = self.upload(work, params)
+        shared, clip = broadcast
+        update, kept = self.upload(work, shared, state)
+        finite = jnp.isfinite(update).all()
+        # what could not be computed is neither sent nor kept
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), kept, state)
         below = (jnp.linalg.norm(update) <= clip).astype(jnp.float32)  # not finite: not below
         vector = self.sent(clipped(update, clip), below, jnp.float32(1), clip)
         here = work.records > 0
-        return LocalResult(jnp.where(here, vector, 0.0), state, here & ~jnp.isfinite(update).all())
+        return LocalResult(jnp.where(here, vector, 0.0), kept, here & ~finite)
 
     def divisors(self, facts: Facts) -> Divisors:
         expected = self.silo_sample_rate * facts.silos
@@ -137,8 +140,8 @@ class DPFedAvg(LocalTraining, CentralSilo):
     about = "FedAvg with clipped updates and noise added by a trusted server"
     paper = "McMahan et al. 2018"
 
-    def upload(self, work: Work, params: Params) -> jax.Array:
-        return ravel_pytree(minus(descend(work, params, self.local_learning_rate), params))[0]
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        return ravel_pytree(minus(descend(work, shared, self.local_learning_rate), shared))[0], state
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,8 @@ class DPFedSGD(CentralSilo):
     about = "FedSGD with clipped gradients and noise added by a trusted server"
     paper = "McMahan et al. 2018; slides 001"
 
-    def upload(self, work: Work, params: Params) -> jax.Array:
-        return ravel_pytree(minus(descend(work, params, 1.0), params))[0]
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        return ravel_pytree(minus(descend(work, shared, 1.0), shared))[0], state
 
 
 @dataclass(frozen=True)

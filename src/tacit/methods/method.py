@@ -3,10 +3,11 @@
 Private data only ever enters as call arguments. The functions below work on one silo and take arrays, so an engine may
 vectorise them over silos, and the same code runs in the simulator and on a federation:
 
-    server = method.init(step, params)
+    server = method.init(step, params, facts)
     broadcast = method.broadcast(server)
     vector, silo_state, _ = method.local(work, broadcast, silo_state)   in every participating silo
     server = method.aggregate(step, server, total, divisors)            sees a sum of vectors, never a silo
+    own = method.own(work, broadcast, silo_state)                       of a personal method, and stays in the silo
 
 A silo's contribution is one flat vector; whatever must be added up (an update times its weight, the weight itself, a
 control variate) is a part of it. The exchange owns the step from contributions to their total, and adds the noise that
@@ -30,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from tacit.learning import Rows, Schedule, ServerStep, Work
+from tacit.learning import Objective, Rows, Schedule, ServerStep, Work
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 
@@ -219,6 +220,11 @@ class Method:
         """What a silo keeps between rounds, at the start (nothing, unless a method says otherwise)."""
         return ()
 
+    def silo_states(self, params: Params, silos: int) -> Any:
+        """What all silos keep at the start, stacked: every leaf ``[silos, …]``."""
+        one = self.silo_state(params)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *jnp.shape(leaf))), one)
+
     def schedule(self, facts: Facts) -> Drawing:
         """How a silo draws what it looks at in a round."""
         raise NotImplementedError
@@ -227,9 +233,29 @@ class Method:
         """One silo's local work."""
         raise NotImplementedError
 
+    # -- models: one for everybody, and of a personal method one in every silo
+
+    def shared(self, server: ServerState) -> Params | None:
+        """The model for everybody, as far as there is one."""
+        return server.params
+
+    def own_schedule(self, facts: Facts) -> Drawing:
+        """How a silo draws what it looks at when it makes its own model: all its records at once."""
+        return Schedule()
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        """The model that a silo uses itself, made from what it was sent, what it kept and its own records; a tree like
+        that of ``shared``. Nothing of it leaves the silo."""
+        raise NotImplementedError
+
+    @staticmethod
+    def outputs(objective: Objective, model: Params, features: jax.Array) -> jax.Array:
+        """What a model says, ``[records, outputs]``; ``model`` is ``shared`` or ``own`` with the frozen layers."""
+        return objective.apply(model, features)
+
     # -- what happens at the server
 
-    def init(self, step: ServerStep, params: Params) -> ServerState:
+    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
         return ServerState(params, step.init(params))
 
     def broadcast(self, server: ServerState) -> Any:
@@ -263,6 +289,10 @@ class Method:
     def relation(self, unit: Unit) -> Relation:
         """The change that a guarantee for ``unit`` is about, unless the experiment asks for another."""
         return "zero-out"
+
+    def sent_numbers(self, parameters: int, facts: Facts) -> int:
+        """How many numbers a contribution has for a model of so many."""
+        return parameters
 
     def sum_noise(self, facts: Facts) -> Noise | None:
         """The noise that the exchange has to add to the sum of contributions; None where it adds none."""
@@ -468,7 +498,7 @@ class Adaptive(Private):
 
     adaptive_clip: AdaptiveClip | None = None
 
-    def init(self, step: ServerStep, params: Params) -> ServerState:
+    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
         return ServerState(params, step.init(params), extra=jnp.float32(self.clip))
 
     def broadcast(self, server: ServerState) -> Any:

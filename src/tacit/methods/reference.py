@@ -29,6 +29,12 @@ class SiloOnly(LocalTraining):
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         return LocalResult(jnp.zeros(0), descend(work, state, self.local_learning_rate))
 
+    def shared(self, server: ServerState) -> None:
+        return None
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return state
+
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         return server
 

@@ -6,16 +6,25 @@ the data holder. The two are read and written apart, so nothing exact can slip i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.planner import Sweep
 
-__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_audit", "write_sheet"]
+__all__ = [
+    "compare",
+    "comparison_table",
+    "survey_picture",
+    "sweep_page",
+    "verdict",
+    "write",
+    "write_audit",
+    "write_sheet",
+]
 
 
 def write(run: Path) -> Path:
@@ -72,6 +81,13 @@ def write_audit(folder: Path) -> Path:
     from tacit.report.folder import read_audit
 
     return page.save(Path(folder) / "audit.html", audits.sections(read_audit(Path(folder)), version("tacit")))
+
+
+def survey_picture(survey: Mapping[str, Any]) -> str:
+    """The picture of a survey, as SVG."""
+    from tacit.report import surveys
+
+    return surveys.picture(survey)
 
 
 def sweep_page(sweep: Sweep, file: Path) -> Path:

@@ -44,6 +44,7 @@ STYLES = {
     "pooled": Style("#4a4f57", "dot", "square"),
     "fedavg": Style("#00795a", "dashdot", "triangle-up"),
     "local-record": Style("#a8487e", "longdash", "cross"),
+    "shared": Style("#4a4f57", "dot", "square"),
 }
 RUN_STYLES = [
     Style("#0b5c9e"),
@@ -222,6 +223,30 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
         if name in run.baselines
     }
     columns["federated"] = (run.metrics, run.silos)
+    spoken = f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled."
+    return _dots_by_silo(columns, order, metric, "silo-only", spoken)
+
+
+def own_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
+    """Each silo's own model beside the one for everybody, on its held-out records: one row of dots per silo."""
+    if run.shared is None or len(order) > MANY_SILOS:
+        return None
+    columns: dict[str, tuple[Metrics, Mapping[str, Metrics]]] = {
+        "shared": (run.shared.metrics, run.shared.silos),
+        "federated": (run.metrics, run.silos),
+    }
+    spoken = f"{words.metric(run.headline)} of each silo's own model and of one model for everybody."
+    return _dots_by_silo(columns, order, run.headline, "shared", spoken)
+
+
+def _dots_by_silo(
+    columns: Mapping[str, tuple[Metrics, Mapping[str, Metrics]]],
+    order: Sequence[str],
+    metric: str,
+    linked: str,
+    spoken: str,
+) -> Chart | None:
+    """A row of dots for all silos and for each: one dot per column, a line from that of ``linked`` to the run's own."""
     rows = ["All silos", *order]
     values = {
         name: [overall.get(metric), *(silos.get(silo, {}).get(metric) for silo in order)]
@@ -229,14 +254,11 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Chart | None:
     }
     if all(value is None for column in values.values() for value in column):
         return None
-    links = _links(values["silo-only"], values["federated"]) if "silo-only" in values else []
+    links = _links(values[linked], values["federated"]) if linked in values else []
     traces = [_dots(name, rows, column) for name, column in values.items()]
     shown = [value for column in values.values() for value in column]
     layout, height = _rows_layout(rows, _metric_axis(shown, words.metric(metric)))
-    spoken = (
-        f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled. "
-        "The numbers are in the table that follows."
-    )
+    spoken = f"{spoken} The numbers are in the table that follows."
     return Chart({"data": links + traces, "layout": layout}, f"{words.metric(metric)} by silo", spoken, height)
 
 

@@ -123,6 +123,7 @@ class RunFiles:
     audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
     network: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
+    shared: Baseline | None = None  # where silos have models of their own: the one model for everybody
 
     @property
     def metric_names(self) -> list[str]:
@@ -208,6 +209,7 @@ def read_run(path: Path) -> RunFiles:
         audit=read_audit(path) if (path / AUDIT).is_file() else {},
         network=_mapping(result.get("network")),
         plan=_read_text(path / "plan.toml"),
+        shared=_shared(result.get("shared")),
     )
 
 
@@ -303,6 +305,13 @@ def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
         for name, value in final.items()
     }
     return {name: baseline for name, baseline in found.items() if _any_number(baseline)}
+
+
+def _shared(value: Any) -> Baseline | None:
+    scores = _mapping(value)
+    if not scores:
+        return None
+    return Baseline(_metrics(scores.get("metrics")), _silos(scores.get("silos")), _metrics(scores.get("over_silos")))
 
 
 def _any_number(baseline: Baseline) -> bool:

@@ -23,6 +23,7 @@ def sections(run: RunFiles) -> Sections:
         banners=_banners(run),
         parts=[
             headline(run),
+            own_models(run, chart),
             joining(run, chart),
             rounds(run, chart),
             silos(run, chart),
@@ -86,6 +87,54 @@ def promise(run: RunFiles) -> Html:
         return banner("danger", nothing, paragraph(consequence), note)
     lines = [tag("span", words.promise(line), class_=None if line.finite else "infinite") for line in run.guarantees]
     return banner("promise", sheet.opening(run), bullets(lines), note, where)
+
+
+# ---- models of one's own
+
+
+STAYS = (
+    "Every silo keeps its own model to itself. It is made from that silo's records without noise: no guarantee on this "
+    "page is about it, and nobody else may see it. What is released is the model for everybody."
+)
+
+
+def own_models(run: RunFiles, chart: ChartWriter) -> Html:
+    """Each silo's own model beside the one for everybody; nothing where all use the same one."""
+    if run.shared is None:
+        return Html("")
+    order = _by_value(run)
+    series = [("Own model", figures.STYLES["federated"]), (words.baseline("shared"), figures.STYLES["shared"])]
+    few = len(order) <= figures.MANY_SILOS
+    return section(
+        "A model of one's own, or one for everybody",
+        paragraph(" ".join(words.own_against_shared(run)), class_="answer"),
+        paragraph(STAYS),
+        legend(series) if few else "",
+        chart(figures.own_dots(run, order)),
+        own_table(run, order),
+        _outside(run),
+        name="own",
+    )
+
+
+def own_table(run: RunFiles, order: list[str]) -> Html:
+    """The dots as numbers; the worst silo's are a row of their own."""
+    assert run.shared is not None
+    metric, better = run.headline, run.better(run.headline)
+
+    def row(name: object, own: float | None, shared: float | None) -> list[object]:
+        return [name, words.number(own), words.number(shared), words.difference(own, shared)]
+
+    ends = [words.worst_silo(silos, metric, better) for silos in (run.silos, run.shared.silos)]
+    worst = [None if end is None else end[1] for end in ends]
+    rows = [
+        row(tag("strong", "All silos"), run.metrics.get(metric), run.shared.metrics.get(metric)),
+        row(tag("strong", "Worst silo"), *worst),
+        *(row(name, run.silos[name].get(metric), _of(run.shared.silos, name).get(metric)) for name in order),
+    ]
+    columns = [Column("Silo"), Column("Own model", True), Column("One for everybody", True), Column("Difference", True)]
+    caption = f"{words.metric(metric)} on each silo's held-out records ({_better(run, metric)})"
+    return table(columns, rows, caption, tall=len(rows) > TALL)
 
 
 # ---- is joining worth it?
@@ -248,11 +297,12 @@ def silos(run: RunFiles, chart: ChartWriter) -> Html:
         [tag("strong", "All silos"), *(words.number(run.metrics.get(name)) for name in names)],
         *([silo, *(words.number(values.get(name)) for name in names)] for silo, values in run.silos.items()),
     ]
+    whose = "the federation's model" if run.shared is None else "the silos' own models"
     return section(
         "Silo by silo",
-        "" if run.baselines else chart(figures.silo_dots(run, _by_value(run))),
+        "" if run.baselines or run.shared else chart(figures.silo_dots(run, _by_value(run))),
         chart(figures.silo_curves(run)),
-        table(columns, rows, "Final metrics of the federation's model on each silo's test set", tall=len(rows) > TALL),
+        table(columns, rows, f"Final metrics of {whose} on each silo's test set", tall=len(rows) > TALL),
         _outside(run),
         _undefined_note(run, names),
         name="silos",

@@ -64,6 +64,7 @@ BASELINES = {
     "pooled": "All records pooled",
     "fedavg": "FedAvg, no privacy",
     "local-record": "Single records protected, same epsilon",
+    "shared": "One model for everybody",
 }
 
 
@@ -364,6 +365,42 @@ def is_joining_worth_it(run: RunFiles) -> list[str]:
         before = _judged(run.headline, alone) if alone else None
         sentences.append(_against_pooled(run, before))
     return [sentence for sentence in sentences if sentence]
+
+
+# ---- models of one's own
+
+
+def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[str, float] | None:
+    """The silo with the worst value of a metric, and that value; None where no silo has one."""
+    known = [(name, value) for name, values in silos.items() if (value := values.get(metric)) is not None]
+    return min(known, key=lambda pair: pair[1] * better) if known else None
+
+
+def own_against_shared(run: RunFiles) -> list[str]:
+    """Whether models of the silos' own are better than one for everybody; empty where there are none."""
+    shared, metric, better = run.shared, run.headline, run.better(run.headline)
+    if shared is None:
+        return []
+    one, all_ = _judged(metric, run), _judged(metric, shared)
+    verdict = joining(run.silos, shared.silos, metric, better)
+    name = metric_in_sentence(metric)
+    sentences = []
+    if verdict.compared:
+        level = f", {count(verdict.equal)} are level" if verdict.equal else ""
+        sentences.append(
+            f"Silos' own models are better than one model for everybody in {count(verdict.helped)} of "
+            f"{counted(verdict.compared, 'silo')}{level}."
+        )
+    if one is not None and all_ is not None:
+        where = "on average over silos" if metric in RANKING and run.silos else "over all held-out records"
+        sentences.append(f"By {name} {where}: {number(one)} against {number(all_)}.")
+    worst, worst_shared = (worst_silo(silos, metric, better) for silos in (run.silos, shared.silos))
+    if worst is not None and worst_shared is not None:
+        sentences.append(
+            f"In the worst silo: {number(worst[1])} ({worst[0]}) with its own model, {number(worst_shared[1])} "
+            f"({worst_shared[0]}) with the one for everybody."
+        )
+    return sentences
 
 
 def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:

@@ -1,0 +1,265 @@
+"""Models of one's own beside one for everybody, and what differing silos do to one model: one command, one page.
+
+    TACIT_DATA=… python examples/personal/run.py docs/personal.md                 writes both parts
+    TACIT_DATA=… python examples/personal/run.py docs/personal.md --only digits   one of them
+
+Settings of every method are chosen on a fifth of the training records (examples/study.py), then run with other seeds on
+the held-out ones. Every part of the page stands between two comments; pictures lie in a folder beside the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tacit.config import Plan
+from tacit.data import Federation
+from tacit.engine import load_federation
+from tacit.engine.evaluate import Scores
+from tacit.report import still
+from tacit.report.figures import RUN_STYLES
+from tacit.report.words import worst_silo
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # study.py lies beside the folders of its comparisons
+
+from study import (  # noqa: E402
+    CHOOSING_SEED,
+    Contender,
+    Settings,
+    changed,
+    planned,
+    simulated,
+    without_strangers,
+    written_between,
+)
+
+SEEDS = (0, 1, 2)
+DIGITS, DRIFT = HERE / "digits.toml", HERE / "drift.toml"
+METRIC = "accuracy"
+EPSILON = 8.0
+ALPHAS = (100.0, 1.0, 0.3, 0.1, 0.03)
+
+WORK = {"batch_size": 32, "batches_per_round": 5}
+OPEN = {"noise_multiplier": 0.0, "clip": 1e6}  # no noise, and a clip that nothing reaches
+RATES = {"local_learning_rate": (0.1, 0.5)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracy of own models and of the one for everybody: over all held-out records, and in the worst silo; one number
+    per seed. Nothing where there is no such model."""
+
+    contender: Contender
+    own: tuple[float, ...]
+    own_worst: tuple[float, ...]
+    shared: tuple[float, ...]
+    shared_worst: tuple[float, ...]
+    chosen: Settings
+
+
+def contenders(private: bool) -> list[Contender]:
+    """All methods with and without privacy; what each may choose from."""
+    noise = {"target_epsilon": EPSILON} if private else OPEN
+    clips: Mapping[str, Sequence[float]] = {"clip": (0.3, 1.0)} if private else {}
+    one_size = "dp-fedavg" if private else "fedavg"
+    made = [
+        Contender(one_size, {"name": one_size, **WORK, **(noise if private else {})}, {**RATES, **clips}),
+        Contender("fine-tune", {"name": "fine-tune", **WORK, **noise}, {**RATES, **clips}),
+        Contender(
+            "mean-regularized",
+            {"name": "mean-regularized", **WORK, **noise},
+            {**RATES, **clips, "personal_weight": (0.03, 0.3)},
+        ),
+        Contender(
+            "graph-regularized",
+            {"name": "graph-regularized", **WORK, **noise, "relations": "learned"},
+            {**RATES, **clips, "personal_weight": (0.03, 0.3)},
+        ),
+        Contender(
+            "per-fedavg",
+            {"name": "per-fedavg", **WORK, **noise, "order": "hessian-vector", "adaptation_steps": 5},
+            {**RATES, **clips, "inner_learning_rate": (0.1, 0.5)},
+        ),
+        Contender(
+            "pfedme",
+            {"name": "pfedme", **WORK, **noise, "inner_learning_rate": 0.5},
+            {"local_learning_rate": (0.05, 0.5), **clips, "personal_weight": (0.3, 2.0)},
+        ),
+        Contender("fedem", {"name": "fedem", **WORK, **noise, "components": 3}, {**RATES, **clips}),
+    ]
+    return made if private else [Contender("silo-only", {"name": "silo-only", **WORK}, RATES), *made]
+
+
+# -- running
+
+
+@lru_cache(maxsize=2)
+def loaded(file: Path, silos: str, seed: int) -> Federation:
+    """The records of a file's plan under a seed; ``silos`` is how they lie, as text, and read once."""
+    changes = {} if not silos else {"data.silos": {"assign": "dirichlet", "count": 20, "alpha": float(silos)}}
+    return load_federation(changed(file, changes, seed))
+
+
+def scored(plan: Plan, federation: Federation) -> Scores:
+    simulation = simulated(plan, federation)
+    for number in range(1, plan.rounds + 1):
+        simulation.round(number)
+    return simulation.evaluate(federation, per_silo=True)
+
+
+def chosen_for(contender: Contender, federation: Federation) -> Settings:
+    """The best of the grid on held-out training records."""
+
+    def judged() -> Iterator[tuple[float, Settings]]:
+        for values in itertools.product(*contender.grid.values()):
+            settings = dict(zip(contender.grid, values, strict=True))
+            score = scored(planned(DIGITS, contender, settings, CHOOSING_SEED), federation).overall[METRIC]
+            yield (-math.inf if score is None else score), settings
+
+    return max(judged(), key=lambda pair: pair[0])[1]
+
+
+def outcome(contender: Contender) -> Outcome:
+    settings = chosen_for(contender, without_strangers(loaded(DIGITS, "", CHOOSING_SEED), CHOOSING_SEED))
+    own, shared = [], []
+    for seed in SEEDS:
+        found = scored(planned(DIGITS, contender, settings, seed), loaded(DIGITS, "", seed))
+        of_one = found if found.shared is None and contender.label in ("fedavg", "dp-fedavg") else found.shared
+        shared += [] if of_one is None else [numbers(of_one)]
+        own += [] if of_one is found else [numbers(found)]
+    columns = [tuple(column) for pair in (own, shared) for column in (zip(*pair, strict=True) if pair else ((), ()))]
+    return Outcome(contender, *columns, settings)
+
+
+def numbers(scores: Scores) -> tuple[float, float]:
+    """Accuracy over all held-out records, and in the worst silo."""
+    worst = worst_silo(scores.silos, METRIC, 1)
+    return scores.overall[METRIC] or math.nan, math.nan if worst is None else worst[1]
+
+
+# -- parts of the page
+
+
+def digits(page: Path | None) -> list[str]:
+    """Every method with and without privacy: a table and two pictures each."""
+    lines = []
+    for private in (False, True):
+        found = []
+        for contender in contenders(private):
+            begun = time.monotonic()
+            found.append(outcome(contender))
+            print(f"{row(found[-1])} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        how = f"every silo protected, epsilon {EPSILON:g}" if private else "without privacy"
+        name = "private" if private else "open"
+        lines += [f"### {how[:1].upper()}{how[1:]}", "", *pictures(page, name, how, found), *table(found), ""]
+    return lines
+
+
+def pictures(page: Path | None, name: str, how: str, found: Sequence[Outcome]) -> list[str]:
+    """Own models and the one for everybody, over all records and in the worst silo."""
+    lines = []
+    for what, words in (("", "all held-out records"), ("_worst", "the worst of 200 silos")):
+        rows = []
+        for one in found:
+            label = one.contender.label
+            for kind, text, hollow in (("own", "own", False), ("shared", "one for everybody", True)):
+                values = getattr(one, f"{kind}{what}")
+                alone = not (one.own and one.shared)
+                if values:
+                    called = label if alone else f"{label}, {text}"
+                    rows.append(still.Row(called, mean(values), deviation(values), hollow))
+        title = f"Accuracy, {words}; {how}"
+        unit = f"accuracy, {len(SEEDS)} seeds; hollow: one model for everybody"
+        lines += picture(page, f"{name}{what.replace('_', '-')}", title, still.dots(rows, title, unit))
+    return lines
+
+
+def table(found: Sequence[Outcome]) -> list[str]:
+    columns = ("method", "own models", "worst silo", "one for everybody", "its worst silo", "settings")
+    return ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|", *map(row, found)]
+
+
+def row(one: Outcome) -> str:
+    cells = [shown(values) for values in (one.own, one.own_worst, one.shared, one.shared_worst)]
+    settings = ", ".join(f"{key} {value:g}" for key, value in one.chosen.items())
+    return f"| `{one.contender.label}` | " + " | ".join(cells) + f" | {settings} |"
+
+
+def drift(page: Path | None) -> list[str]:
+    """FedAvg, FedProx and SCAFFOLD where silos differ more and more."""
+    methods = {
+        "FedAvg": {"name": "fedavg"},
+        "FedProx": {"name": "fedprox", "proximal": 0.1},
+        "SCAFFOLD": {"name": "scaffold"},
+    }
+    work = {"batch_size": 50, "batches_per_round": 50, "local_learning_rate": 0.05}
+    found: dict[str, list[tuple[float, ...]]] = {label: [] for label in methods}
+    for alpha in ALPHAS:
+        for label, method in methods.items():
+            begun, scores = time.monotonic(), []
+            for seed in SEEDS:
+                plan = changed(DRIFT, {}, seed, {**method, **work})
+                scores.append(scored(plan, loaded(DRIFT, str(alpha), seed)).overall[METRIC] or math.nan)
+            found[label].append(tuple(scores))
+            seconds = time.monotonic() - begun
+            print(f"alpha {alpha:g} {label} {shown(scores)} {seconds:.0f} s", file=sys.stderr, flush=True)
+    places = [f"{alpha:g}" for alpha in ALPHAS]
+    tracks = [
+        still.Track(label, style, [mean(values) for values in own], [deviation(values) for values in own])
+        for (label, own), style in zip(found.items(), RUN_STYLES, strict=False)
+    ]
+    title = "One model for 20 silos whose labels differ: accuracy after 20 rounds"
+    drawn = still.lines(places, tracks, title, "alpha of the Dirichlet law: silos differ more to the right", METRIC)
+    head = ["| method | " + " | ".join(f"alpha {alpha}" for alpha in places) + " |", "|---" * (len(places) + 1) + "|"]
+    rows = [f"| {label} | " + " | ".join(shown(values) for values in own) + " |" for label, own in found.items()]
+    return [*picture(page, "drift", title, drawn), *head, *rows, ""]
+
+
+PARTS: dict[str, Callable[[Path | None], list[str]]] = {"digits": digits, "drift": drift}
+
+
+def picture(page: Path | None, name: str, title: str, drawn: str) -> list[str]:
+    """A picture in the folder beside the page, and the line that shows it."""
+    if page is None:
+        return []
+    folder = page.parent / page.stem
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    return [f"![{title}]({page.stem}/{name}.svg)", ""]
+
+
+def mean(values: Sequence[float]) -> float:
+    return statistics.mean(values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def shown(values: Sequence[float]) -> str:
+    return f"{mean(values):.3f} ± {deviation(values):.3f}" if values else "–"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", type=Path, nargs="?")
+    parser.add_argument("--only", choices=PARTS, action="append")
+    options = parser.parse_args()
+    for name in options.only or PARTS:
+        lines = PARTS[name](options.page)
+        if options.page is not None:
+            written_between(options.page, f"{name}: written by examples/personal/run.py", lines)
+        print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""Models of one's own: every silo learns a model for its own records, and what it shares makes all of them better.
+
+    mean-regularized    own models, each pulled towards their mean (Hanzely and Richtarik 2020)
+    graph-regularized   own models, each pulled towards its relatives', given or learned (Smith et al. 2017;
+                        Vanhaesebrouck et al. 2017)
+    per-fedavg          one model that is good after one step on a silo's own records (Fallah et al. 2020)
+    pfedme              one model near which every silo's own one lies (Dinh et al. 2020)
+    fedem               several models, of which every silo has its own mixture (Marfoq et al. 2021)
+    fine-tune           one private model, and afterwards a few steps on a silo's own records
+
+What is learned in a silo for itself (``own``, and the state between rounds) never leaves it. What leaves is one vector
+a round, the silo's whole upload, clipped as a whole and with the same weight for every silo; the trusted server adds
+noise and divides by a public constant (``central``).
+
+Formal guarantee (privacy.md, section 6, S17). Zeroing one silo out takes its clipped vector away and changes no other
+silo's: what the others send depends on their own records, their own memory and what was released before. So one round
+is a Poisson-sampled Gaussian of multiplier ``noise_multiplier`` for whoever sees only what is released. A silo's memory
+depends on the rounds in which it took part. Given everything released so far, its coin of this round is fresh, and it
+adds, with probability q, some vector of norm at most ``clip``, whatever its memory holds: mixtures of such vectors are
+dominated by one of norm ``clip``, and rounds compose. Subjects and records: as in ``central``. The guarantee is about
+what is released: a silo's own model was made from its records without noise, and it is nobody else's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from tacit.errors import UserError
+from tacit.learning import Objective, Schedule, ServerStep, Work, descend, walk
+from tacit.learning.meta import Order, meta_gradient
+from tacit.learning.mixture import em_descend, fitted_weights, mixed_outputs
+from tacit.learning.pull import learned_relations, proximal_point, smoothing, towards
+from tacit.methods.averaging import minus
+from tacit.methods.central import CentralSilo, DPFedAvg
+from tacit.methods.method import (
+    Contributions,
+    Count,
+    Divisors,
+    Drawing,
+    Facts,
+    LocalTraining,
+    NotNegative,
+    Positive,
+    ServerState,
+)
+from tacit.models import Params
+from tacit.privacy import Exposure
+
+STAYS = "every silo keeps its own model to itself: it is made from that silo's records without noise"
+
+# How different the components of a mixture are at the start: enough to part ways, little beside what they learn.
+SPREAD = 0.02
+# EM steps in which a silo fits its weights to the components that it was sent.
+WEIGHT_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Personal(LocalTraining, CentralSilo):
+    """What all of them share: clipped uploads, noise by a trusted server, and own models that stay where they are."""
+
+    personal = True
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        return (*super().assumptions(exposure, facts), STAYS)
+
+
+@dataclass(frozen=True)
+class FineTune(Personal, DPFedAvg):
+    """DP-FedAvg, and then every silo trains on from the global model by itself.
+
+    personal_epochs  shuffled passes over a silo's own records, from the global model
+    """
+
+    name = "fine-tune"
+    about = "DP-FedAvg, after which every silo trains the global model on for itself"
+    paper = "slides 001; McMahan et al. 2018"
+
+    personal_epochs: Count = 5
+
+    def own_schedule(self, facts: Facts) -> Drawing:
+        return Schedule(self.batch_size, epochs=self.personal_epochs)
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return descend(work, broadcast[0], self.local_learning_rate)
+
+
+@dataclass(frozen=True)
+class PerFedAvg(Personal):
+    """A model from which one step of a silo's own goes far.
+
+    The server minimises ``sum_k F_k(theta - alpha grad F_k(theta))``. Every local step takes three batches, see
+    :func:`tacit.learning.meta.meta_gradient`. A silo's own model is the global one after ``adaptation_steps`` steps of
+    rate alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg.
+
+    inner_learning_rate  alpha
+    order                ``first-order``, or ``hessian-vector``: with the Hessian, at about twice the cost
+    adaptation_steps     steps that make the own model; 1 in the paper
+    """
+
+    name = "per-fedavg"
+    about = "a global model that is good after one step on a silo's own records"
+    paper = "Fallah et al. 2020; slides 001"
+
+    inner_learning_rate: NotNegative = 0.05
+    order: Order = "first-order"
+    adaptation_steps: Count = 1
+
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        def gradient(own: Params, t: jax.Array) -> Params:
+            batches = (partial(work.gradient, t=3 * t + part) for part in range(3))
+            return meta_gradient(*batches, own, self.inner_learning_rate, self.order)
+
+        return _difference(walk(work, shared, self.local_learning_rate, gradient), shared), state
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        def step(_: jax.Array, own: Params) -> Params:
+            return jax.tree.map(lambda p, g: p - self.inner_learning_rate * g, own, work.gradient(own, 0))
+
+        return jax.lax.fori_loop(0, self.adaptation_steps, step, broadcast[0])
+
+
+@dataclass(frozen=True)
+class PFedMe(Personal):
+    """Own models near a global one: every silo's loss is its Moreau envelope, ``min_x F_k(x) + lambda/2 |x - w|^2``.
+
+    Whose gradient is ``lambda (w - x)`` at the minimiser x, the own model. Every local step finds x for one batch by
+    ``inner_steps`` proximal gradient steps from where it was, and moves the silo's copy of w along the gradient. As
+    lambda goes to infinity, x goes to w and the method to DP-FedAvg; with lambda = 0 every silo trains alone.
+
+    personal_weight      lambda
+    inner_learning_rate  rate of the steps that find x
+    inner_steps          how many they are
+    """
+
+    name = "pfedme"
+    about = "own models near a global one, which learns from where they go"
+    paper = "Dinh et al. 2020; slides 001"
+
+    local_learning_rate: Positive = 0.05
+    personal_weight: NotNegative = 15.0
+    inner_learning_rate: Positive = 0.05
+    inner_steps: Count = 5
+
+    def silo_state(self, params: Params) -> Any:
+        return params
+
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        def step(t: jax.Array, models: tuple[Params, Params]) -> tuple[Params, Params]:
+            centre, own = models
+            own = self._near(work, t, own, centre)
+            rate = self.local_learning_rate * self.personal_weight
+            return jax.tree.map(lambda w, x: w - rate * (w - x), centre, own), own
+
+        moved, own = jax.lax.fori_loop(0, work.batches.steps, step, (shared, state))
+        return _difference(moved, shared), own
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return self._near(work, 0, state, broadcast[0])
+
+    def _near(self, work: Work, t: jax.Array | int, own: Params, centre: Params) -> Params:
+        gradient = partial(work.gradient, t=t)
+        return proximal_point(gradient, own, centre, self.personal_weight, self.inner_learning_rate, self.inner_steps)
+
+
+@dataclass(frozen=True)
+class Pulled(Personal):
+    """Own models that pull at each other: ``sum_k F_k(theta_k)`` plus a quadratic penalty of strength lambda.
+
+    In a round every silo first takes the penalty's implicit step, then trains on its own loss. The implicit step has
+    the length of the training, rate times steps, so that the two balance where the penalised loss is least; silos that
+    count in passes over their records (``local_epochs``) take rate times passes.
+
+    personal_weight  lambda
+    """
+
+    personal_weight: NotNegative = 1.0
+
+    @property
+    def strength(self) -> float:
+        steps = self.local_epochs if self.batches_per_round is None else self.batches_per_round
+        return self.local_learning_rate * steps * self.personal_weight
+
+
+@dataclass(frozen=True)
+class MeanRegularized(Pulled):
+    """Own models with the penalty ``lambda/2 sum_k |theta_k - mean|^2``: L2GD in rounds, with exact steps to the mean.
+
+    The server keeps the mean, to which every silo sends what its own training changed; the pull to the mean moves the
+    mean by nothing. With lambda = 0 every silo trains alone; as lambda goes to infinity it is DP-FedAvg.
+    """
+
+    name = "mean-regularized"
+    about = "own models, each pulled towards the mean of all"
+    paper = "Hanzely and Richtarik 2020; slides 001"
+
+    def silo_state(self, params: Params) -> Any:
+        return params
+
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        start = towards(state, shared, self.strength)
+        trained = descend(work, start, self.local_learning_rate)
+        return _difference(trained, start), trained
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return towards(state, broadcast[0], self.strength)
+
+
+@dataclass(frozen=True)
+class GraphRegularized(Pulled):
+    """Own models with the penalty ``lambda/2 sum_{k<l} W_kl |theta_k - theta_l|^2`` over a graph of silos.
+
+    The server keeps a copy of every silo's model, noise included, and smooths them over the graph: an exact step of the
+    penalty for all of them together. A silo puts its own, exact model in the place of its copy. All copies are public,
+    so that relations can be learned from them at no further cost. There is no averaging against the noise other than
+    over relatives: it takes far more silos, or less privacy, than one mean does.
+
+    A contribution is a vector for all silos' models, zero but for the silo's own part, which is clipped to ``clip``.
+
+    relations    ``complete`` (all 1/K, the mean's pull), ``ring`` (both neighbours 1/2), ``learned``, or a symmetric
+                 matrix of numbers that are not negative
+    temperature  ``learned`` only: how far relatives may be apart, over the mean squared distance of all models
+    """
+
+    name = "graph-regularized"
+    about = "own models, each pulled towards those of its relatives; relations given or learned"
+    paper = "Smith et al. 2017; Vanhaesebrouck et al. 2017; slides 001"
+
+    relations: Literal["complete", "ring", "learned"] | tuple[tuple[NotNegative, ...], ...] = "complete"
+    temperature: Positive = 0.2
+
+    def check_facts(self, facts: Facts) -> None:
+        if isinstance(self.relations, str):
+            return
+        size = facts.silos
+        if len(self.relations) != size or any(len(row) != size for row in self.relations):
+            raise UserError("method.relations", f"is no matrix of {size} rows of {size} numbers", "one row per silo")
+        if any(self.relations[k][j] != self.relations[j][k] for k in range(size) for j in range(k)):
+            raise UserError("method.relations", "is not symmetric", "relations are mutual: mend the matrix")
+
+    def sent_numbers(self, parameters: int, facts: Facts) -> int:
+        return parameters * facts.silos
+
+    def contributions(self, facts: Facts) -> Contributions:
+        return Contributions(self.silo_sample_rate, 1, "silos in each silo's part of the sum")
+
+    def divisors(self, facts: Facts) -> Divisors:
+        return Divisors(1.0, self.silo_sample_rate * facts.silos)
+
+    # -- silos know which of the copies is theirs
+
+    def silo_state(self, params: Params) -> Any:
+        return params, jnp.int32(0)
+
+    def silo_states(self, params: Params, silos: int) -> Any:
+        own, _ = super().silo_states(params, silos)
+        return own, jnp.arange(silos, dtype=jnp.int32)
+
+    # -- the server keeps a copy of every silo's model, every leaf [silos, …]
+
+    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
+        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (facts.silos, *leaf.shape)), params)
+        return super().init(step, copies, facts)
+
+    def shared(self, server: ServerState) -> Params:
+        return jax.tree.map(lambda leaf: leaf.mean(axis=0), server.params)
+
+    def broadcast(self, server: ServerState) -> Any:
+        """The copies, the copies smoothed over the graph, and what of its own copy each silo has in that."""
+        matrix = self._smoothing(server.params)
+        return (server.params, _applied(matrix, server.params), jnp.diag(matrix)), server.extra
+
+    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        smoothed = _applied(self._smoothing(server.params), server.params)
+        return super().aggregate(step, server._replace(params=smoothed), total, divisors)
+
+    def _smoothing(self, copies: Params) -> jax.Array:
+        leaves = jax.tree.leaves(copies)
+        size = len(leaves[0])
+        if self.relations == "learned":
+            rows = jnp.concatenate([leaf.reshape(size, -1) for leaf in leaves], axis=1)
+            relations = learned_relations(rows, self.temperature)
+        elif self.relations == "complete":
+            relations = jnp.full((size, size), 1 / size)
+        elif self.relations == "ring":
+            relations = (jnp.roll(jnp.eye(size), 1, axis=1) + jnp.roll(jnp.eye(size), -1, axis=1)) / 2
+        else:
+            relations = jnp.array([jnp.stack([jnp.asarray(w, jnp.float32) for w in row]) for row in self.relations])
+        return smoothing(relations, self.strength)
+
+    # -- a silo
+
+    def _start(self, shared: Any, state: Any) -> Params:
+        """The smoothed copy of the silo's model, with the model itself in the place of its copy."""
+        copies, smoothed, of_own = shared
+        own, k = state
+        return jax.tree.map(lambda s, x, c: s[k] + of_own[k] * (x - c[k]), smoothed, own, copies)
+
+    def upload(self, work: Work, shared: Any, state: Any) -> tuple[jax.Array, Any]:
+        copies, k = shared[0], state[1]
+        start = self._start(shared, state)
+        trained = descend(work, start, self.local_learning_rate)
+        own_part = jax.tree.map(lambda c, new, old: jnp.zeros_like(c).at[k].set(new - old), copies, trained, start)
+        return ravel_pytree(own_part)[0], (trained, k)
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return self._start(broadcast[0], state)
+
+
+@dataclass(frozen=True)
+class FedEM(Personal):
+    """Several models for everybody, of which every silo has its own mixture.
+
+    Silos send what their records change in all components, clipped together; their weights stay with them, see
+    :mod:`tacit.learning.mixture`. The global model mixes the components in equal parts.
+
+    components  how many
+    """
+
+    name = "fedem"
+    about = "several models for everybody, each silo with its own mixture of them"
+    paper = "Marfoq et al. 2021; slides 001"
+
+    components: Count = 3
+
+    @property
+    def record_losses(self) -> str | None:
+        return "name"
+
+    def sent_numbers(self, parameters: int, facts: Facts) -> int:
+        return parameters * self.components
+
+    def silo_state(self, params: Params) -> Any:
+        return self._equal()
+
+    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
+        """The first component is the starting point, the others are a little apart, by numbers that everybody knows."""
+        flat, unflat = ravel_pytree(params)
+        moves = SPREAD * jax.random.normal(jax.random.key(0), (self.components, flat.size)).at[0].set(0.0)
+        return super().init(step, {"components": jax.vmap(unflat)(flat + moves)}, facts)
+
+    def shared(self, server: ServerState) -> Params:
+        return _mixture(server.params["components"], self._equal())
+
+    def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
+        components = shared["components"]
+        trained, weights = em_descend(work, components, state, self.local_learning_rate)
+        return _difference(trained, components), weights
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        components = broadcast[0]["components"]
+        return _mixture(components, fitted_weights(work, components, state, WEIGHT_STEPS))
+
+    @staticmethod
+    def outputs(objective: Objective, model: Params, features: jax.Array) -> jax.Array:
+        frozen = {name: layer for name, layer in model.items() if name not in ("components", "mixture")}
+        found = jax.vmap(lambda component: objective.apply({**component, **frozen}, features))(model["components"])
+        return mixed_outputs(objective.task, found, model["mixture"]["weights"])
+
+    def _equal(self) -> jax.Array:
+        return jnp.full(self.components, 1 / self.components)
+
+
+def _mixture(components: Params, weights: jax.Array) -> Params:
+    return {"components": components, "mixture": {"weights": weights}}
+
+
+def _difference(after: Params, before: Params) -> jax.Array:
+    return ravel_pytree(minus(after, before))[0]
+
+
+def _applied(matrix: jax.Array, copies: Params) -> Params:
+    """Every leaf ``[silos, …]`` with its rows averaged as ``matrix [silos, silos]`` says."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(matrix, leaf, 1), copies)

@@ -1,0 +1,263 @@
+"""A survey: one column of a table, one number per answer, with error bars, and written down before it leaves.
+
+    survey("visits.csv", "smoker", epsilon=1.0, categories=("no", "yes"), subject="person")
+    survey(frame, "age", epsilon=0.5, bounds=(0, 120), place="local")
+
+What may be asked is public: the categories, or the bounds of a number. A line in a ledger comes first, then the answer;
+several surveys, and runs, may share one ledger and one budget.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tacit.data.encode import match_names
+from tacit.data.options import as_name
+from tacit.data.table import Table, from_frame, read_file
+from tacit.errors import Forbidden, UserError
+from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
+from tacit.privacy.ledger import place as ledger_place
+from tacit.promise import REPRODUCIBLE, cost
+
+if TYPE_CHECKING:
+    from tacit.privacy.surveys import Place, Question
+
+BUDGET_DELTA = 1e-5  # at which a budget is reckoned where the survey itself has none
+
+TRUSTED = "the server is trusted: it knows what everybody says, and adds the noise"
+NOBODY_TRUSTED = "everybody randomises their own answer before anybody sees it"
+CLEAR = "the server sees what everybody says"
+PUBLIC = "the number of people, the categories or bounds and the question are public"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``estimate`` with the standard error of its noise, and an interval that covers what people said with probability
+    0.95 (of the noise)."""
+
+    answer: str
+    estimate: float
+    standard_error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was asked, of how many, what came out, and what is promised.
+
+    other_error  the standard error that the other place of the noise would give at this epsilon: nothing was asked for
+                 it, it follows from public numbers
+    """
+
+    column: str
+    kind: str
+    place: str
+    epsilon: float
+    delta: float
+    people: int
+    answers: tuple[Answer, ...]
+    guarantees: tuple[Guarantee, ...]
+    expected_error: float
+    other_error: float
+    seed: int | None = None
+
+    def frame(self) -> pd.DataFrame:
+        """A row per answer."""
+        return pd.DataFrame([asdict(answer) for answer in self.answers]).set_index("answer")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        names = ("column", "kind", "place", "epsilon", "delta", "people", "expected_error", "other_error", "seed")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "answers": [asdict(answer) for answer in self.answers],
+            "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
+        }
+
+
+def survey(
+    source: str | Path | pd.DataFrame,
+    column: str,
+    *,
+    epsilon: float,
+    categories: Sequence[Any] | None = None,
+    bounds: tuple[float, float] | None = None,
+    place: Place = "central",
+    subject: str | None = None,
+    delta: float = 0.0,
+    ledger: str | Path,
+    budget: float | None = None,
+    seed: int | None = None,
+) -> Survey:
+    """Ask one question of a table: the share of every one of ``categories``, or the mean of a number within ``bounds``.
+
+    subject  the column that says whose a row is; left out: every row is somebody of their own
+    delta    central only: 0 is Laplace noise, more is Gaussian noise
+    ledger   the file in which the survey is written down first; ``budget`` is the epsilon that it may come to
+    seed     for studies only: whoever knows it can draw the same noise again
+    """
+    names = None if categories is None else tuple(str(as_name(name)) for name in categories)
+    asked, other = _questions(names, bounds, epsilon, delta, place, one_record=subject is None)
+    table = from_frame(source) if isinstance(source, pd.DataFrame) else read_file(source, "TABLE")
+    values = _values(table, column, names)
+    who = np.arange(table.rows) if subject is None else _people(table, subject)
+    people = int(np.unique(who).size)
+    events = _events(asked)
+    _write_down(Path(ledger), column, asked, events, delta or BUDGET_DELTA, budget)
+    # the stream has the whole question in its name: another one has other noise, also under the same seed
+    stream = Randomness.from_seed(seed).stream(f"survey {column} {asked}")
+    found = asked.release(values, who, stream)
+    answers = (
+        Answer(name, float(mean), float(error), float(mean - half), float(mean + half))
+        for name, mean, error, half in zip(names or (f"mean of {column}",), *found, strict=True)
+    )
+    return Survey(
+        column=column,
+        kind="mean" if names is None else "shares",
+        place=place,
+        epsilon=epsilon,
+        delta=delta,
+        people=people,
+        answers=tuple(answers),
+        guarantees=_guarantees(asked, delta, seed),
+        expected_error=asked.expected_error(people),
+        other_error=other.expected_error(people),
+        seed=seed,
+    )
+
+
+def _questions(
+    names: tuple[str, ...] | None,
+    bounds: tuple[float, float] | None,
+    epsilon: float,
+    delta: float,
+    place: Place,
+    one_record: bool,
+) -> tuple[Question, Question]:
+    """The question, and the same with its noise in the other place; everything refused that cannot be asked."""
+    from tacit.privacy.surveys import CentralMean, CentralShares, LocalMean, LocalShares
+
+    if not 0 < epsilon < math.inf:
+        raise UserError("--epsilon", f"{epsilon} is not accepted", "use a positive number, for example 1.0")
+    if not 0 <= delta < 1:
+        raise UserError("--delta", f"{delta} is not accepted", "use 0, or a small number such as 1e-6")
+    if place not in ("central", "local"):
+        raise UserError("--noise", f"'{place}' is no place for noise", "use central or local")
+    if delta > 0 and place == "local":
+        raise UserError("--delta", "a local answer needs none: its epsilon holds without", "leave it out")
+    if (names is None) == (bounds is None):
+        problem = "are both given" if names is not None else "are missing: what may be answered is public"
+        raise UserError("--categories or --range", problem, "give categories for shares, a range for a mean")
+    central: Question
+    local: Question
+    if names is not None:
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise UserError("--categories", f"{list(names)} are not accepted", "name two or more, each once")
+        central, local = CentralShares(len(names), epsilon, delta), LocalShares(len(names), epsilon, one_record)
+    else:
+        assert bounds is not None
+        low, high = bounds
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise UserError("--range", f"{low:g} to {high:g} is no range", "give two numbers, the lower first")
+        central, local = CentralMean(low, high, epsilon, delta), LocalMean(low, high, epsilon)
+    return (central, local) if place == "central" else (local, central)
+
+
+def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndarray:
+    """What every row says: the number of its category, or a number."""
+    values = table.column(column, "--column")
+    if names is None:
+        if values.dtype.kind not in "biuf":
+            raise UserError("--column", f"'{column}' holds no numbers", "give --categories instead of --range")
+        numbers = values.astype(np.float64)
+        gaps = int(np.isnan(numbers).sum())
+    else:
+        numbers, unknown = match_names(values, names)
+        if unknown is not None:
+            raise UserError("--categories", f"'{column}' also holds '{unknown}'", "add it to the categories")
+        gaps = int((numbers < 0).sum())
+    if gaps:
+        raise UserError("--column", f"'{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
+    return numbers
+
+
+def _people(table: Table, subject: str) -> np.ndarray:
+    who, _ = pd.factorize(table.column(subject, "--subject"), use_na_sentinel=True)
+    if (who < 0).any():
+        problem = f"column '{subject}' is missing in {int((who < 0).sum())} rows"
+        raise UserError("--subject", problem, "fill the gaps or drop the rows")
+    return who
+
+
+def _events(asked: Question) -> dict[str, Event]:
+    """By place of a ledger. A record's change moves no more than its person's; whole silos are not protected. Somebody
+    who is left out of a central survey while the number of people stays moves it by less than a replacement does; in a
+    local one the report would be missing."""
+    central = asked.place == "central"
+    views = ("public",) if central else ("public", "server", "silo")
+    relations = ("replace", "zero-out") if central else ("replace",)
+    return {
+        ledger_place(unit, view, relation): asked.event()
+        for unit in ("subject", "record")
+        for view in views
+        for relation in relations
+    }
+
+
+def _write_down(
+    file: Path, column: str, asked: Question, events: dict[str, Event], delta: float, budget: float | None
+) -> None:
+    """One line, on disk before anything is computed that leaves; Forbidden where the budget does not allow it."""
+
+    def refusal(lines: Sequence[Any]) -> Forbidden | None:
+        if budget is None:
+            return None
+        where = ledger_place("subject", "public", "replace")
+        total = Composed((spent(lines, where), events[where])) if lines else events[where]
+        epsilon = cost(total, delta).epsilon
+        if epsilon <= budget:
+            return None
+        problem = f"{budget:g} does not allow it: with what was asked before it comes to {epsilon:.3g}"
+        return Forbidden("--budget", problem, "raise it, or ask with a smaller epsilon")
+
+    try:
+        with Ledger(file) as book:
+            book.append(
+                run=f"survey-{os.urandom(8).hex()}",
+                party="server" if asked.place == "central" else "subjects",
+                round=0,
+                mechanism=f"survey of {column}",
+                step=0,
+                events=events,
+                unless=refusal,
+            )
+    except LedgerError as error:
+        raise UserError("--ledger", str(error), "restore it from a backup") from None
+    except OSError as error:
+        problem = f"'{file}' cannot be opened ({error.strerror})"
+        raise UserError("--ledger", problem, "name a file in an existing folder") from None
+
+
+def _guarantees(asked: Question, delta: float, seed: int | None) -> tuple[Guarantee, ...]:
+    bound = cost(asked.event(), delta)
+    seeded = () if seed is None else (REPRODUCIBLE,)
+
+    def line(view: str, *rests_on: str) -> Guarantee:
+        who = View.parse(view)
+        return Guarantee(
+            "subject", "replace", who, "none", bound.epsilon, delta, bound.accountant, (*seeded, *rests_on, PUBLIC)
+        )
+
+    if asked.place == "local":
+        return line("server", NOBODY_TRUSTED), line("public", NOBODY_TRUSTED)
+    server = Guarantee("subject", "replace", View.parse("server"), "none", math.inf, delta, "none", (CLEAR,))
+    return line("public", TRUSTED), server

@@ -1,0 +1,36 @@
+"""The comparison of docs/personal.md: its plans are valid without data, and keep the epsilon that the page names."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tacit.methods import METHODS
+from tacit.methods.personal import Personal
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The runner's names; other examples have a module that is called study, too."""
+    monkeypatch.delitem(sys.modules, "study", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return runpy.run_path(str(EXAMPLES / "personal" / "run.py"))
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_every_personal_method_is_compared_with_and_without_privacy(study, private):
+    contenders = study["contenders"](private)
+    personal = {name for name, kind in METHODS.items() if issubclass(kind, Personal)}
+    assert personal < {contender.label for contender in contenders}
+    for contender in contenders:
+        settings = {key: values[0] for key, values in contender.grid.items()}
+        plan = study["planned"](study["DIGITS"], contender, settings, 0)
+        (line,) = plan.guarantees()
+        assert (line.unit, str(line.view), line.finite) == ("silo", "public", private)
+        assert not private or 7.9 < line.epsilon <= 8.0

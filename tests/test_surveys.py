@@ -1,0 +1,150 @@
+"""`tacit survey` and `tacit.survey`: from a table to answers, with a line in the ledger before them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import tacit
+from tacit.cli import app
+from tacit.privacy import Ledger
+from tacit.surveys import Survey
+
+
+@pytest.fixture
+def table(visits, tmp_path):
+    visits.to_csv(tmp_path / "visits.csv", index=False)
+    return tmp_path / "visits.csv"
+
+
+def command(*arguments: object):
+    return CliRunner().invoke(app, ["survey", *map(str, arguments)])
+
+
+def ask(visits: pd.DataFrame, tmp_path, **changes) -> Survey:
+    question = {"epsilon": 1.0, "categories": ["no", "yes"], "subject": "person", "seed": 1, **changes}
+    return tacit.survey(visits, question.pop("column", "smoker"), out=tmp_path / "survey", **question)[0]
+
+
+def test_a_survey_prints_answers_with_error_bars_and_leaves_a_folder(table, tmp_path):
+    arguments = ("--column", "smoker", "--epsilon", 1, "--categories", "no,yes", "--subject", "person")
+    done = command(table, *arguments, "--out", tmp_path / "survey")
+    assert done.exit_code == 0, done.output
+    for part in ("estimate", "95 % interval", "60 people", "anyone who sees", "the server is trusted", "--noise local"):
+        assert part in " ".join(done.stdout.split())
+    found = json.loads((tmp_path / "survey" / "survey.json").read_text())
+    assert [answer["answer"] for answer in found["answers"]] == ["no", "yes"]
+    assert (tmp_path / "survey" / "survey.svg").read_text().startswith("<svg")
+    with Ledger(tmp_path / "survey" / "ledger.jsonl") as ledger:
+        (line,) = ledger.lines
+    assert line["mechanism"] == "survey of smoker"
+    assert "subject/public/replace" in line["events"]
+
+
+def test_json_is_one_object(table, tmp_path):
+    done = command(
+        table,
+        "--column",
+        "age",
+        "--epsilon",
+        2,
+        "--range",
+        "0:100",
+        "--noise",
+        "local",
+        "--out",
+        tmp_path / "s",
+        "--json",
+    )
+    found = json.loads(done.stdout)
+    assert found["kind"] == "mean"
+    assert found["people"] == 600  # every row somebody of their own
+    assert {line["view"]: line["epsilon"] for line in found["guarantees"]} == {"server": 2.0, "public": 2.0}
+    assert found["other_error"] < found["expected_error"]
+
+
+@pytest.mark.parametrize("place", ["central", "local"])
+def test_estimates_are_near_the_truth(visits, tmp_path, place):
+    found = ask(visits, tmp_path, epsilon=8.0, place=place)
+    truth = visits.groupby("person")["smoker"].apply(lambda own: (own == "yes").mean()).mean()
+    answer = found.frame().loc["yes"]
+    assert abs(answer["estimate"] - truth) < 4 * answer["standard_error"]
+    assert answer["low"] < answer["estimate"] < answer["high"]
+
+
+def test_a_trusted_server_sees_everything_and_a_local_survey_trusts_nobody(visits, tmp_path):
+    central = {str(line.view): line.epsilon for line in ask(visits, tmp_path).guarantees}
+    assert central == {"public": 1.0, "server": float("inf")}
+
+
+def test_surveys_share_a_budget(table, tmp_path):
+    arguments = [table, "--column", "smoker", "--epsilon", 1, "--categories", "no,yes", "--subject", "person"]
+    shared = ["--ledger", tmp_path / "book.jsonl", "--budget", 2.5]
+    for number in range(2):
+        assert command(*arguments, *shared, "--out", tmp_path / f"s{number}").exit_code == 0
+    refused = command(*arguments, *shared, "--out", tmp_path / "s2")
+    assert isinstance(refused.exception, tacit.Forbidden)
+    assert "--budget: 2.5 does not allow it" in str(refused.exception)
+    assert not (tmp_path / "s2").exists()
+    with Ledger(tmp_path / "book.jsonl") as ledger:
+        assert len(ledger.lines) == 2
+
+
+def test_the_line_is_there_before_the_answer(visits, tmp_path, monkeypatch):
+    """Whatever goes wrong in between, what may have left is counted."""
+    from tacit.privacy.surveys import CentralShares
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("cut off")
+
+    monkeypatch.setattr(CentralShares, "release", fails)
+    with pytest.raises(RuntimeError):
+        ask(visits, tmp_path)
+    with Ledger(tmp_path / "survey" / "ledger.jsonl") as ledger:
+        assert len(ledger.lines) == 1
+
+
+def test_other_questions_have_other_noise_under_the_same_seed(visits, tmp_path):
+    one = ask(visits, tmp_path / "a")
+    same = ask(visits, tmp_path / "b")
+    other = ask(visits, tmp_path / "c", epsilon=2.0)
+    assert one.answers == same.answers
+    truth = visits.groupby("person")["smoker"].apply(lambda own: (own == "no").mean()).mean()
+    # noise of the first is twice that of the second if they were drawn from the same numbers
+    assert abs((one.answers[0].estimate - truth) - 2 * (other.answers[0].estimate - truth)) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"epsilon": 0}, r"--epsilon: 0 is not accepted"),
+        ({"column": "smokes"}, r"--column: the table has no column 'smokes'.*smoker"),
+        ({"categories": ["no"]}, r"--categories: \['no'\] are not accepted"),
+        ({"categories": ["no", "maybe"]}, r"--categories: 'smoker' also holds 'yes'"),
+        ({"categories": None}, r"--categories or --range: are missing"),
+        ({"bounds": (0, 1)}, r"--categories or --range: are both given"),
+        ({"categories": None, "bounds": (0, 1)}, r"--column: 'smoker' holds no numbers"),
+        ({"categories": None, "bounds": (1, 0), "column": "age"}, r"--range: 1 to 0 is no range"),
+        ({"place": "local", "delta": 1e-6}, r"--delta: a local answer needs none"),
+        ({"subject": "whom"}, r"--subject: the table has no column 'whom'"),
+        ({"ledger": "nowhere/book.jsonl"}, r"--ledger: 'nowhere/book.jsonl' cannot be opened"),
+    ],
+)
+def test_a_mistake_names_the_option_and_the_fix(visits, tmp_path, changes, line):
+    with pytest.raises(tacit.UserError, match=line):
+        ask(visits, tmp_path, **changes)
+    assert not (tmp_path / "survey").exists()
+
+
+def test_missing_answers_are_refused(visits, tmp_path):
+    visits.loc[3, "smoker"] = None
+    with pytest.raises(tacit.UserError, match="is missing in 1 rows"):
+        ask(visits, tmp_path)
+
+
+def test_a_range_in_another_form_is_refused(table, tmp_path):
+    done = command(table, "--column", "age", "--epsilon", 1, "--range", "0-100", "--out", tmp_path / "s")
+    assert "--range: '0-100' has no form LOW:HIGH" in str(done.exception)
