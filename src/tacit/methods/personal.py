@@ -113,8 +113,8 @@ class PerFedAvg(Personal):
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         def gradient(own: Params, t: jax.Array) -> Params:
-            batches = (partial(work.gradient, t=3 * t + part) for part in range(3))
-            return meta_gradient(*batches, own, self.inner_learning_rate, self.order)
+            inner, outer, curvature = (partial(work.gradient, t=3 * t + part) for part in range(3))
+            return meta_gradient(inner, outer, curvature, own, self.inner_learning_rate, self.order)
 
         return _difference(walk(work, shared, self.local_learning_rate, gradient), shared), state
 
