@@ -12,7 +12,7 @@ from tacit.engine.kernel import Kernels, Worked
 from tacit.engine.silo_work import Group, SiloWork
 from tacit.learning import Arrays, Objective, Schedule, key_words, power_of_two
 from tacit.learning.gossip import Walk, contracting_weights, noised, walked
-from tacit.methods import Facts, Private, ServerState
+from tacit.methods import Facts, Private
 from tacit.methods.decentralized import Gossip, MuffliatoSGD, RandomWalkSGD
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -29,11 +29,17 @@ class NodeWork:
     """Every node trains from its own model, adds its noise if it has any, and averages with its neighbours."""
 
     def __init__(
-        self, method: Gossip, facts: Facts, federation: Federation, kernels: Kernels, randomness: Randomness
+        self,
+        method: Gossip,
+        facts: Facts,
+        federation: Federation,
+        params: Params,
+        kernels: Kernels,
+        randomness: Randomness,
     ) -> None:
         method.check_facts(facts)  # now that the data have said how many nodes there are
         self.method, self.facts, self.randomness = method, facts, randomness
-        self.nodes = SiloWork(method, facts, federation, kernels, randomness, most_at_once=NODES_AT_ONCE)
+        self.nodes = SiloWork(method, facts, federation, params, kernels, randomness, most_at_once=NODES_AT_ONCE)
         self._always: list[list[Group]] | None = None
 
     def draw(self, number: int) -> Gathering:
@@ -49,10 +55,10 @@ class NodeWork:
     def participants(self, drawn: Gathering) -> int:
         return self.nodes.participants(drawn.lanes)
 
-    def do(self, drawn: Gathering, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """``states [nodes, parameters]`` after a round, and the one model that is kept of them."""
         method = self.method
-        _, trained, not_finite = self.nodes.do(drawn.lanes, server, frozen, arrays, states)
+        _, trained, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, states)
         if isinstance(method, Private):
             key = key_words(self.randomness.stream("noise", drawn.number))
             trained = noised(trained, method.sigma * method.clip, key)
@@ -103,9 +109,7 @@ class WalkWork:
         """All nodes are in the walk; which of them it has come to is secret."""
         return len(self._starts)
 
-    def do(
-        self, drawn: tuple[int, np.ndarray], server: ServerState, frozen: Params, arrays: Arrays, states: Any
-    ) -> Worked:
+    def do(self, drawn: tuple[int, np.ndarray], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         number, path = drawn
         if arrays is not self._weighed:  # other features of the same rows, under constants released meanwhile
             self._weights, self._weighed = self._weighted(arrays), arrays
@@ -117,7 +121,7 @@ class WalkWork:
             frozen,
             arrays,
             self._weights,
-            server.params,
+            broadcast,
             Walk(jnp.asarray(self._starts[path]), jnp.asarray(self._counts[path])),
             *(jnp.float32(value) for value in numbers),
             key_words(self.randomness.stream("noise", number)),

@@ -21,7 +21,7 @@ import pandas as pd
 
 from tacit.config import Plan, located, read_experiment
 from tacit.data import Encoder, Federation, describe, load, load_evaluation
-from tacit.engine.charges import Charges, check_budget
+from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
 from tacit.engine.folder import (
@@ -95,9 +95,8 @@ def run(
     ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
     """
     place = _place(plan, out, resume)
-    if resume is not None and plan.method.joint and plan.experiment.seed is None:
-        problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
-        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+    if resume is not None:
+        check_goes_on(plan)
     references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
     _check_references(plan, bool(references))
     if resume is None:

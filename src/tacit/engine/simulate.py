@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,11 @@ from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.evaluate import Scores, of_own_models, score
-from tacit.engine.kernel import Worked, kernels, outputs, own_outputs, prepared
+from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
-from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
+from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.errors import UserError
 from tacit.exchange import (
     Grid,
@@ -32,96 +32,39 @@ from tacit.exchange import (
     Weighted,
     WeightedSession,
 )
-from tacit.learning import Arrays, key_words
-from tacit.methods import Facts, ServerState
-from tacit.methods.decentralized import Gossip, RandomWalkSGD
+from tacit.methods import Method, ServerState
 from tacit.methods.encoders import Encoder
-from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
 from tacit.privacy import Randomness
-
-
-class Labour(Protocol):
-    """A round's local work: who takes part and what they look at is drawn first, then it is done."""
-
-    def draw(self, number: int) -> Any: ...
-
-    def participants(self, drawn: Any) -> int: ...
-
-    def do(self, drawn: Any, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
-
 
 # Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are
 # still to be added), and the keys of the noise that goes on top.
 Watch = Callable[[ServerState, tuple[jax.Array, ...], Any], None]
 
 
-class Simulation:
-    """The moving state of a simulated run: the server's and the silos'. Rounds are numbered from 1."""
+class Simulation(Silos):
+    """All silos and the server in one process, and their moving state. Rounds are numbered from 1."""
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
-        self.method = plan.method
         self._people = plan.promise.facts.subjects
-        self.federation = self._together(federation)
-        self.learner = learner
-        self.frozen = learner.frozen
-        self.randomness = randomness
-        train = self.federation.train
+        placed = _together(plan.method, federation, self._people)
         # how many records there are is nobody's business where something is promised
-        records = 0 if self.method.private else len(train)
-        facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=records)
-        if self.method.serverless and self.method.private and not self.method.splits_by_subject:
+        records = 0 if plan.method.private else len(federation.train)
+        facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
+        if plan.method.serverless and plan.method.private and not plan.method.splits_by_subject:
             _check_nodes(plan.promise.facts.silos, facts.silos)
-        self.arrays = self._arrays()
+        super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
         self.server = self.method.init(plan.server_step, learner.params, facts)
-        self.states = self.method.silo_states(learner.params, self.federation.silo_count)
         self._own: tuple[Any, Params] | None = None
-        # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
-        self.not_finite: jax.Array = jnp.int32(0)
-        self.kernels = kernels(self.method, plan.server_step, plan.exchange, learner.objective, facts)
-        outside = Masked | Weighted | Shuffled | Pairwise
-        self._private_sum = plan.exchange if isinstance(plan.exchange, outside) else None
-        self.work: Labour = self._work(facts)
-        self.facts = facts
         self.watch: Watch | None = None
         self._session: MaskedSession | WeightedSession | ShuffledSession | PairwiseSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
-        # the noise that is added to the sum within the compiled round; other exchanges add it themselves
-        self.noise = self.method.sum_noise(facts) if self._private_sum is None else None
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
 
     def feed(self, federation: Federation) -> None:
-        """Other features of the same rows, under constants that have been released meanwhile."""
-        self.federation = self._together(federation)
-        self.arrays, self._own = self._arrays(), None
-
-    def _together(self, federation: Federation) -> Federation:
-        """In one place what the method wants there: everything, or all records of a person."""
-        if self.method.splits_by_subject:
-            return by_subject(federation, self._people)
-        return pooled(federation) if self.method.pools or isinstance(self.method, Encoder) else federation
-
-    def _arrays(self) -> Arrays:
-        train = self.federation.train
-        return Arrays(jnp.asarray(prepared(self.learner.objective, train.features)), jnp.asarray(train.labels))
-
-    def _work(self, facts: Facts) -> Labour:
-        """How this method's local work is done: person by person, node by node, or silo by silo."""
-        objective, params = self.learner.objective, self.learner.params
-        if isinstance(self.method, Gossip):
-            return NodeWork(self.method, facts, self.federation, self.kernels, self.randomness)
-        if isinstance(self.method, RandomWalkSGD):
-            return WalkWork(self.method, facts, self.federation, objective, self.arrays, self.randomness)
-        if isinstance(self.method, Encoder):
-            return EncoderWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
-        if isinstance(self.method, PerSubject):
-            work = PeopleWork(self.method, facts, self.federation, objective, params, self.arrays, self.randomness)
-            # whom nobody knows to be left out, everybody works on
-            work.draws_everybody = isinstance(self._private_sum, Weighted) and self._private_sum.hidden_sampling
-            return work
-        state = self.method.silo_state(params)
-        return SiloWork(self.method, facts, self.federation, self.kernels, self.randomness, state=state)
+        super().feed(_together(self.method, federation, self._people))
+        self._own = None
 
     @property
     def state(self) -> Any:
@@ -151,31 +94,31 @@ class Simulation:
             self.prepare(number + 1)
         return self.work.participants(drawn)
 
+    @property
+    def broadcast(self) -> Any:
+        """What silos are sent of the server's state."""
+        return self.method.broadcast(self.server)
+
     def worked(self, number: int, drawn: Any) -> Worked:
         """The sum over silos (in parts that are still to be added), and what stays with them."""
-        exchange = self._private_sum
-        if exchange is None:
-            return self.work.do(drawn, self.server, self.frozen, self.arrays, self.states)
+        exchange, broadcast = self.exchange, self.broadcast
         if isinstance(exchange, Shuffled):
             return self._shuffled(exchange, number, drawn)
-        grid = Grid(exchange.precision)
+        if not isinstance(exchange, Masked | Weighted | Pairwise):
+            return self.work.do(drawn, broadcast, self.frozen, self.arrays, self.states)
+        grid, facts = Grid(exchange.precision), self.sum_facts()
         names = self.federation.silo_names
-        facts = sum_facts(self.method, self.facts)
-        facts = replace(facts, people=max(facts.people, self.federation.subject_count)) if self._by_person else facts
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         if isinstance(exchange, Weighted):
             assert isinstance(self.work, PeopleWork)
-            people, not_finite = self.work.people(drawn, self.server, self.frozen, self.arrays, grid)
+            people, not_finite = self.work.people(drawn, broadcast, self.frozen, self.arrays, grid)
             start = time.perf_counter()
             if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
                 counts = self.work.record_counts(facts.people)
                 self._session = exchange.session(names, self.work.numbers, facts, counts)
             total, states = self._session.sum(number, people, noise), self.states
         else:
-            assert isinstance(self.work, SiloWork | PeopleWork)
-            vectors, states, not_finite = self.work.each(
-                drawn, self.server, self.frozen, self.arrays, self.states, grid
-            )
+            vectors, states, not_finite = self.integers(drawn, broadcast, grid)
             start = time.perf_counter()
             if not isinstance(self._session, MaskedSession | PairwiseSession):
                 self._session = exchange.session(names, vectors.shape[1], facts)
@@ -189,7 +132,7 @@ class Simulation:
         if self._session is None:
             self._session = exchange.session(sum_facts(self.method, self.facts))
         assert not isinstance(self._session, MaskedSession | WeightedSession | PairwiseSession)
-        reports, not_finite = self.work.reports(drawn, self.server, self.frozen, self.arrays, self._session.collect)
+        reports, not_finite = self.work.reports(drawn, self.broadcast, self.frozen, self.arrays, self._session.collect)
         start = time.perf_counter()
         total = self._session.sum(number, reports, self.randomness.stream("shuffler", number))
         self.exchange_seconds = time.perf_counter() - start
@@ -198,25 +141,11 @@ class Simulation:
     @property
     def sums_elsewhere(self) -> bool:
         """Whether the sum is taken, and its noise added, by parties outside the compiled round."""
-        return self._private_sum is not None
-
-    @property
-    def _by_person(self) -> bool:
-        return isinstance(self.method, PerSubject)
+        return isinstance(self.exchange, Masked | Weighted | Shuffled | Pairwise)
 
     def keys(self, number: int) -> Any:
-        """What the noise on a round's sum is drawn from; nothing without noise.
-
-        Keys ``[rounds, silos + 1, 8]``, each silo's and the server's, of this round and of those before it as far as
-        the noise reaches back, and the weights ``[rounds]`` of their normals: 0 before the first round.
-        """
-        if self.noise is None:
-            return ()
-        places = range(self.federation.silo_count + 1)
-        rounds = range(number, number - len(self.noise.weights), -1)
-        keys = [[key_words(self.randomness.stream("noise", t, place)) for place in places] for t in rounds]
-        begun = [weight if t >= 1 else 0.0 for weight, t in zip(self.noise.weights, rounds, strict=True)]
-        return np.array(keys), np.array(begun, np.float32)
+        """What the noise on a round's sum is drawn from, each silo's and the server's (:func:`noise_keys`)."""
+        return noise_keys(self.noise, number, self.randomness, range(self.federation.silo_count + 1))
 
     def prepare(self, number: int) -> None:
         """Draw a round's batches ahead of time; what does not fit into memory fails here."""
@@ -232,7 +161,7 @@ class Simulation:
         made_of = (self.server, self.states)
         if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
             assert isinstance(self.work, SiloWork)
-            self._own = made_of, self.work.own(self.server, self.frozen, self.arrays, self.states)
+            self._own = made_of, self.work.own(self.broadcast, self.frozen, self.arrays, self.states)
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
         return {**self._own[1], **frozen}
@@ -273,8 +202,12 @@ class Simulation:
         return score(self.learner.task, found, federation.test, federation.silo_names, per_silo)
 
 
-def pooled(federation: Federation) -> Federation:
-    """The same records in one place."""
+def _together(method: Method, federation: Federation, people: int | None) -> Federation:
+    """In one place what the method wants there: everything, or all records of a person."""
+    if method.splits_by_subject:
+        return by_subject(federation, people)
+    if not (method.pools or isinstance(method, Encoder)):
+        return federation
     train = replace(federation.train, silo=np.zeros_like(federation.train.silo)).grouped()
     return replace(federation, train=train, silo_names=("all records",))
 
