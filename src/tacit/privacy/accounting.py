@@ -223,7 +223,7 @@ def pure_epsilon(event: Event) -> float:
 
 
 def _outermost(event: Event) -> Event:
-    """The event without compositions of it alone: a ``Largest`` that took place once, and nothing else, stands alone."""
+    """The event without compositions of it alone: a ``Largest`` that took place once, and nothing else."""
     match event:
         case Repeated(inner, 1) | Composed((inner,)):
             return _outermost(inner)
