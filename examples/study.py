@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,14 +54,15 @@ def planned(file: Path, contender: Contender, chosen: Settings, seed: int) -> Pl
 
 
 def changed(file: Path, changes: Settings, seed: int, method: Settings | None = None) -> Plan:
-    """The plan of a file with other settings, by their dotted names, and perhaps another ``[method]``."""
+    """The plan of a file with other settings, by their dotted names (a name without a dot is a whole section), and
+    perhaps another ``[method]``."""
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     content["seed"] = seed
     if method is not None:
         content["method"] = dict(method)
     for name, value in changes.items():
-        section, key = name.split(".", 1)
-        content[section] = {**content.get(section, {}), key: value}
+        section, _, key = name.partition(".")
+        content[section] = {**content.get(section, {}), key: value} if key else value
     return tacit.plan(content, folder=file.parent)
 
 
@@ -98,23 +100,42 @@ def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | Non
     return found
 
 
-def without_strangers(federation: Federation, seed: int) -> Federation:
-    """The training people alone: a fifth of them are held out instead of those of the results."""
-    people = np.unique(federation.train.subject)
+def without_strangers(federation: Federation, seed: int, unit: str = "subject") -> Federation:
+    """The training people alone: a fifth of them are held out instead of those of the results. ``unit`` says who is a
+    person: a subject, or a silo of its own."""
+    whose = federation.train.silo if unit == "silo" else federation.train.subject
+    people = np.unique(whose)
     out = np.random.default_rng([seed, 5]).permutation(people)[: len(people) // 5]
-    held_out = np.isin(federation.train.subject, out)
+    held_out = np.isin(whose, out)
     return replace(federation, train=federation.train.take(~held_out), test=federation.train.take(held_out))
 
 
-def judged(file: Path, contender: Contender, metric: str) -> Iterator[tuple[float, Settings]]:
+def judged(file: Path, contender: Contender, metric: str, unit: str = "subject") -> Iterator[tuple[float, Settings]]:
     """Every setting of the grid with its score on held-out training people: the larger, the better."""
     names, sign = list(contender.grid), 1 if higher_is_better(metric) else -1
     for values in itertools.product(*contender.grid.values()):
         chosen = dict(zip(names, values, strict=True))
         plan = planned(file, contender, chosen, CHOOSING_SEED)
-        federation = without_strangers(load_federation(plan), CHOOSING_SEED)
+        federation = without_strangers(load_federation(plan), CHOOSING_SEED, unit)
         score = sign * trial(plan, federation).get(metric, math.nan)
         yield (-math.inf if math.isnan(score) else score), chosen
+
+
+def spread(values: Sequence[float | None], digits: int = 3) -> str:
+    """The mean over seeds, and the deviation where there are several."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "not finite"
+    mean, wide = f"{statistics.mean(known):.{digits}f}", statistics.stdev(known) if len(known) > 1 else None
+    return mean if wide is None else f"{mean} ± {wide:.{digits}f}"
+
+
+def band(runs: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """One deviation below and above the mean, at every point; nothing where there is one seed only."""
+    if len(runs[0]) < 2:
+        return [], []
+    pairs = [(statistics.mean(values), statistics.stdev(values)) for values in runs]
+    return [mean - wide for mean, wide in pairs], [mean + wide for mean, wide in pairs]
 
 
 def written_between(page: Path, name: str, lines: Sequence[str]) -> None:

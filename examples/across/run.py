@@ -25,8 +25,8 @@ from choose import settings_of
 from contenders import RATE, SIGMA
 from conversion import conversion
 from scenes import FIGURES, Figure, Scene
-from shown import section, spread
-from study import Contender, curve, epsilons, planned, written_between
+from shown import section
+from study import Contender, curve, epsilons, planned, spread, written_between
 
 from tacit.config import Plan
 from tacit.data import Federation

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scenes import Figure, Scene
+from study import band, spread
 
 from tacit.report import words
 from tacit.report.drawing import Line, Panel, drawing
@@ -72,14 +73,6 @@ def table(figure: Figure, found: Sequence[Found]) -> list[str]:
         metrics = [spread([run[-1] for run in one["metrics"][name]], DIGITS.get(name, 3)) for name in figure.metrics]
         rows.append([f"`{name_of(figure, one)}`", *metrics, *costs(one), str(len(one["seeds"])), told(one["settings"])])
     return [f"| {' | '.join(row)} |" for row in rows]
-
-
-def spread(values: Sequence[float | None], digits: int = 3) -> str:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return "not finite"
-    mean, wide = f"{statistics.mean(known):.{digits}f}", statistics.stdev(known) if len(known) > 1 else None
-    return mean if wide is None else f"{mean} ± {wide:.{digits}f}"
 
 
 def costs(one: Found) -> tuple[str, str]:
@@ -143,14 +136,6 @@ def curve(one: Found, look: Style, metric: str) -> Line:
     if any(value is None for values in runs for value in values):
         return Line(one["label"], look, one["rounds"], [None] * len(runs))
     return Line(one["label"], look, one["rounds"], [statistics.mean(values) for values in runs], *band(runs))
-
-
-def band(runs: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """One deviation below and above the mean, at every point; nothing where there is one seed only."""
-    if len(runs[0]) < 2:
-        return [], []
-    pairs = [(statistics.mean(values), statistics.stdev(values)) for values in runs]
-    return [mean - wide for mean, wide in pairs], [mean + wide for mean, wide in pairs]
 
 
 def style(one: Found, place: int) -> Style:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -161,13 +165,56 @@ def test_linked_messages_carry_whole_lists_and_no_list_is_cut():
 # --- who sees what ---------------------------------------------------------------------------------------------------
 
 REAL, SENDERS = 4, 625
-FOREST = ExtraTreesClassifier(40, max_depth=10, random_state=0)
+# an AUC of 5,000 judged messages, a quarter of them reports, has this deviation where nothing can be told
+BY_CHANCE = 0.0094
+
+
+class Observed(NamedTuple):
+    """A mixed round of 10,000 messages, a quarter of them reports, in the order in which the analyzer gets them.
+
+    sealed   the bytes of every message ``[messages, bytes]``
+    owner    whose report each is; -1: a filling
+    left     when it left the shuffler, in nanoseconds
+    arrived  when it arrived at the analyzer
+    opening  how long the analyzer took to open it
+    """
+
+    sealed: np.ndarray
+    owner: np.ndarray
+    left: np.ndarray
+    arrived: np.ndarray
+    opening: np.ndarray
+
+    @property
+    def times(self) -> np.ndarray:
+        """All that clocks tell, ``[messages, 5]``: three times, and the gaps to the message before."""
+        gaps = [np.diff(when, prepend=when[0]) for when in (self.left, self.arrived)]
+        return np.column_stack([self.left, self.arrived, self.opening, *gaps]).astype(np.float64)
+
+
+def over_a_wire(rows: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """(when each of ``rows`` was given to a connection, when it came out at the other end), in nanoseconds."""
+    here, there = socket.socketpair()
+    left, arrived = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+
+    def send() -> None:
+        for number, row in enumerate(rows):
+            left[number] = time.perf_counter_ns()
+            here.sendall(row)
+
+    with here, there:
+        sender = threading.Thread(target=send)
+        sender.start()
+        for number, row in enumerate(rows):
+            assert there.recv(len(row), socket.MSG_WAITALL) == row
+            arrived[number] = time.perf_counter_ns()
+        sender.join()
+    return left, arrived
 
 
 @cache
-def ten_thousand() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A mixed round of 10,000 messages, a quarter of them reports: the bytes that the analyzer gets, in its order,
-    whose report each is (-1: a filling), and the place in its order."""
+def ten_thousand() -> Observed:
+    """What clocks and eyes at the shuffler's output and at the analyzer see of one round."""
     agreed = terms(people=SENDERS, dimensions=100, padded=100)
     session = SealedSession(agreed, workers=2)
     mixed = overheard(session)
@@ -180,52 +227,106 @@ def ten_thousand() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         take(sender, message)
 
     session.shuffler.receive = watched
+    keys, begin = [], session.analyzer.begin
+
+    def begun(number: int) -> bytes:
+        message = begin(number)
+        keys.append(session.analyzer._key)
+        return message
+
+    session.analyzer.begin = begun
     session.sum(1, [some_reports(agreed, REAL)], stream("ten thousand"))
-    messages = agreed.parse(mixed[0][64:], SHUFFLER)
-    owner = np.array([sent.get(row.tobytes(), -1) for row in messages.sealed])
-    return messages.sealed, owner, np.arange(len(owner))
+    rows = [row.tobytes() for row in agreed.parse(mixed[0][64:], SHUFFLER).sealed]
+    left, arrived = over_a_wire(rows)
+    opening = np.zeros(len(rows), np.int64)
+    for number, row in enumerate(rows):
+        start = time.perf_counter_ns()
+        keys[0].open(row, agreed.sealing(1))
+        opening[number] = time.perf_counter_ns() - start
+    sealed = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+    return Observed(sealed, np.array([sent.get(row, -1) for row in rows]), left, arrived, opening)
 
 
-def test_fillings_and_reports_have_one_length_and_form():
-    sealed, owner, _ = ten_thousand()
-    assert sealed.shape == (10_000, 60)
-    assert (owner >= 0).sum() == REAL * SENDERS
-    assert len({row.tobytes() for row in sealed[:, :32]}) == 10_000  # an ephemeral key for each
+def as_it_would_come(observed: Observed) -> Observed:
+    """The same from a shuffler that passes reports on as they come and then makes its fillings, by the same clocks."""
+    order = np.argsort(np.where(observed.owner < 0, SENDERS, observed.owner), kind="stable")
+    return observed._replace(sealed=observed.sealed[order], owner=observed.owner[order])
 
 
-def test_no_classifier_tells_fillings_from_reports():
-    """From bytes and place; trained on half, judged on the other: AUC 1/2 within 5 deviations (.0094 each)."""
-    sealed, owner, place = ten_thousand()
-    features = np.column_stack([sealed, place])
-    half = np.random.default_rng(0).permutation(len(owner)) < 5000
-    model = FOREST.fit(features[half], owner[half] >= 0)
-    auc = roc_auc_score(owner[~half] >= 0, model.predict_proba(features[~half])[:, 1])
-    assert abs(auc - 0.5) < 5 * 0.0094
+def fillings_told(observed: Observed, features: np.ndarray) -> float:
+    """How well a classifier tells reports from fillings: trained on half of the messages, AUC on the others."""
+    real = observed.owner >= 0
+    half = np.random.default_rng(0).permutation(len(real)) < len(real) // 2
+    return _auc(features[half], real[half], features[~half], real[~half])
 
 
-def test_two_messages_of_one_person_cannot_be_linked_better_than_by_chance():
-    """Pairs of one sender against pairs of two, from differences of bytes and of places; 3,750 pairs of each kind."""
-    sealed, owner, place = ten_thousand()
+def messages_linked(observed: Observed, features: np.ndarray) -> float:
+    """How well a classifier tells pairs of one sender from pairs of two, by how far their ``features`` are apart: 3,750
+    pairs of each kind, trained on those of half of the senders, AUC on those of the others. A test pair shares no
+    message with a training pair."""
     rng = np.random.default_rng(1)
-    by_sender = [np.flatnonzero(owner == person) for person in range(SENDERS)]
+    train, test = (_pairs(observed.owner, some, rng) for some in np.array_split(rng.permutation(SENDERS), 2))
+    apart = [np.abs(features[first] - features[second]) for first, second, _ in (train, test)]
+    return _auc(apart[0], train[2], apart[1], test[2])
+
+
+def _pairs(owner: np.ndarray, senders: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """(first message, second message, whether they are of one sender), half of them so."""
+    by_sender = [np.flatnonzero(owner == person) for person in senders]
     same = np.array([(own[i], own[j]) for own in by_sender for i in range(REAL) for j in range(i)])
     others = np.column_stack([rng.permutation(same[:, 0]), rng.permutation(same[:, 1])])
     others = others[owner[others[:, 0]] != owner[others[:, 1]]]
-    pairs = np.concatenate([same, others])
-    linked = np.arange(len(pairs)) < len(same)
-    a, b = sealed[pairs[:, 0]].astype(int), sealed[pairs[:, 1]].astype(int)
-    features = np.column_stack([a ^ b, np.abs(a - b), np.abs(place[pairs[:, 0]] - place[pairs[:, 1]])])
-    half = rng.permutation(len(pairs)) < len(pairs) // 2
-    model = FOREST.fit(features[half], linked[half])
-    auc = roc_auc_score(linked[~half], model.predict_proba(features[~half])[:, 1])
-    # pairs of one sender overlap (each message is in three), so that deviations are up to sqrt 3 larger than .0094
-    assert abs(auc - 0.5) < 5 * 0.0165
+    first, second = np.concatenate([same, others]).T
+    return first, second, np.arange(len(first)) < len(same)
+
+
+def _auc(seen: np.ndarray, truth: np.ndarray, judged: np.ndarray, hidden: np.ndarray) -> float:
+    model = ExtraTreesClassifier(40, max_depth=10, random_state=0).fit(seen, truth)
+    return float(roc_auc_score(hidden, model.predict_proba(judged)[:, 1]))
+
+
+def everything(observed: Observed) -> np.ndarray:
+    """Bytes, place and times of every message. (All lengths are equal.)"""
+    return np.column_stack([observed.sealed, np.arange(len(observed.owner)), observed.times])
+
+
+def test_fillings_and_reports_have_one_length_and_form():
+    observed = ten_thousand()
+    assert observed.sealed.shape == (10_000, 60)
+    assert (observed.owner >= 0).sum() == REAL * SENDERS
+    assert len({row.tobytes() for row in observed.sealed[:, :32]}) == 10_000  # an ephemeral key for each
+
+
+@pytest.mark.parametrize("seen", [everything, lambda observed: observed.times], ids=["everything", "times"])
+def test_no_classifier_tells_fillings_from_reports(seen):
+    """From bytes, place and times: AUC 1/2 within 5 deviations. It finds them behind a shuffler that does not mix."""
+    observed = ten_thousand()
+    assert abs(fillings_told(observed, seen(observed)) - 0.5) < 5 * BY_CHANCE
+    careless = as_it_would_come(observed)
+    assert fillings_told(careless, seen(careless)) > 0.95
+
+
+@pytest.mark.parametrize("seen", [everything, lambda observed: observed.times], ids=["everything", "times"])
+def test_two_messages_of_one_person_cannot_be_linked_better_than_by_chance(seen):
+    """By bytes, places and times. Pairs of one sender overlap (each message is in three), so that deviations are up to
+    sqrt 3 larger than those of 3,750 judged pairs. Behind a shuffler that does not mix, they are linked."""
+    observed = ten_thousand()
+    assert abs(messages_linked(observed, seen(observed)) - 0.5) < 5 * BY_CHANCE * np.sqrt(3)
+    careless = as_it_would_come(observed)
+    assert messages_linked(careless, seen(careless)) > 0.95
+
+
+def test_a_filling_takes_as_long_to_open_as_a_report():
+    """Ranks of 10,000 opening times: the sum over 2,500 reports within 5 deviations of its mean (Mann and Whitney)."""
+    observed = ten_thousand()
+    auc = roc_auc_score(observed.owner >= 0, observed.opening)
+    assert abs(auc - 0.5) < 5 * np.sqrt(10_001 / (12 * 2500 * 7500))
 
 
 def test_places_of_reports_are_uniform():
     """Kolmogorov-Smirnov of 2,500 places among 10,000: below 1.95 / 50 except with probability .001."""
-    _, owner, place = ten_thousand()
-    mine = np.sort(place[owner >= 0]) / len(owner)
+    owner = ten_thousand().owner
+    mine = np.sort(np.flatnonzero(owner >= 0)) / len(owner)
     assert np.abs(mine - np.arange(1, len(mine) + 1) / len(mine)).max() < 1.95 / 50
 
 

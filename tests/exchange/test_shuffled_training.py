@@ -9,6 +9,7 @@ import pytest
 
 import tacit
 from tacit.config import plan
+from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
 from tacit.exchange.shuffled import OpenSession, SealedSession
 from tacit.learning import each_person
@@ -130,12 +131,29 @@ def test_with_paid_metrics_of_the_same_people_nobody_is_apart(experiment):
     assert paid.promise.participations(3) == 3
 
 
-def test_resuming_with_a_seed_ends_where_the_uninterrupted_run_ends(experiment, visits, tmp_path):
-    made = shuffled(experiment, "ss-topk") | {"train": {"rounds": 4, "checkpoint_every": 1}}
+@pytest.mark.parametrize("sealed", [False, True])
+def test_resuming_with_a_seed_ends_where_the_uninterrupted_run_ends(sealed, experiment, visits, tmp_path, monkeypatch):
+    """Cut off in the second epoch of three batches of people, after the ledger's line and before the release."""
+    train = {"train": {"checkpoint_every": 1}}
+    made = shuffled(experiment, "ss-topk", {"sealed": sealed}, batch_subjects=20, epochs=2) | train
     whole = tacit.run(tacit.plan(made), frame=visits, out=tmp_path / "whole")
-    again = tacit.run(tacit.plan(made), frame=visits, out=tmp_path / "again")
-    assert (whole.path / "model.safetensors").read_bytes() == (again.path / "model.safetensors").read_bytes()
-    assert whole.result["seconds"]["exchange"] >= 0
+    round_ = Simulation.round
+
+    def cut_off(self, number):
+        if number == 5:
+            raise RuntimeError("killed")
+        return round_(self, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Simulation, "round", cut_off)
+        with pytest.raises(RuntimeError, match="killed"):
+            tacit.run(tacit.plan(made), frame=visits, out=tmp_path / "cut")
+    assert not (tmp_path / "cut" / "result.json").exists()
+    resumed = tacit.run(tacit.plan(made), frame=visits, resume=tmp_path / "cut")
+    assert (whole.path / "model.safetensors").read_bytes() == (resumed.path / "model.safetensors").read_bytes()
+    assert whole.result["guarantees"] == resumed.result["guarantees"]
+    lines = [json.loads(line) for line in (resumed.path / "ledger.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_report_of_a_shuffled_run_names_its_views(experiment, visits, tmp_path):

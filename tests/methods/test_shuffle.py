@@ -119,6 +119,45 @@ def test_linked_messages_hide_in_no_crowd(method, left):
     assert published(plan, "analyzer").valid == "no"
 
 
+def test_one_epoch_of_large_local_epsilons_never_costs_more_than_two():
+    """At eps_lk = 4 every mixture of full and half pairs is looked at, for one epoch; two are charged as full ones."""
+    one, two = (
+        epsilon(
+            flame(TOPK | {"local_epsilon": 20 * 4.0, "index_rate": 20.5 / 7850, "padding": 1000}, train=train),
+            "analyzer",
+        )
+        for train in ({"rounds": 1}, {"rounds": 2})
+    )
+    assert 4 < one < two < 60
+
+
+@pytest.mark.parametrize("method", [SIMPLE, DOUBLE, BERNOULLI, TOPK, TOPK | {"padding": 1000}])
+@pytest.mark.parametrize("randomizer", ["laplace", "response"])
+def test_hardly_any_noise_gives_huge_numbers_and_no_errors(method, randomizer):
+    for guarantee in flame(method | {"local_epsilon": 1e9, "randomizer": randomizer}).guarantees():
+        assert guarantee.epsilon >= 0.9e9
+        assert guarantee.as_published is None or guarantee.as_published.epsilon >= 0.9e9
+
+
+def test_few_places_are_said_to_be_the_reason():
+    few = flame(BERNOULLI | {"padding": 10})
+    assert math.isinf(epsilon(few, "analyzer"))
+    assert any("method.padding" in text for guarantee in few.guarantees() for text in guarantee.assumptions)
+    assert math.isfinite(epsilon(flame(TOPK | {"padding": 10, "index_privacy": "strongest"}), "analyzer"))
+    # over many epochs overflows add up
+    one, nine = (epsilon(flame(BERNOULLI | {"padding": 54}, train={"rounds": n}), "analyzer") for n in (1, 9))
+    assert math.isfinite(one)
+    assert math.isinf(nine)
+
+
+def test_fillings_do_not_hide_anybody_from_the_shuffler_that_makes_them():
+    for guarantee in flame(SIMPLE).guarantees():
+        reach = [text for text in guarantee.assumptions if "reach the shuffler" in text]
+        assert [("fillings" in text) for text in reach] == {
+            "shuffler": [False], "shuffler+analyzer": []
+        }.get(str(guarantee.view), [True])  # fmt: skip
+
+
 def test_every_guarantee_is_about_one_person_replaced_and_says_on_what_it_rests():
     for guarantee in flame(BERNOULLI).guarantees():
         assert (guarantee.unit, guarantee.relation) == ("subject", "replace")

@@ -25,6 +25,7 @@ from tacit.privacy.events import (
 from tacit.privacy.shuffle import (
     as_published_blanket,
     as_published_flame_double,
+    as_published_flame_levels,
     as_published_flame_ratio,
     as_published_flame_simple,
     as_published_flame_topk,
@@ -115,6 +116,25 @@ def test_other_numbers_of_flame():
 
 def test_the_published_blanket_bound_never_exceeds_the_local_epsilon():
     assert as_published_blanket(0.5, 2, 1e-12) == 0.5
+    for epsilon in (60.0, 160.0, 1e6):  # too large for its formula: it had 0 here, or nothing
+        assert as_published_blanket(epsilon, 1000, 1e-9) == epsilon
+
+
+def test_published_numbers_are_numbers_at_the_edges():
+    assert as_published_index_privacy(1000, 10, 0.02) == (50.0, 1)  # 10 places for 20 reports: no index privacy
+    assert as_published_flame_double(7850, 1000, 1e9, 0.02, 333) == pytest.approx(2e9, rel=1e-3)
+    assert as_published_flame_levels(7850, 1000, 2, 800.0) > 1e100  # far outside of what lemma 1 is about
+    assert math.isinf(as_published_flame_levels(7850, 1000, 2, 1.0, padded=1))
+
+
+def test_pairs_of_huge_local_epsilons_are_numbers():
+    for randomizer in ("laplace", "response", "any"):
+        for epsilon in (100.0, 1e3, 1e6):
+            assert 0 < double_bernoulli_pair(epsilon, 0.02, randomizer, 3) <= epsilon
+            assert 0 < half_pair(epsilon, randomizer, 3) <= epsilon
+        near = [double_bernoulli_pair(epsilon, 0.3, randomizer, 3) for epsilon in (499.9, 500.1, 999.9, 1000.1)]
+        assert near == sorted(near)
+        assert near[-1] - near[0] < 501
 
 
 # --- upper bounds of exact small cases -------------------------------------------------------------------------------
@@ -341,6 +361,71 @@ def test_topk_full_pairs_are_not_always_the_worst():
     assert ss_topk(10, 100_000, 100_000, 4.0).over(2).event == Repeated(
         ShuffledReports(4.0, 100_000, randomizer="laplace"), 40
     )
+
+
+def test_topk_taken_part_in_once_costs_its_worst_case_however_it_is_wrapped():
+    once = ss_topk(10, 20_000, 20_000, 4.0, once=True).event
+    assert isinstance(once, Largest)
+    worst = account(once, 1e-6).epsilon
+    assert worst < account(ss_topk(10, 20_000, 20_000, 4.0).event, 1e-6).epsilon
+    for wrapped in (Repeated(once, 1), Composed((once,)), Repeated(Composed((Repeated(once, 1),)), 1)):
+        assert account(wrapped, 1e-6).epsilon == worst
+        assert delta_of(wrapped, worst) == delta_of(once, worst) <= 1.01e-6
+
+
+def test_topk_among_others_that_may_push_out_messages_costs_more_where_half_pairs_are_worse():
+    """With a full pair that dominates two half ones, 2 k full pairs still bound it; without, 3 k."""
+    for epsilon, folds_ in ((0.5, 20), (4.0, 30)):
+        plain, hidden = (ss_topk(10, 100_000, 50_000, epsilon, hidden=hidden) for hidden in (False, True))
+        assert plain.event.count == 20
+        assert hidden.event == Repeated(plain.event.event, folds_)
+    assert 0 < ss_topk(10, 100_000, 50_000, 0.5, hidden=True).extra_delta < 1e-11
+    # with room for all, others are fillings, whoever makes them
+    assert ss_topk(10, 1000, 1000, 0.5, hidden=True) == ss_topk(10, 1000, 1000, 0.5)
+
+
+@pytest.mark.parametrize(("epsilon", "cut"), [(0.7, True), (0.7, False), (2.0, True)])
+def test_topk_among_others_exactly_on_two_levels(epsilon, cut):
+    """Three dimensions, k = 1 and l = 2 of two levels, three people: the exact law of counts under both inputs of the
+    first, against the bound; two places where messages are cut, three where not."""
+    room = 2 if cut else 3
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    others = (0, 0)  # whose largest is dimension 0, of value 0 each; their other index is uniform on 1, 2
+
+    def sent(top, value):
+        """(probability, {dimension: probability of a one}) of what somebody sends."""
+        rest = [j for j in range(3) if j != top]
+        return [(0.5, {top: truth if value else 1 - truth, j: 0.5}) for j in rest]
+
+    def law(top, value):
+        masses: dict[tuple[int, ...], float] = {}
+        people = [sent(top, value), *(sent(0, x) for x in others)]
+        for chosen in itertools.product(*people):
+            mass = math.prod(p for p, _ in chosen)
+            ones = [_kept_ones([who[j] for _, who in chosen if j in who], room) for j in range(3)]
+            for counts in itertools.product(range(room + 1), repeat=3):
+                masses[counts] = masses.get(counts, 0.0) + mass * math.prod(ones[j][c] for j, c in enumerate(counts))
+        return masses
+
+    protocol = ss_topk(1, 3, room, epsilon, "response", 2, once=True, hidden=True)
+    for (a, x), (b, y) in itertools.permutations([(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)], 2):
+        p, q = law(a, x), law(b, y)
+        assert sum(p.values()) == pytest.approx(1)
+        for at in (0.0, 0.3 * epsilon, 0.8 * epsilon, 1.5 * epsilon):
+            exact = sum(max(0.0, p[key] - math.exp(at) * q[key]) for key in p)
+            assert delta_of(protocol.released, at) >= exact - 1e-12
+
+
+def _kept_ones(chances, room):
+    """The law of the number of ones in ``room`` places: a uniform choice of messages, or filled up by fair coins."""
+    total = np.zeros(room + 1)
+    kept = list(itertools.combinations(chances, min(room, len(chances))))
+    for choice in kept:
+        one = np.ones(1)
+        for chance in (*choice, *[0.5] * (room - len(choice))):
+            one = np.convolve(one, [1 - chance, chance])
+        total += one / len(kept)
+    return total
 
 
 def test_domination_is_found_where_it_is_and_not_where_it_is_not():

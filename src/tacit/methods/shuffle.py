@@ -174,8 +174,7 @@ class Shuffled(Encoder):
     def _published_levels(self, delta: float, facts: Facts, rate: float, padded: int | None) -> float:
         """By lemma 1, which is about levels."""
         d, n, epsilon = self.dimensions(facts), self.crowd(facts)[0], self.epsilon0(facts)
-        ratio = protocols.as_published_flame_ratio(d, n, self.levels, epsilon, delta, rate, padded)
-        return rate * d * epsilon / ratio
+        return protocols.as_published_flame_levels(d, n, self.levels, epsilon, delta, rate, padded)
 
 
 @dataclass(frozen=True)
@@ -272,6 +271,16 @@ class SSDouble(Sparse):
         d, people = self.dimensions(facts), self.crowd(facts)[1]
         return protocols.ss_double_bernoulli(d, people, padded, epsilon, self.index_rate, **self._law)
 
+    def release(self, exposure: Exposure, facts: Facts) -> Event:
+        overflow = max(1, self.participations(facts)) * self.protocol(facts).extra_delta
+        if exposure.reveals == "messages" and overflow > facts.delta:
+            sent = self.index_rate * self.crowd(facts)[1]
+            return Unprotected(
+                f"{self.padded(facts)} places for about {sent:.3g} messages on every number overflow with probability "
+                f"{overflow:.2g}, above delta: raise method.padding"
+            )
+        return super().release(exposure, facts)
+
     def local_release(self, facts: Facts) -> Event:
         return Pure(self.protocol(facts).local_epsilon)
 
@@ -327,7 +336,8 @@ class SSTopk(Sparse):
 
     def _among(self, people: int, padded: int, facts: Facts) -> protocols.ShuffledProtocol:
         k, once = self.sent(facts), self.participations(facts) == 1
-        return protocols.ss_topk(k, people, padded, self.epsilon0(facts), once=once, **self._law)
+        hidden = k < self.listed(facts) < self.dimensions(facts)
+        return protocols.ss_topk(k, people, padded, self.epsilon0(facts), once=once, hidden=hidden, **self._law)
 
     def _sends_every_index(self, facts: Facts) -> bool:
         return self.listed(facts) == self.dimensions(facts)

@@ -73,6 +73,7 @@ class AttackLimits:
 def account(event: Event, delta: float) -> Bound:
     """The smallest epsilon proved for ``event`` at ``delta``; infinity where there is none."""
     _check(delta=delta)
+    event = _outermost(event)
     if isinstance(event, Largest):
         # one of them took place: the worst bounds it. (Largest within a composition: see ``composition``.)
         bounds = [account(member, delta) for member in event.events]
@@ -126,6 +127,7 @@ def delta_of(event: Event, epsilon: float) -> float:
 
 def delta_profile(event: Event, epsilons: Array) -> Array:
     """delta at many epsilons (ascending or not), each the smallest that an accountant proves."""
+    event = _outermost(event)
     if isinstance(event, Largest):
         members = [delta_profile(member, epsilons) for member in event.events]
         return np.max(np.stack(members), axis=0) if members else np.zeros(len(epsilons))
@@ -218,6 +220,15 @@ def pure_epsilon(event: Event) -> float:
 
 
 # -- small things ------------------------------------------------------------------------------------------------------
+
+
+def _outermost(event: Event) -> Event:
+    """The event without compositions of it alone: a ``Largest`` that took place once, and nothing else."""
+    match event:
+        case Repeated(inner, 1) | Composed((inner,)):
+            return _outermost(inner)
+        case _:
+            return event
 
 
 def _taking_part(flat: Flat) -> float:

@@ -93,11 +93,13 @@ class LevelReports:
 
     @property
     def gamma(self) -> float:
-        return (self.steps + 1) / (math.exp(self.epsilon) + self.steps)
+        small = math.exp(-self.epsilon)
+        return (self.steps + 1) * small / (1 + self.steps * small)
 
     @property
     def kept(self) -> float:
-        return math.expm1(self.epsilon) / (math.exp(self.epsilon) + self.steps)  # 1 - gamma, also where that is small
+        # 1 - gamma, also where that is small
+        return -math.expm1(-self.epsilon) / (1 + self.steps * math.exp(-self.epsilon))
 
     def report(self, values: Floats, stream: Stream) -> Floats:
         scaled = _in_range(values) * self.steps

@@ -18,6 +18,7 @@ from scipy import special
 
 from tacit.privacy.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
 from tacit.privacy.shuffle_bounds import (
+    LARGEST,
     binomial_bulk,
     binomial_pmf,
     blanket_delta,
@@ -32,6 +33,7 @@ __all__ = [
     "ShuffledProtocol",
     "as_published_blanket",
     "as_published_flame_double",
+    "as_published_flame_levels",
     "as_published_flame_ratio",
     "as_published_flame_simple",
     "as_published_flame_topk",
@@ -131,29 +133,46 @@ def ss_topk(
     randomizer: Randomizer = "laplace",
     levels: int = 2,
     once: bool = False,
+    hidden: bool = False,
 ) -> ShuffledProtocol:
     """SS-Topk: the ``sent`` largest dimensions of each subject, unlinked messages, ``padded`` messages per dimension.
 
-    With less room than subjects, messages of others may be cut in favour of the subject's: 2 sent full pairs.
+    Replacing a subject changes, for some i, sent - i dimensions from one value to another (full pairs), and 2 i between
+    a value and none.
 
-    With room for all, replacing a subject changes, for some i, i dimensions from one value to another (full pairs) and
-    2 (sent - i) between a value and the blanket (half pairs). If one full pair dominates two half pairs (checked
-    numerically, up to a slack that is charged to delta), ``sent`` full pairs are the worst, in every epoch anew. It
-    need not (with many clones two half pairs are worse from epsilon = 3.06 on): then every i is listed for who takes
-    part ``once``; but over several epochs i may change with what was seen before, and 2 sent full pairs are charged.
+    With room for all, none is the blanket: half pairs. If one full pair dominates two half pairs (checked numerically,
+    up to a slack that is charged to delta), ``sent`` full pairs are the worst, in every epoch anew. It need not (with
+    many clones two half pairs are worse from epsilon = 3.06 on): then every i is listed for who takes part ``once``;
+    but over several epochs i may change with what was seen before, and 2 sent full pairs are charged.
+
+    With less room than subjects, none may be the value of another subject whose message is cut in its favour: 2 sent
+    full pairs. Where the largest are ``hidden`` among others, a lot in one order for both the subject and its
+    replacement decides which. Of the i largest of either alone, a and b are then among the other's others (half pairs:
+    a value and the blanket), and |a - b| more dimensions have one of these others or none, that is, the blanket or a
+    message that is cut in its favour (at most half a pair). Full pairs: sent + i - a - b, half pairs: 2 max(a, b); that
+    is at most 2 sent full ones if two half pairs are dominated by a full one, and 3 sent if not.
     """
     full = ShuffledReports(epsilon, padded, None, randomizer, levels)
-    if padded < subjects:
-        return ShuffledProtocol(Repeated(full, 2 * sent), 0.0, math.inf)
     half = ShuffledReports(epsilon, padded, half_pair(epsilon, randomizer, levels))
-    grid = min(shuffled_deviation(full), shuffled_deviation(half)) / 50
-    one, two = shuffled_pld(full, grid), shuffled_pld(half, grid).self_compose(2)
-    if dominates(one, two, grid, _SLACK):
+    cut = padded < subjects
+    dominated = (hidden or not cut) and _dominates_twice(full, half)
+    if cut:
+        full_pairs = 3 * sent if hidden and not dominated else 2 * sent
+        return ShuffledProtocol(Repeated(full, full_pairs), sent * _SLACK if hidden and dominated else 0.0, math.inf)
+    if dominated:
         return ShuffledProtocol(Repeated(full, sent), sent * _SLACK, math.inf)
     if not once:
         return ShuffledProtocol(Repeated(full, 2 * sent), 0.0, math.inf)
     mixed = (Composed((Repeated(full, i), Repeated(half, 2 * (sent - i)))) for i in range(sent + 1))
     return ShuffledProtocol(Largest(tuple(mixed)), 0.0, math.inf)
+
+
+def _dominates_twice(full: ShuffledReports, half: ShuffledReports) -> bool:
+    """Whether one ``full`` pair is known to dominate two ``half`` ones, but for the slack."""
+    if full.epsilon > LARGEST:
+        return False  # not looked into: no crowd hides such reports
+    grid = min(shuffled_deviation(full), shuffled_deviation(half)) / 50
+    return dominates(shuffled_pld(full, grid), shuffled_pld(half, grid).self_compose(2), grid, _SLACK)
 
 
 def _exceeds(least: int, trials: int, rate: float) -> float:
@@ -173,12 +192,11 @@ def double_bernoulli_pair(epsilon: float, rate: float, randomizer: Randomizer = 
     if not 0 <= rate <= 1:
         raise ValueError(f"a rate is between 0 and 1, not {rate}")
     if randomizer == "laplace":
-        return math.log1p(rate * math.expm1(epsilon / 2)) - math.log1p(rate * math.expm1(-epsilon / 2))
+        return _mixed(rate, epsilon / 2) - _mixed(rate, -epsilon / 2)
     if randomizer == "response":
-        whole = math.expm1(epsilon) + levels
-        high, low = math.exp(epsilon) * levels / whole, levels / whole
-        return math.log1p(rate * (high - 1)) - math.log1p(rate * (low - 1))
-    return math.log1p(rate * math.expm1(epsilon))
+        low, high = _response_range(epsilon, levels)
+        return _mixed(rate, high) - _mixed(rate, low)
+    return _mixed(rate, epsilon)
 
 
 def half_pair(epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2) -> float:
@@ -186,9 +204,22 @@ def half_pair(epsilon: float, randomizer: Randomizer = "laplace", levels: int = 
     if randomizer == "laplace":
         return epsilon / 2
     if randomizer == "response":
-        whole = math.expm1(epsilon) + levels
-        return max(epsilon + math.log(levels / whole), math.log(whole / levels))
+        low, high = _response_range(epsilon, levels)
+        return max(high, -low)
     return epsilon
+
+
+def _response_range(epsilon: float, levels: int) -> tuple[float, float]:
+    """ln of the smallest and the largest ratio of a level's probability to that in the blanket, 1 / levels."""
+    high = math.log(levels) - math.log1p((levels - 1) * math.exp(-epsilon))
+    return high - epsilon, high
+
+
+def _mixed(rate: float, loss: float) -> float:
+    """ln(1 - rate + rate e^loss), also where that is too large for a float."""
+    if loss > 500 and rate > 0:
+        return loss + math.log(rate + (1 - rate) * math.exp(-loss))
+    return math.log1p(rate * math.expm1(loss)) if rate < 1 else loss
 
 
 # --- as published (003) ----------------------------------------------------------------------------------------------
@@ -198,8 +229,11 @@ def as_published_blanket(epsilon: float, reports: int, delta: float, corrected: 
     """Central epsilon of ``reports`` Laplace reports by the Bennett bound of FLAME's code (B_old of privacy.md 5.2).
 
     Solves (1/(gamma n)) E[b e^(-m (c/b^2) phi(a b/c)) / (m a ln(1 + a b/c)); m >= 1] = delta, m ~ Bin(n, gamma). Not an
-    upper bound: the factor 1/(m a) does not belong there; ``corrected`` leaves it out.
+    upper bound: the factor 1/(m a) does not belong there; ``corrected`` leaves it out. Where hardly any report is drawn
+    from the blanket it has no solution below ``epsilon``, which is given then.
     """
+    if epsilon > LARGEST:
+        return epsilon
     gamma = math.exp(-epsilon / 2)
     m = binomial_bulk(reports, gamma)
     m = m[m >= 1]
@@ -243,7 +277,7 @@ def _flame_sparse(
     sent = int(rate * dimensions)
     share = _flame_delta(reports, delta) / (2 * sent + 1)
     kept = as_published_blanket(local_epsilon / sent, padded, share / rate if subsampled else share, corrected)
-    return _as_published_composition(math.log1p(rate * math.expm1(kept)) if subsampled else kept, 2 * sent, share)
+    return _as_published_composition(_mixed(rate, kept) if subsampled else kept, 2 * sent, share)
 
 
 as_published_flame_double = partial(_flame_sparse, True)
@@ -251,6 +285,29 @@ as_published_flame_double = partial(_flame_sparse, True)
 
 as_published_flame_topk = partial(_flame_sparse, False)
 """FLAME's epsilon of SS-Topk "without subsampling": 2 k folds of the shuffled reports."""
+
+
+def as_published_flame_levels(
+    dimensions: int,
+    reports: int,
+    levels: int,
+    epsilon: float,
+    delta: float | None = None,
+    rate: float = 1.0,
+    padded: int | None = None,
+) -> float:
+    """FLAME's epsilon of reports on b = ``levels``: lemma 1 with theorem 1 (rate 1) or theorems 3 and 4.
+
+    ``epsilon`` is the local one of each dimension sent. Lemma 1 is about central epsilons up to 1.
+    """
+    folds = dimensions if rate == 1 else 2 * rate * dimensions
+    share = _flame_delta(reports, delta) / (folds + 1)
+    messages = reports if padded is None else padded
+    if messages < 2:
+        return math.inf
+    single = math.exp(min(epsilon, 700.0)) + levels - 1  # all that a float holds
+    kept = math.sqrt(14 * math.log(2 * rate / share) * single / (messages - 1))
+    return _as_published_composition(_mixed(rate, kept), folds, share)
 
 
 def as_published_flame_ratio(
@@ -262,22 +319,21 @@ def as_published_flame_ratio(
     rate: float = 1.0,
     padded: int | None = None,
 ) -> float:
-    """FLAME's figure 3: local over central epsilon, by lemma 1 with theorem 1 (rate 1) or theorems 3 and 4.
+    """FLAME's figure 3: local over central epsilon, the latter by :func:`as_published_flame_levels`.
 
-    ``epsilon`` is the local one of each dimension sent. 2.5526 and 137.355 for d = 75755, n = 5000, b = 2, epsilon .8,
-    and rate 1/50 with 1666 padded: a setting that yields the printed 2.55 and 137.36, not one that the paper states.
+    2.5526 and 137.355 for d = 75755, n = 5000, b = 2, epsilon .8, and rate 1/50 with 1666 padded: a setting that yields
+    the printed 2.55 and 137.36, not one that the paper states.
     """
-    sent = rate * dimensions
-    folds = dimensions if rate == 1 else 2 * sent
-    share = _flame_delta(reports, delta) / (folds + 1)
-    messages = reports if padded is None else padded
-    kept = math.sqrt(14 * math.log(2 * rate / share) * (math.exp(epsilon) + levels - 1) / (messages - 1))
-    return sent * epsilon / _as_published_composition(math.log1p(rate * math.expm1(kept)), folds, share)
+    central = as_published_flame_levels(dimensions, reports, levels, epsilon, delta, rate, padded)
+    return rate * dimensions * epsilon / central
 
 
 def as_published_index_privacy(reports: int, padded: int, rate: float) -> tuple[float, int]:
-    """(nu, l) of FLAME's theorem 5: how much likelier an index sent is to be a top one, and the factor of dummies."""
-    dummies = math.floor(padded / (reports * rate))
+    """(nu, l) of FLAME's theorem 5: how much likelier an index sent is to be a top one, and the factor of dummies.
+
+    Where there are fewer places than reports even without dummies, l = 1: no index privacy.
+    """
+    dummies = max(1, math.floor(padded / (reports * rate)))
     return max(1.0, 1 / (dummies * rate)), dummies
 
 
@@ -286,7 +342,9 @@ def _flame_delta(reports: int, delta: float | None) -> float:
 
 
 def _as_published_composition(epsilon: float, folds: float, delta: float) -> float:
-    """The smaller of simple and advanced composition."""
+    """The smaller of simple and advanced composition; the first from epsilon = ln 2 on."""
+    if epsilon > 1:
+        return folds * epsilon
     return min(
         folds * epsilon, epsilon * math.sqrt(2 * folds * math.log(1 / delta)) + folds * epsilon * math.expm1(epsilon)
     )

@@ -49,7 +49,7 @@ _TAIL = 1e-18
 # from this many outcomes on, neighbouring numbers of clones are taken together
 _CELLS = 4_000_000
 # local epsilons beyond which a crowd of reports amplifies nothing, and below which nothing needs it: the local bound
-_LARGE, _SMALL = 40.0, 1e-5
+LARGEST, _SMALL = 40.0, 1e-5
 
 
 # --- the dominating pair ---------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def blanket_delta(event: ShuffledReports, epsilon: float) -> float:
     if epsilon >= event.epsilon:
         return 0.0
     local = -math.expm1(epsilon - event.epsilon) / (1 + math.exp(-event.epsilon))
-    if not _SMALL <= event.epsilon <= _LARGE:
+    if not _SMALL <= event.epsilon <= LARGEST:
         return local
     bound = _blanket_laplace if event.randomizer == "laplace" else _blanket_response
     return min(local, bound(event, epsilon))

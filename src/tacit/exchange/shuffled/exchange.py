@@ -56,6 +56,8 @@ class Shuffled:
         if view.kind == "shuffler+analyzer":
             return (FLOATS,)
         honest = "the shuffler follows the protocol and does not collude with the analyzer"
+        if view.kind == "shuffler":  # which knows its own fillings: those hide nobody from it
+            return (honest, "everybody else's messages reach the shuffler", FLOATS)
         return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATS)
 
     def check(self, facts: SumFacts) -> None:
