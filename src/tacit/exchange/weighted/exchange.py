@@ -23,6 +23,9 @@ from tacit.exchange.weighted.terms import WeightedTerms, agreed
 from tacit.privacy import Reveals, View
 from tacit.privacy.randomness import Stream
 
+# as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
+_MOST_BITS = 15360
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -66,6 +69,9 @@ class Weighted:
         if self.key_bits < LEAST_BITS or self.key_bits % 2:
             problem = f"{self.key_bits} is too short for a Paillier key" if self.key_bits < LEAST_BITS else "is odd"
             raise UserError("exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
+        if self.key_bits > _MOST_BITS:
+            problem = f"a Paillier key of {self.key_bits} bits would take days to make"
+            raise UserError("exchange.key_bits", problem, f"use 3072 (at most {_MOST_BITS})")
         self.terms("check", [f"silo {k}" for k in range(facts.silos)], 1, facts)
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:
