@@ -127,6 +127,16 @@ def test_b_randomness_of_equal_sums_differs_and_cannot_be_computed_from_what_the
     assert [randomness(c) for c in product(bare, run.terms.silos)] == guesses
 
 
+@pytest.mark.parametrize("curious", range(3))
+def test_b_the_server_and_a_silo_together_cannot_compute_the_randomness_of_the_others(curious, monkeypatch):
+    """What a curious silo adds to the randomness is known to both: that of the other silos must cover every output."""
+    run, people, seen = session(), contributions(), Seen()
+    monkeypatch.setattr(run.silos[f"clinic {curious}"], "_rerandomised", lambda sums: sums)
+    run.sum(1, people, streams(), seen)
+    guesses = [randomness(c) for c in unblinded(run, people)]
+    assert not set(guesses) & {randomness(c) for c in product(seen, run.terms.silos)}
+
+
 def packed_bytes(ciphertext: mpz) -> bytes:
     return ciphertext.to_bytes(KEY.public.ciphertext_bytes, "big")
 
@@ -153,6 +163,20 @@ def test_b_a_single_silos_message_is_uniform_under_its_masks():
         bits += [float(value / KEY.public.modulus) for value in values]
         # not even the owner of the key reads a silo's own sum out of it
     assert stats.kstest(bits, "uniform").pvalue > 1e-4
+
+
+def test_masks_are_fresh_in_every_round():
+    """The quotient of a silo's messages of two rounds with the same content: of reused masks it would contain 0."""
+    run, people, found = session(), contributions(), []
+    rounds = [Seen() for _ in range(20)]
+    for number, seen in enumerate(rounds, start=1):
+        run.sum(number, people, streams(), seen)
+    for one, two in zip(rounds[::2], rounds[1::2], strict=True):
+        for silo in run.terms.silos[:2]:  # the third is determined by these
+            pairs = zip(one.ciphertexts(silo), two.ciphertexts(silo), strict=True)
+            quotients = [a * invert(b, KEY.public.modulus) % KEY.public.modulus for a, b in pairs]
+            found += KEY.decrypt(KEY.public.ciphertexts(b"".join(map(packed_bytes, quotients))))
+    assert stats.kstest(np.array([value / int(KEY.public.n) + 0.5 for value in found]), "uniform").pvalue > 1e-4
 
 
 # -- leak C: who is absent
