@@ -235,6 +235,34 @@ def test_blinded_counts_of_single_silos_are_uniform():
     assert stats.kstest(found, "uniform").pvalue > 1e-4
 
 
+# -- hidden sampling
+
+
+def test_slots_are_in_random_order_and_freshly_encrypted():
+    """Else silos, who know which one they take, would know who is in a round."""
+    run = session(terms(rate=0.25, hidden=True))
+    places, seen = [], set()
+    for _ in range(40):
+        for inverse, own in zip(run.server._inverses, run.server._slots(), strict=True):
+            contents = KEY.decrypt(KEY.public.ciphertexts(b"".join(own)))
+            assert sorted(content % KEY.public.n for content in contents) == [0, 0, 0, inverse]
+            places.append(np.flatnonzero(contents)[0])
+            seen |= set(own)
+    assert len(seen) == 40 * PEOPLE * 4
+    assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-4
+
+
+def test_silos_take_the_same_slots_and_others_in_every_round():
+    """Else the server, who knows what is in which slot, would know who is in a round."""
+    run, taken = session(terms(rate=0.25, hidden=True)), []
+    for number in range(1, 21):
+        run.sum(number, contributions(), streams())
+        choices = {tuple(silo._transfer._choices) for silo in run.silos.values()}
+        assert len(choices) == 1
+        taken += choices.pop()
+    assert stats.chisquare(np.bincount(taken, minlength=4)).pvalue > 1e-4
+
+
 # -- messages that are not as they should be
 
 SETUP = ["keys", "seed", "counts", "weights"]

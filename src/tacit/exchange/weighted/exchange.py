@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto import SecretKey
-from tacit.crypto.paillier import LEAST_BITS
+from tacit.crypto.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.errors import UserError
 from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
@@ -57,9 +57,11 @@ class Weighted:
         return "sum" if view.kind in ("public", "server", "silo", "silos") else None
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        short = f"nobody breaks a Paillier key of {self.key_bits} bits; {DEFAULT_BITS} are recommended"
         return (
             "silos know each other's signing keys, all parties follow the protocol; noise is discrete, drawn exactly",
             "the server colludes with no silo: together they would learn everybody's number of records",
+            *((short,) if self.key_bits < DEFAULT_BITS else ()),
         )
 
     def check(self, facts: SumFacts) -> None:
