@@ -90,6 +90,25 @@ def test_of_no_peer_both_kinds_of_share_are_shown():
         run.silos[run.terms.silos[0]].receive(b"")
 
 
+def test_a_silos_secrets_end_with_its_vector():
+    """Whoever breaks into a silo after a round, with all that the server has seen, cannot take its masks off."""
+    run, kept = session(drop_outs=1), []
+    silo = run.silos[run.terms.silos[0]]
+
+    def carry(phase: str, sender: str, recipient: str, message: bytes) -> bytes | None:
+        if phase == "shares" and recipient == silo.name:
+            kept.append(silo._secrets.own)
+        if phase == "survivors":
+            assert silo._secrets is None
+            assert not silo._vector.size
+        return message
+
+    run.sum(1, vectors(5, 7), streams(5), carry)
+    with pytest.raises(ValueError, match="wiped"):
+        kept[0].expose()
+    assert silo._shares == {}
+
+
 def test_a_server_that_tells_two_stories_is_found_out():
     """The server tells some silos that one has vanished, and keeps its vector: it would get both kinds of share."""
     run = session(drop_outs=2)

@@ -192,11 +192,15 @@ def test_a_grid_that_is_too_fine_or_too_coarse_is_refused_with_one_that_is_not()
     finer = float(str(found.value).split("use ")[1].split()[0])
     Masked(precision=finer * 0.95).check(facts)
     assert 0.5 / finer * 0.95 <= LEAST_SHARE * 1.1
+    for bound, std, precision in ((1.0, 1.0, 1e-320), (1e300, 1.0, 1e-8), (1.0, 1e305, 1e-8)):
+        with pytest.raises(UserError, match="too fine"):
+            Masked(precision=precision).check(SumFacts(4, 1000, bound, Noise(std, "shares")))
 
 
 def test_vectors_beyond_the_agreed_bound_or_of_another_length_are_not_sent():
     run = session(bound=1.0)
-    for number, wrong in enumerate((np.full((5, 7), 102), np.zeros((5, 6), np.int64))):
+    # -2^63 is what a number that is none becomes on the grid, and has no magnitude among 64-bit integers
+    for number, wrong in enumerate((np.full((5, 7), 102), np.full((5, 7), -(2**63)), np.zeros((5, 6), np.int64))):
         with pytest.raises(ValueError, match=r"bound|integers are due"):
             run.sum(number, wrong, streams(5))
 

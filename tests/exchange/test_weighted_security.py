@@ -127,6 +127,16 @@ def test_b_randomness_of_equal_sums_differs_and_cannot_be_computed_from_what_the
     assert [randomness(c) for c in product(bare, run.terms.silos)] == guesses
 
 
+@pytest.mark.parametrize("curious", range(3))
+def test_b_the_server_and_a_silo_together_cannot_compute_the_randomness_of_the_others(curious, monkeypatch):
+    """What a curious silo adds to the randomness is known to both: that of the other silos must cover every output."""
+    run, people, seen = session(), contributions(), Seen()
+    monkeypatch.setattr(run.silos[f"clinic {curious}"], "_rerandomised", lambda sums: sums)
+    run.sum(1, people, streams(), seen)
+    guesses = [randomness(c) for c in unblinded(run, people)]
+    assert not set(guesses) & {randomness(c) for c in product(seen, run.terms.silos)}
+
+
 def packed_bytes(ciphertext: mpz) -> bytes:
     return ciphertext.to_bytes(KEY.public.ciphertext_bytes, "big")
 
@@ -153,6 +163,20 @@ def test_b_a_single_silos_message_is_uniform_under_its_masks():
         bits += [float(value / KEY.public.modulus) for value in values]
         # not even the owner of the key reads a silo's own sum out of it
     assert stats.kstest(bits, "uniform").pvalue > 1e-4
+
+
+def test_masks_are_fresh_in_every_round():
+    """The quotient of a silo's messages of two rounds with the same content: of reused masks it would contain 0."""
+    run, people, found = session(), contributions(), []
+    rounds = [Seen() for _ in range(20)]
+    for number, seen in enumerate(rounds, start=1):
+        run.sum(number, people, streams(), seen)
+    for one, two in zip(rounds[::2], rounds[1::2], strict=True):
+        for silo in run.terms.silos[:2]:  # the third is determined by these
+            pairs = zip(one.ciphertexts(silo), two.ciphertexts(silo), strict=True)
+            quotients = [a * invert(b, KEY.public.modulus) % KEY.public.modulus for a, b in pairs]
+            found += KEY.decrypt(KEY.public.ciphertexts(b"".join(map(packed_bytes, quotients))))
+    assert stats.kstest(np.array([value / int(KEY.public.n) + 0.5 for value in found]), "uniform").pvalue > 1e-4
 
 
 # -- leak C: who is absent
@@ -209,6 +233,34 @@ def test_blinded_counts_of_single_silos_are_uniform():
             int.from_bytes(content[i : i + size], "big") / int(KEY.public.n) for i in range(0, len(content), size)
         ]
     assert stats.kstest(found, "uniform").pvalue > 1e-4
+
+
+# -- hidden sampling
+
+
+def test_slots_are_in_random_order_and_freshly_encrypted():
+    """Else silos, who know which one they take, would know who is in a round."""
+    run = session(terms(rate=0.25, hidden=True))
+    places, seen = [], set()
+    for _ in range(40):
+        for inverse, own in zip(run.server._inverses, run.server._slots(), strict=True):
+            contents = KEY.decrypt(KEY.public.ciphertexts(b"".join(own)))
+            assert sorted(content % KEY.public.n for content in contents) == [0, 0, 0, inverse]
+            places.append(np.flatnonzero(contents)[0])
+            seen |= set(own)
+    assert len(seen) == 40 * PEOPLE * 4
+    assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-4
+
+
+def test_silos_take_the_same_slots_and_others_in_every_round():
+    """Else the server, who knows what is in which slot, would know who is in a round."""
+    run, taken = session(terms(rate=0.25, hidden=True)), []
+    for number in range(1, 21):
+        run.sum(number, contributions(), streams())
+        choices = {tuple(silo._transfer._choices) for silo in run.silos.values()}
+        assert len(choices) == 1
+        taken += choices.pop()
+    assert stats.chisquare(np.bincount(taken, minlength=4)).pvalue > 1e-4
 
 
 # -- messages that are not as they should be

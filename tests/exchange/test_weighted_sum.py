@@ -87,6 +87,19 @@ def test_the_largest_contributions_and_counts_do_not_wrap_around():
         np.testing.assert_allclose(total, expected(people, counts), rtol=1e-12)
 
 
+@pytest.mark.parametrize(("silos", "people", "records"), [(2, 1, 1), (2, 1, 3), (3, 5, 1)])
+@pytest.mark.parametrize("noise", [0.0, 1e-6])
+def test_few_people_with_few_records_are_added_up_too(silos, people, records, noise):
+    """Small common multiples leave slots little room beyond one contribution."""
+    facts = SumFacts(silos, people, 1.0, Noise(noise, "shares"), records=records)
+    made = agreed("run", tuple("abc"[:silos]), 3, facts, 1e-8, BITS, False)
+    counts = np.full((silos, people), records)
+    run = WeightedSession(Grid(1e-8), made, counts, insecure_key_for_tests=KEY)
+    own = PersonVectors(np.arange(people), np.full((people, 3), -(10**8)))
+    total = run.sum(1, [own] * silos, [STREAMS.stream("noise", 1, silo) for silo in range(silos)])
+    np.testing.assert_allclose(total, -people * silos * records / (1 + silos * records), atol=1e-12 + 10 * noise)
+
+
 def test_the_noise_has_the_variance_that_the_ledger_says():
     made, nobody = terms(noise=2.0, numbers=600), np.zeros((3, PEOPLE), np.int64)
     run = session(made, nobody)
@@ -138,6 +151,8 @@ def test_no_round_before_setup():
         run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
     with pytest.raises(OutOfTurn, match="before setup"):
         run.server.begin(1)
+    with pytest.raises(OutOfTurn, match="clinic 0: a round before setup"):
+        run.silos["clinic 0"].begin(1, contributions()[0], streams()[0])
 
 
 # -- hidden sampling
@@ -181,13 +196,29 @@ def test_what_does_not_fit_the_modulus_is_refused_with_the_largest_number_of_rec
     assert 2000 < largest < 2100  # privacy.md 4.6
 
 
+def test_a_number_of_records_beyond_all_moduli_is_refused_at_once():
+    """The common multiple of a billion numbers would take hours and fill the memory."""
+    with pytest.raises(UserError, match=r"N_max = 5000000001.*use at most 4\d\d,"):
+        Weighted().check(SumFacts(5, 100, 1.0, None, records=10**9))
+
+
+def test_a_grid_on_which_contributions_do_not_fit_64_bits_is_refused_with_one_that_is_not():
+    for bound, precision in ((1.0, 1e-20), (1e15, 1e-8), (1e300, 1e-300)):
+        facts = SumFacts(5, 100, bound, None, records=10)
+        with pytest.raises(UserError, match=r"exchange\.precision.*too fine") as found:
+            Weighted(precision=precision).check(facts)
+        coarser = float(str(found.value).split("use ")[1].split()[0])
+        Weighted(precision=coarser).check(facts)
+        assert coarser < 1e-18 * bound
+
+
 def test_the_common_multiple_has_the_length_of_the_specification():
     assert [common_multiple(most).bit_length() for most in (2000, 2100, 2150)] == [2878, 3033, 3110]
 
 
 def test_short_keys_and_missing_caps_are_refused():
     facts = SumFacts(5, 100, 1.0, None, records=10)
-    for bits in (1024, 3071):
+    for bits in (1024, 3071, 1_000_000):
         with pytest.raises(UserError, match="key_bits"):
             Weighted(key_bits=bits).check(facts)
     with pytest.raises(UserError, match="max_records_per_subject_and_silo: is missing"):
@@ -196,12 +227,15 @@ def test_short_keys_and_missing_caps_are_refused():
         Weighted().check(SumFacts(1, 100, 1.0, None, 10))
     with pytest.raises(UserError, match="too coarse"):
         Weighted(precision=1.0).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
+    Weighted(precision=5e-2).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
 
 
 def test_contributions_that_break_a_bound_are_not_sent():
     run, good = session(), contributions()
     wrong = [
         PersonVectors(good[0].places, good[0].vectors * 2 + 10_000),
+        # what a number that is none becomes on the grid, and has no magnitude among 64-bit integers
+        PersonVectors(good[0].places, np.full_like(good[0].vectors, -(2**63))),
         PersonVectors(good[0].places, good[0].vectors[:, :3]),
         PersonVectors(np.array([0, 0, 0]), good[0].vectors),
         PersonVectors(np.array([1, 2, 3]), good[0].vectors),  # the first of them has no records here

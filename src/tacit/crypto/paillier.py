@@ -175,7 +175,7 @@ class Ciphertexts:
         A ciphertext with one mask that its reader does not know is uniform in Z_{n^2}^*: neither content nor randomness
         can be read, by the owner of the key as little as by anybody. When all of a group of silos do this pairwise, one
         multiplying and the other dividing, only the product of all their ciphertexts says anything: the sum of their
-        contents, and the product of their randomness, which is why one of them must re-randomise as well.
+        contents, and the product of their randomness, which is why they must re-randomise as well.
         """
         modulus = self.key.modulus
         values, below = list(self.values), [mpz(1)] * len(self)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +48,17 @@ class Grid:
         return self.truncated(vector, min(1.0, bound * (1 - 1e-12) / norm) if norm else 1.0)
 
     def steps(self, size: float) -> int:
-        """A bound in steps, rounded up."""
-        return math.ceil(size / self.precision * (1 + 1e-12))
+        """A bound in steps, rounded up; of any length."""
+        return math.ceil(Fraction(size) / Fraction(self.precision) * (1 + Fraction(1, 10**12)))
 
     def numbers(self, steps: Integers) -> npt.NDArray[np.float64]:
         return steps.astype(np.float64) * self.precision
+
+
+def beyond(integers: Integers, bound: int) -> bool:
+    """Whether any of them is larger than ``bound``, or smaller than its negative: also -2^63, which has no magnitude,
+    and into which a number that is none, or too large, is rounded."""
+    return bool(integers.max(initial=0) > bound or integers.min(initial=0) < -bound)
 
 
 def ring_bits(largest: int, noise: float) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.exchange.grid import LEAST_SHARE, Grid, Integers, ring_bits, share_variance
+from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, Integers, ring_bits, share_variance
 from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
 from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
@@ -77,17 +77,17 @@ class Masked:
                 f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos",
                 f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos",
             )
-        share, bits = self._share(facts), self._bits(facts)
+        share = self._share(facts)
         if 0 < share < LEAST_SHARE:
             finer = self.precision * share / LEAST_SHARE
             problem = (
                 f"{self.precision:g} is too coarse: a silo's noise has {share:.2g} steps, {LEAST_SHARE:g} are needed"
             )
             raise UserError("exchange.precision", problem, f"use {finer:.1e} or less")
-        if bits > 64:
-            coarser = self.precision * 2.0 ** (bits - 64)
-            problem = f"{self.precision:g} is too fine: sums would take {bits} bits, there are 64"
-            raise UserError("exchange.precision", problem, f"use {coarser:.1e} or more")
+        widest = facts.largest + REACH * math.sqrt(facts.silos) * self._share_size(facts)
+        if widest / self.precision >= 2.0**63 * (1 - 1e-9):
+            problem = f"{self.precision:g} is too fine: sums up to {widest:.1e} would not fit 64 bits"
+            raise UserError("exchange.precision", problem, f"use {widest / 2.0**62:.1e} or more")
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedTerms:
         """What the parties agree on, for vectors of ``numbers`` numbers."""
@@ -102,10 +102,13 @@ class Masked:
 
     def _share(self, facts: SumFacts) -> float:
         """The standard deviation of a silo's noise in steps, rounded up."""
+        return self._share_size(facts) / self.precision * (1 + 1e-12)
+
+    def _share_size(self, facts: SumFacts) -> float:
+        """The standard deviation of a silo's noise."""
         if facts.noise is None:
             return 0.0
-        part = share_variance(facts.silos, self.drop_outs, self.colluding)
-        return facts.noise.std * math.sqrt(part) / self.precision * (1 + 1e-12)
+        return facts.noise.std * math.sqrt(share_variance(facts.silos, self.drop_outs, self.colluding))
 
     def _bits(self, facts: SumFacts) -> int:
         steps = Grid(self.precision).steps(facts.largest)

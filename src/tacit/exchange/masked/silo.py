@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tacit.crypto import (
     split,
 )
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers
+from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.masked.terms import KEYS, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join, join_named, named_parts
 from tacit.privacy.discrete import discrete_gaussian
@@ -30,6 +31,15 @@ from tacit.privacy.randomness import Stream
 
 # which of a peer's two secrets a share is of
 OF_PAIRS, OF_OWN = b"p", b"o"
+
+
+class _Secrets(NamedTuple):
+    """What a silo keeps to itself in a round: the key to which shares are sealed, the key of its pairwise masks, and
+    the secret of its own mask."""
+
+    sealing: SealingKey
+    pairs: KeyPair
+    own: Secret
 
 
 class MaskedSilo:
@@ -56,7 +66,7 @@ class MaskedSilo:
             UNMASKING: self._unmask,
         }
         self._phase: str | None = None
-        self._own: Secret | None = None
+        self._secrets: _Secrets | None = None
         self._shares: dict[str, Share] = {}
         self._survivors: list[str] = []
         self._forget()
@@ -66,15 +76,15 @@ class MaskedSilo:
         terms = self.terms
         if vector.shape != (terms.numbers,) or vector.dtype != np.int64:
             raise ValueError(f"{terms.numbers} integers are due, not {vector.dtype} {vector.shape}")
-        if int(np.abs(vector).max(initial=0)) > terms.largest:
+        if beyond(vector, terms.largest):
             raise ValueError("a vector beyond the agreed bound")
         self._post.begin(number)
         self._forget()
         drawn = discrete_gaussian(Fraction(terms.share), terms.numbers, noise)
         self._vector = (vector + drawn).view(np.uint64)
-        self._sealing, self._pairs, self._own = SealingKey(), KeyPair(), Secret.random()
+        self._secrets = _Secrets(SealingKey(), KeyPair(), Secret.random())
         self._phase = SHARES
-        return self._post.write(EVERYONE, KEYS, self._sealing.public + self._pairs.public)
+        return self._post.write(EVERYONE, KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
 
     @property
     def phase(self) -> str | None:
@@ -103,42 +113,44 @@ class MaskedSilo:
             if len(keys) != 2 * KEY_BYTES:
                 raise Refused("a message without two keys", peer)
             self._keys[peer] = keys[:KEY_BYTES], keys[KEY_BYTES:]
-        if self._keys[self.name] != (self._sealing.public, self._pairs.public):
+        ours = self._secrets
+        assert ours is not None
+        if self._keys[self.name] != (ours.sealing.public, ours.pairs.public):
             raise Refused("sent us other keys than our own", SERVER)
-        assert self._own is not None
-        with self._pairs.secret() as pairs:
+        with ours.pairs.secret() as pairs:
             holders = [self.terms.index(peer) for peer in self._keys]
-            shares = dict(zip(self._keys, split([pairs, self._own], self.terms.threshold, holders), strict=True))
+            shares = dict(zip(self._keys, split([pairs, ours.own], self.terms.threshold, holders), strict=True))
         self._shares = {self.name: shares.pop(self.name)}
         sealed = {}
         for peer, share in shares.items():
             place = self._post.place(self.name, peer, "share")
             sealed[peer] = self._post.write(peer, "share", seal(share.to_bytes(), self._keys[peer][0], place))
         self._phase = VECTORS
-        return join([fingerprint_of(self._own), join_named(sealed)])
+        return join([fingerprint_of(ours.own), join_named(sealed)])
 
     def _mask(self, content: bytes) -> bytes:
-        """The vector under our own mask and one with every peer who has sent shares."""
-        sealed = self._listed(content, but_us=True)
+        """The vector under our own mask and one with every peer who has sent shares; our secrets have done their work,
+        and only shares of them are left."""
+        sealed, ours = self._listed(content, but_us=True), self._secrets
+        assert ours is not None
         for peer, message in sealed.items():
             if peer not in self._keys:
                 raise Refused(f"shares of {peer}, who has sent no keys", SERVER)
-            opened = self._sealing.open(
+            opened = ours.sealing.open(
                 self._post.read(peer, "share", message), self._post.place(peer, self.name, "share")
             )
             share = Share.from_bytes(opened, peer)
             if share.index != self.terms.index(self.name) or len(share.values) != 2:
                 raise Refused("a share that is not for us", peer)
             self._shares[peer] = share
-        assert self._own is not None
-        plus = [MaskStream(self._own, self._post.place(self.name, self.name, "own mask"))]
+        plus = [MaskStream(ours.own, self._post.place(self.name, self.name, "own mask"))]
         minus: list[MaskStream] = []
         for peer in sealed:
             place = self._post.place(self.name, peer, "pair mask")
-            with self._pairs.agree(self._keys[peer][1], place) as agreed:
+            with ours.pairs.agree(self._keys[peer][1], place) as agreed:
                 (plus if self.name < peer else minus).append(MaskStream(agreed, place))
         hidden = masked(self._vector, plus, minus, self.terms.bits)
-        self._vector = np.zeros(0, np.uint64)
+        self._forget_secrets()
         self._phase = SURVIVORS
         return to_bytes(hidden, self.terms.bits)
 
@@ -176,10 +188,13 @@ class MaskedSilo:
             raise TooFew(f"{len(parts) + but_us} silos are left where {self.terms.threshold} are needed", SERVER)
         return parts
 
+    def _forget_secrets(self) -> None:
+        if self._secrets is not None:
+            self._secrets.own.wipe()
+        self._secrets, self._vector = None, np.zeros(0, np.uint64)
+
     def _forget(self) -> None:
-        if self._own is not None:
-            self._own.wipe()
-        self._vector = np.zeros(0, np.uint64)
+        self._forget_secrets()
         self._keys: dict[str, tuple[bytes, bytes]] = {}
         self._shares, self._survivors = {}, []
 

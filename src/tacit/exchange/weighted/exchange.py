@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto import SecretKey
-from tacit.crypto.paillier import LEAST_BITS
+from tacit.crypto.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.errors import UserError
 from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
@@ -22,6 +22,9 @@ from tacit.exchange.weighted.silo import PersonVectors, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms, agreed
 from tacit.privacy import Reveals, View
 from tacit.privacy.randomness import Stream
+
+# as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
+_MOST_BITS = 15360
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,11 @@ class Weighted:
         return "sum" if view.kind in ("public", "server", "silo", "silos") else None
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
+        short = f"nobody breaks a Paillier key of {self.key_bits} bits; {DEFAULT_BITS} are recommended"
         return (
             "silos know each other's signing keys, all parties follow the protocol; noise is discrete, drawn exactly",
             "the server colludes with no silo: together they would learn everybody's number of records",
+            *((short,) if self.key_bits < DEFAULT_BITS else ()),
         )
 
     def check(self, facts: SumFacts) -> None:
@@ -66,6 +71,9 @@ class Weighted:
         if self.key_bits < LEAST_BITS or self.key_bits % 2:
             problem = f"{self.key_bits} is too short for a Paillier key" if self.key_bits < LEAST_BITS else "is odd"
             raise UserError("exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
+        if self.key_bits > _MOST_BITS:
+            problem = f"a Paillier key of {self.key_bits} bits would take days to make"
+            raise UserError("exchange.key_bits", problem, f"use 3072 (at most {_MOST_BITS})")
         self.terms("check", [f"silo {k}" for k in range(facts.silos)], 1, facts)
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:

@@ -23,7 +23,7 @@ from tacit.crypto import (
 )
 from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.blinding import blinding_for
-from tacit.exchange.grid import Integers
+from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts, parted
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 from tacit.privacy.discrete import discrete_gaussian_integers
@@ -78,6 +78,7 @@ class WeightedSilo:
             SUMS: self._choose,
         }
         self._phase: str | None = None
+        self._set_up = False
         self._drawn = 0
 
     # -- setup
@@ -144,12 +145,14 @@ class WeightedSilo:
             masks = stream.residues(n, self.terms.people)
             blinded = [(value + sign * mask) % n for value, mask in zip(blinded, masks, strict=True)]
         self._phase = None if self.terms.sampling else "weights"
+        self._set_up = bool(self.terms.sampling)
         size = (self._key.bits + 7) // 8
         return b"".join(int(value).to_bytes(size, "big") for value in blinded)
 
     def _take_weights(self, content: bytes) -> bytes:
         """Enc(1 / (r_u N_u)) for everybody, good for all rounds."""
         self._bases = self._raised(self._ciphertexts(content, self.terms.people))
+        self._set_up = True
         return b""
 
     def _raised(self, inverses: Ciphertexts) -> dict[int, mpz]:
@@ -166,11 +169,11 @@ class WeightedSilo:
     def begin(self, number: int, people: PersonVectors, noise: Stream) -> bytes:
         """Start round ``number`` (from 1) with what this silo's people add, and the stream of its noise."""
         terms = self.terms
+        if not self._set_up:
+            raise OutOfTurn("a round before setup has ended", self.name)
         if people.vectors.shape != (len(people.places), terms.numbers) or people.vectors.dtype != np.int64:
             raise ValueError(f"{terms.numbers} integers of each person are due")
-        if np.abs(people.vectors).max(initial=0) > terms.entry or len(set(people.places.tolist())) != len(
-            people.places
-        ):
+        if beyond(people.vectors, terms.entry) or len(set(people.places.tolist())) != len(people.places):
             raise ValueError("a contribution beyond the agreed bound, or two of one person")
         if not (self._counts[people.places] > 0).all():
             raise ValueError("a contribution of somebody without records")
@@ -198,7 +201,7 @@ class WeightedSilo:
         return self._sums()
 
     def _sums(self) -> bytes:
-        """Enc(sum_u C_LCM n_su / N_u a_u + z) in slots, re-randomised in turns, under masks with every peer."""
+        """Enc(sum_u C_LCM n_su / N_u a_u + z) in slots, re-randomised, under masks with every peer."""
         terms, people = self.terms, self._people
         padded = np.zeros((terms.outputs * terms.packed, len(people.places)), np.int64)
         padded[: terms.numbers] = people.vectors.T
@@ -220,18 +223,13 @@ class WeightedSilo:
         ]
 
     def _rerandomised(self, sums: Ciphertexts) -> Ciphertexts:
-        """Silos take turns: every output is re-randomised by one of them. Nobody but the server sees a product of all
-        outputs, and in it the randomness of every silo is covered by that of the one whose turn it was."""
-        turn, silos = self.terms.silos.index(self.name), len(self.terms.silos)
-        own = Ciphertexts(self._key, sums.values[turn::silos])
-        self._drawn += len(own)
+        """Fresh randomness for every ciphertext that leaves (privacy.md 4.6, leak B). The masks hide a silo's message
+        from the server alone; from the server and other silos together they hide only a sum over the rest of the
+        silos, whose randomness must not say how that was computed."""
+        self._drawn += len(sums)
         if self._drawn > _BEFORE_TABLES:
-            fresh = own.rerandomised(blinding_for(int(self._key.n), self._workers))
-        else:
-            fresh = own.add(self._key.encrypt([0] * len(own)))
-        values = list(sums.values)
-        values[turn::silos] = fresh.values
-        return Ciphertexts(self._key, values)
+            return sums.rerandomised(blinding_for(int(self._key.n), self._workers))
+        return sums.add(self._key.encrypt([0] * len(sums)))
 
     # -- streams
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tacit.crypto import EVERYONE, Refused
+from tacit.crypto.powers import WIDEST
 from tacit.errors import UserError
-from tacit.exchange.grid import LEAST_SHARE, REACH
+from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import SERVER
 from tacit.exchange.sums import SumFacts
 
@@ -20,6 +21,8 @@ KEYS, SEED, COUNTS = SETUP = ("keys", "seed", "counts")
 READY, REQUESTS, SUMS = "ready", "requests", "sums"
 # of the rate at which people are sampled, where sampling is hidden
 MOST_SLOTS = 64
+# entries of contributions are integers of 64 bits with a sign
+_ENTRY_BITS = 63
 # bits of the modulus that a plaintext may not use: its sign, and one to spare
 _SPARE_BITS = 2
 # more bytes than go around one ciphertext (lengths, a tag), and into what is said of each silo (keys, a sealed seed)
@@ -107,23 +110,31 @@ def agreed(
     run: str, silos: tuple[str, ...], numbers: int, facts: SumFacts, precision: float, key_bits: int, hidden: bool
 ) -> WeightedTerms:
     """The terms for these facts; UserError, with what would fit, where they do not fit the modulus."""
-    most = _most_records(facts) * facts.silos + 1
-    width = slot_width(facts, precision, most)
-    if width + _SPARE_BITS > key_bits:
-        raise _does_not_fit(facts, precision, key_bits, most, width)
-    if facts.noise is not None and 0 < facts.noise.std / precision / math.sqrt(facts.silos) < LEAST_SHARE:
-        raise UserError("exchange.precision", f"{precision:g} is too coarse for the noise", "use a smaller one")
+    most, entry = _most_records(facts) * facts.silos + 1, _entry(facts, precision)
+    if entry.bit_length() > _ENTRY_BITS:
+        problem = f"{precision:g} is too fine: one number of a contribution would take {entry.bit_length()} bits"
+        coarser = facts.bound / 2.0 ** (_ENTRY_BITS - 1)
+        raise UserError("exchange.precision", f"{problem}, there are {_ENTRY_BITS}", f"use {coarser:.1e} or more")
+    if not _fits(facts, precision, key_bits, most):
+        raise _does_not_fit(facts, precision, key_bits, most)
+    part = 0.0 if facts.noise is None else facts.noise.std / math.sqrt(facts.silos)
+    if 0 < part / precision < LEAST_SHARE:
+        problem = f"{precision:g} is too coarse: a silo's noise has {part / precision:.2g} steps"
+        finer = part / LEAST_SHARE
+        raise UserError("exchange.precision", f"{problem}, {LEAST_SHARE:g} are needed", f"use {finer:.1e} or less")
+    width, share = slot_width(facts, precision, most), share_of(facts, precision, most)
     packed = packing(facts.people, numbers, width, key_bits)
-    share, entry = share_of(facts, precision, most), _entry(facts, precision)
     sampling = sampling_slots(facts.rate) if hidden and facts.rate < 1 else None
     return WeightedTerms(run, silos, facts.people, numbers, most, entry, share, width, packed, key_bits, sampling)
 
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:
-    """Bits for C_LCM (people clip / P + noise) and its sign."""
-    reach = facts.people * _entry(facts, precision) * common_multiple(most)
+    """Bits for C_LCM (people clip / P + noise) and its sign; so many more than one contribution's as let the digits of
+    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.powers`)."""
+    entry = _entry(facts, precision)
+    reach = facts.people * entry * common_multiple(most)
     reach += math.ceil(REACH) * (math.isqrt(facts.silos) + 1) * share_of(facts, precision, most)
-    return reach.bit_length() + 1
+    return max(reach.bit_length() + 1, entry.bit_length() + WIDEST)
 
 
 def share_of(facts: SumFacts, precision: float, most: int) -> int:
@@ -167,18 +178,22 @@ def _most_records(facts: SumFacts) -> int:
 
 
 def _entry(facts: SumFacts, precision: float) -> int:
-    return math.ceil(facts.bound / precision * (1 + 1e-12))
+    return Grid(precision).steps(facts.bound)
 
 
-def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int, width: int) -> UserError:
-    low, high = 0, most  # the largest N_max that fits lies in [low, high)
+def _fits(facts: SumFacts, precision: float, key_bits: int, most: int) -> bool:
+    """Whether sums for this N_max fit the modulus. lcm(1, …, N) >= 2^(N - 1): beyond the modulus it is not computed."""
+    return most <= key_bits and slot_width(facts, precision, most) + _SPARE_BITS <= key_bits
+
+
+def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int) -> UserError:
+    low, high = 0, min(most, key_bits + 1)  # the largest N_max that fits lies in [low, high)
     while high - low > 1:
         middle = (low + high) // 2
-        fits = middle and slot_width(facts, precision, middle) + _SPARE_BITS <= key_bits
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if _fits(facts, precision, key_bits, middle) else (low, middle)
     problem = (
-        f"{_most_records(facts)} in each of {facts.silos} silos makes N_max = {most}, for which sums take {width} bits"
-        f" of a modulus of {key_bits}; the largest N_max that fits is {low}"
+        f"{_most_records(facts)} in each of {facts.silos} silos makes N_max = {most}, for which sums do not fit a"
+        f" modulus of {key_bits} bits; the largest N_max that fits is {low}"
     )
     fix = f"use at most {(low - 1) // facts.silos}" if low > facts.silos else "use a coarser exchange.precision"
     return UserError("privacy.max_records_per_subject_and_silo", problem, f"{fix}, or a longer exchange.key_bits")
