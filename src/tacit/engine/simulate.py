@@ -70,7 +70,9 @@ class Simulation:
         # how many records there are is nobody's business where something is promised
         records = 0 if self.method.private else len(train)
         facts = replace(plan.promise.facts, silos=self.federation.silo_count, records=records)
-        if self.method.serverless and self.method.private and not self.method.splits_by_subject:
+        if self.method.splits_by_subject:
+            facts = replace(facts, subjects=facts.silos)
+        elif self.method.serverless and self.method.private:
             _check_nodes(plan.promise.facts.silos, facts.silos)
         self.arrays = self._arrays()
         self.server = self.method.init(plan.server_step, learner.params)
