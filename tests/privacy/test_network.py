@@ -9,7 +9,7 @@ from dp_accounting import gaussian_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import Randomness
+from tacit.privacy import Randomness, account
 from tacit.privacy.events import Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.network import (
     as_published_gossip,
@@ -352,3 +352,10 @@ def test_what_is_published_is_all_that_the_public_sees():
     more = gossip_exposure(weights, 2, (0,), np.full(8, 1 / 8))
     assert (more >= alone - 1e-12).all()
     assert more.max() <= 1
+
+
+def test_long_walks_are_accounted_for_at_fewer_orders_and_hardly_looser():
+    event = RandomWalk(300, 2400, 2.0)
+    every = epsilon(random_walk_rdp(event, ORDERS), 1e-6)
+    found = account(event, 1e-6).epsilon
+    assert every * (1 - 1e-9) <= found <= 1.01 * every

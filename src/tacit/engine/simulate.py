@@ -51,7 +51,9 @@ class Simulation(Silos):
         # how many records there are is nobody's business where something is promised
         records = 0 if plan.method.private else len(federation.train)
         facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
-        if plan.method.serverless and plan.method.private and not plan.method.splits_by_subject:
+        if plan.method.splits_by_subject:
+            facts = replace(facts, subjects=facts.silos)
+        elif plan.method.serverless and plan.method.private:
             _check_nodes(plan.promise.facts.silos, facts.silos)
         super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
         self.server = self.method.init(plan.server_step, learner.params, facts)

@@ -104,7 +104,7 @@ class Serverless(Method):
         return self.nodes == "subjects"
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
-        return (self.nodes,)
+        return (self.nodes,) if self.private else ()
 
     def node_count(self, facts: Facts) -> int:
         """How many nodes there are, by what is declared."""

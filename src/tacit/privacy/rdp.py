@@ -38,6 +38,8 @@ from tacit.privacy.mixture import loss_and_slope
 Array = npt.NDArray[np.float64]
 
 ORDERS: Array = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 256)), dtype=np.float64)
+# a walk of more steps is long
+LONG_WALK = 2000
 # evaluations of the integrand that one mixture may cost
 _LARGEST_WORK = 4e6
 
@@ -101,9 +103,7 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
 
             return composed_rdp(canonical(inner).parts, orders)
         case RandomWalk():
-            from tacit.privacy.network import random_walk_rdp
-
-            return np.asarray(random_walk_rdp(event, orders), dtype=np.float64)
+            return _walk(event, orders)
         case Selected():
             from tacit.privacy.selection_bounds import selection_rdp
 
@@ -119,6 +119,16 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             return _response(epsilon if pair is None else max(pair, epsilon), 2, orders)
         case _:
             return np.full(len(orders), np.inf)
+
+
+def _walk(event: RandomWalk, orders: Array) -> Array:
+    """Every order is a bound by itself; of a long walk, where each takes a while, every fourth one will do."""
+    from tacit.privacy.network import random_walk_rdp
+
+    chosen = np.arange(0, len(orders), 4 if event.contracts and event.steps > LONG_WALK else 1)
+    found: Array = np.full(len(orders), np.inf)
+    found[chosen] = random_walk_rdp(event, orders[chosen])
+    return found
 
 
 def _laplace(scale: float, orders: Array) -> Array:
