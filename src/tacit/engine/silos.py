@@ -93,7 +93,7 @@ class Silos:
         if isinstance(method, RandomWalkSGD):
             return WalkWork(method, facts, federation, objective, self.arrays, randomness)
         if isinstance(method, Encoder):
-            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness)
+            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness, here)
         if isinstance(method, PerSubject):
             work = PeopleWork(
                 method, facts, federation, objective, params, self.arrays, randomness, here, common, totals
@@ -119,6 +119,8 @@ class Silos:
         """How many numbers a silo's contribution has."""
         if isinstance(self.work, PeopleWork):
             return self.work.numbers
+        if isinstance(self.method, Encoder):
+            return self.method.dimensions(self.facts)
         assert isinstance(self.work, SiloWork)
         return len(self.work.nothing(broadcast, self.frozen, self.arrays).vector)
 
