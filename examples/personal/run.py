@@ -4,7 +4,7 @@
     TACIT_DATA=… python examples/personal/run.py docs/personal.md --only digits   one of them
 
 The clip of every private method is chosen on a fifth of the training records (examples/study.py), then run with other
-seeds on the held-out ones. Every part of the page stands between two comments; pictures lie in a folder beside the page.
+seeds on the held-out ones. Every part of the page stands between two comments, with its pictures in a folder beside.
 """
 
 from __future__ import annotations

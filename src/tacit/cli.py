@@ -391,6 +391,7 @@ def _print_survey(found: Survey, folder: Path) -> None:
 def _print_audit(found: Audit, page: Path) -> None:
     """What was tried, what came out, and what is claimed; red where a lower bound exceeds a claim."""
     from tacit.privacy.statement import epsilon_text
+    from tacit.report.audits import VERDICTS
 
     published = {str(line.view): line.as_published for line in found.guarantees}
     console.print(f"{found.method}: epsilon at delta {found.delta:g} for one {found.unit}", style="bold")
@@ -412,7 +413,8 @@ def _print_audit(found: Audit, page: Path) -> None:
             "–" if claim is None else epsilon_text(claim.epsilon),
             style="red" if line.refuted or line.epsilon > line.proved or beaten else None,
         )
-    console.print(table)
+    if found.canaries:
+        console.print(table)
     alone = _table("method alone", "runs", "at least", "Gaussian", "proved", "hits", "allowed")
     for one in found.mechanism:
         alone.add_row(
@@ -426,10 +428,7 @@ def _print_audit(found: Audit, page: Path) -> None:
             style="red" if one.found.refuted else None,
         )
     console.print(alone)
-    if found.refuted:
-        console.print("Refuted: an attack did better than what is proved allows.", style="red")
-    else:
-        console.print("No attack did better than what is proved allows.")
+    console.print(VERDICTS[found.verdict][1], style="red" if found.verdict in ("refuted", "doubtful") else None)
     for view in found.refuted_as_published:
         console.print(f"{view}: a lower bound exceeds the published epsilon.", style="red")
     console.print(f"{found.seconds:.0f} s", style="dim")

@@ -131,6 +131,26 @@ def test_what_the_server_sees_of_each_silo_is_looked_at_where_noise_is_in_every_
     assert not any(line.refuted for line in found)
 
 
+def test_uploads_are_searched_where_a_canary_would_be(visits, experiment):
+    """Where silos protect themselves, nobody else's upload says anything about one of them."""
+    method = {"name": "user-ldp", "noise_multiplier": 4.0, "sample_rate": 1.0, "batches_per_round": 2}
+    made, base = planted(visits, experiment, method, canaries=100, privacy={"unit": "silo"}, train={"rounds": 2})
+    np.testing.assert_array_equal(made.homes, 3 + np.arange(100)[:, None])
+    uploads = audit_run(made, base, Randomness.from_seed(4))[1]
+    assert uploads.seen == "uploads"
+    assert not uploads.refuted
+    assert uploads.estimate > 0.6 * uploads.proved
+
+
+def test_silos_as_canaries_that_would_change_what_is_promised_are_left_out(visits, experiment):
+    experiment["data"] |= {"subjects": {"column": "person", "count": 60}, "silos": {"column": "clinic", "count": 3}}
+    method = {"name": "uldp-naive", "noise_multiplier": 2.0}
+    plan = tacit.plan(experiment | {"method": method, "privacy": {"unit": "silo"}})
+    found = audit(plan, frame=visits, canaries=20, runs=40)
+    assert not found.canaries  # a hundred silos more: noise of 103, and hardly any epsilon
+    assert found.mechanism
+
+
 def test_the_masked_exchange_is_audited_as_it_is(visits, experiment):
     method = {"name": "subject-sgd", "noise_multiplier": 1.0}
     made, base = planted(visits, experiment, method, canaries=60, exchange={"name": "masked"}, train={"rounds": 2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit import api, report
+from tacit.audit import Audit
+from tacit.audit.one_run import CanaryFinding
 from tacit.cli import app
 from tacit.errors import UserError
 
@@ -83,11 +86,11 @@ LINE = {
 }  # fmt: skip
 
 
-def page_of(tmp_path: Path, line: dict, published: float | None) -> str:
+def page_of(tmp_path: Path, line: dict, published: float | None, verdict: str = "not-refuted") -> str:
     claim = None if published is None else {"epsilon": published, "valid": "no", "reason": ""}
     content = {
         "title": "Made", "method": "higrad", "unit": "subject", "delta": 1e-5, "rounds": 3, "seconds": 1.0,
-        "refuted": line["refuted"], "refuted_as_published": [], "mechanism": [], "canaries": [line],
+        "refuted": line["refuted"], "verdict": verdict, "refuted_as_published": [], "mechanism": [], "canaries": [line],
         "guarantees": [{"view": "public", "epsilon": 4.0, "as_published": claim}],
     }  # fmt: skip
     (tmp_path / "audit.json").write_text(json.dumps(content))
@@ -102,6 +105,50 @@ def test_a_lower_bound_above_what_was_published_is_red(tmp_path):
 
 
 def test_a_lower_bound_above_what_is_proved_is_said_first(tmp_path):
-    page = page_of(tmp_path, LINE | {"epsilon": 4.5, "refuted": True}, published=None)
+    page = page_of(tmp_path, LINE | {"epsilon": 4.5, "refuted": True}, None, "refuted")
     assert "something is wrong" in page
     assert '<strong class="infinite">4.50</strong>' in page
+
+
+def audit_of(*canaries: dict, mechanism: tuple = ()) -> Audit:
+    lines = tuple(CanaryFinding(**(LINE | line)) for line in canaries)
+    return Audit("Made", "higrad", "subject", 1e-5, 3, (), mechanism, lines, 1.0)
+
+
+def test_the_verdict_goes_with_what_is_printed_beside_it(tmp_path):
+    assert audit_of({}).verdict == "not-refuted"
+    assert audit_of({"refuted": True}).verdict == "refuted"
+    # a lower bound at 95 % confidence above what is proved is red, and not passed over in the sentence
+    doubtful = audit_of({"epsilon": 4.1})
+    assert doubtful.verdict == "doubtful"
+    page = page_of(tmp_path, LINE | {"epsilon": 4.1}, None, doubtful.verdict)
+    assert "not surely enough" in page
+    assert "No attack did better" not in page
+
+
+def test_where_nothing_is_proved_nothing_is_said_to_hold(tmp_path):
+    unbounded = audit_of({"proved": math.inf})
+    assert unbounded.verdict == "nothing-claimed"
+    assert "nothing can be refuted" in page_of(tmp_path, LINE | {"proved": "inf"}, None, unbounded.verdict)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--canaries", "5"), ("--runs", "0"), ("--confidence", "1"), ("--confidence", "0.01")]
+)
+def test_numbers_that_bound_nothing_are_refused_before_anything_is_trained(private, option, value):
+    done = CliRunner().invoke(app, ["audit", str(private), option, value])
+    assert isinstance(done.exception, UserError)  # exit code 2
+    assert option in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["ldp-laplace", "ss-simple"])
+def test_where_people_protect_what_they_send_the_method_alone_is_attacked(private, tmp_path, name):
+    exchange = "shuffled" if name.startswith("ss") else "plain"
+    changes = [f"method={{name='{name}', local_epsilon=3.0}}", f"exchange.name={exchange}"]
+    arguments = [*changes, "privacy.max_records_per_subject_and_silo=3", "train.rounds=1"]
+    found, page = api.audit(tacit.plan(private, arguments), out=tmp_path / "audit", runs=60)
+    assert not found.canaries
+    each = "shuffler+analyzer" if name.startswith("ss") else "server"
+    assert {"public", each} <= {line.view for line in found.mechanism}
+    assert found.verdict == "not-refuted"
+    assert "local epsilon 4" in page.read_text()

@@ -19,8 +19,8 @@ from tacit.privacy import Randomness, account
 NOISE = {"noise_multiplier": 0.5, "clip": 1.0}
 BATCHES = {"sample_rate": 0.5, "batches_per_round": 2, "local_learning_rate": 0.1}
 
-NODES = {"exchange": "direct", "silos": 3}
-SHUFFLED = {"exchange": "shuffled", "records": 1}
+NODES = {"exchange": {"name": "direct"}, "silos": 3}
+SHUFFLED = {"exchange": {"name": "shuffled", "sealed": False}, "records": 1}
 
 # name -> method, other numbers of the case, views; all private methods, and the variants whose code is their own
 CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
@@ -55,11 +55,20 @@ CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
     "fedem": ({"name": "fedem", "components": 2}, {}, ("public",)),
     "central-group": ({"name": "central-group", "sample_rate": 0.5}, {}, ("public",)),
     "subject-sgd, adaptive": ({"name": "subject-sgd", "adaptive_clip": {"count_noise": 1.0}}, {}, ("public",)),
-    "ldp-gaussian": ({"name": "ldp-gaussian", "local_epsilon": 2.0}, {"records": 1}, ("public",)),
-    "ldp-laplace": ({"name": "ldp-laplace", "local_epsilon": 2.0}, {"records": 1}, ("public",)),
-    "ss-simple": ({"name": "ss-simple", "local_epsilon": 2.0}, SHUFFLED, ("public",)),
-    "ss-double": ({"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5, "padding": 12}, SHUFFLED, ("public",)),
-    "ss-topk": ({"name": "ss-topk", "local_epsilon": 2.0, "index_rate": 0.5, "padding": 12}, SHUFFLED, ("public",)),
+    "ldp-gaussian": ({"name": "ldp-gaussian", "local_epsilon": 2.0}, {"records": 1}, ("public", "server")),
+    "ldp-laplace": ({"name": "ldp-laplace", "local_epsilon": 2.0}, {"records": 1}, ("public", "server")),
+    "ss-simple": ({"name": "ss-simple", "local_epsilon": 2.0}, SHUFFLED, ("public", "shuffler+analyzer")),
+    "ss-double": (
+        {"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5},
+        SHUFFLED,
+        ("public", "shuffler+analyzer"),
+    ),
+    "ss-double, fixed": (
+        {"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5, "index_sampling": "fixed"},
+        SHUFFLED,
+        ("public",),
+    ),
+    "ss-topk": ({"name": "ss-topk", "local_epsilon": 2.0, "index_rate": 0.5}, SHUFFLED, ("public",)),
     "muffliato-sgd": ({"name": "muffliato-sgd", "topology": "complete"}, NODES, ("public",)),
     "muffliato-sgd, adopted": ({"name": "muffliato-sgd", "adopt": True}, NODES, ("public",)),
     "random-walk": ({"name": "random-walk", "walk_steps": 3}, NODES, ("public",)),
@@ -117,7 +126,7 @@ def test_no_false_alarm_over_twenty_seeds(name, view):
 
 def test_the_masked_exchange_leaves_the_same_noise():
     """Fewer runs: every sum is taken by parties with keys of their own."""
-    one = case({**NOISE, "name": "subject-sgd"}, exchange="masked")
+    one = case({**NOISE, "name": "subject-sgd"}, exchange={"name": "masked"})
     found = audit_mechanism(one, runs=150, randomness=Randomness.from_seed(3))
     assert not found.refuted
     assert found.gaussian_epsilon > 0.3

@@ -2,7 +2,10 @@
 
 1. **The mechanism**: the experiment's method on a small made federation, with as little noise as shows flaws soonest
    (multiplier 1 where the plan has more), many times with and without one unit. It tests code: noise, clip, sampling.
-2. **The experiment itself**, once, with canaries in it. It tests this plan: its numbers, its data, its exchange.
+2. **The experiment itself**, once, with canaries in it. It tests this plan: its numbers, its data, its exchange. Not
+   where canaries would change what is promised: where people protect what they send, every number of the model has a
+   share of the noise, and so would those of canaries; where noise grows with the number of silos, silos as canaries
+   would hide each other.
 
 An audit looks at private records without any noise of its own: what it finds stays with who holds the data, or is
 published as one sentence, "nothing was refuted".
@@ -13,12 +16,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
-from tacit.audit.canaries import plant
-from tacit.audit.cases import case, numbers_of
+from tacit.audit.canaries import Planted, plant
+from tacit.audit.cases import Case, case, numbers_of
 from tacit.audit.mechanism import CONFIDENCE as MECHANISM_CONFIDENCE
 from tacit.audit.mechanism import audit_mechanism, claim_of
 from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
@@ -26,8 +29,11 @@ from tacit.audit.runs import Finding
 from tacit.audit.views import VIEWS
 from tacit.config import Plan
 from tacit.engine import Progress, Silence, load_federation
-from tacit.engine.learner import learner
+from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
+from tacit.exchange import Shuffled
+from tacit.methods import Calibrated
+from tacit.methods.encoders import Encoder
 from tacit.privacy import Guarantee, Randomness, View, account
 
 CANARIES = 1000
@@ -36,14 +42,19 @@ SILO_CANARIES = 200  # at most: each is one more silo in every exchange
 RUNS = 1500
 # of the small federation
 SILOS, RECORDS = 3, 5
+# of people who protect what they send there: what all their numbers cost, and the share of them that is reported
+LOCAL_EPSILON, INDEX_RATE = 4.0, 0.5
+
+Verdict = Literal["refuted", "doubtful", "not-refuted", "nothing-claimed"]
 
 
 @dataclass(frozen=True)
 class MechanismFinding:
-    """What many runs of the method on a small federation say, for one view; ``proved`` is about one round there."""
+    """What many runs of the method on a small federation say, for one view; ``noise`` and ``proved`` are of one round
+    there."""
 
     view: str
-    noise_multiplier: float
+    noise: str
     proved: float
     found: Finding
 
@@ -73,6 +84,17 @@ class Audit:
         return any(line.found.refuted for line in self.mechanism) or any(line.refuted for line in self.canaries)
 
     @property
+    def verdict(self) -> Verdict:
+        """What it comes to. ``doubtful``: a lower bound is above what is proved, at its own confidence but not at that
+        at which something is called refuted. ``nothing-claimed``: nothing finite is proved."""
+        if self.refuted:
+            return "refuted"
+        if any(line.epsilon > line.proved for line in self.canaries):
+            return "doubtful"
+        claimed = self.mechanism or any(math.isfinite(line.proved) for line in self.canaries)
+        return "not-refuted" if claimed else "nothing-claimed"
+
+    @property
     def refuted_as_published(self) -> tuple[str, ...]:
         """Views for which the paper's own number is smaller than a lower bound."""
         published = {str(line.view): line.as_published.epsilon for line in self.guarantees if line.as_published}
@@ -89,12 +111,13 @@ class Audit:
                 "delta": self.delta,
                 "rounds": self.rounds,
                 "refuted": self.refuted,
+                "verdict": self.verdict,
                 "refuted_as_published": list(self.refuted_as_published),
                 "guarantees": [line.as_dict() for line in self.guarantees],
                 "mechanism": [
                     {
                         "view": line.view,
-                        "noise_multiplier": line.noise_multiplier,
+                        "noise": line.noise,
                         "proved": line.proved,
                         **asdict(line.found),
                     }
@@ -123,15 +146,13 @@ def audit(
     if not plan.method.private:
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
         raise UserError("method.name", problem, "choose a private method: tacit methods")
-    if canaries < 10:
-        raise UserError("--canaries", f"{canaries} are too few to bound anything", "use 10 or more")
+    _check(canaries, input_canaries, runs, confidence)
     began, told = time.monotonic(), progress or Silence()
     randomness = Randomness.from_seed(plan.experiment.seed)
+    # first what may be refused: data, and canaries in them
+    planted = _planted(plan, frame, canaries, input_canaries, randomness)
     mechanism = tuple(_mechanism(plan, runs, randomness, told))
-    found: tuple[CanaryFinding, ...] = ()
-    # canaries would be nodes of another network, or silos with models of their own
-    if not plan.method.serverless and not plan.method.personal:
-        found = tuple(_canaries(plan, frame, canaries, input_canaries, confidence, randomness, told))
+    found = () if planted is None else tuple(_canaries(*planted, confidence, randomness, told))
     return Audit(
         title=plan.title,
         method=plan.label,
@@ -145,33 +166,26 @@ def audit(
     )
 
 
+def _check(canaries: int, input_canaries: int, runs: int, confidence: float) -> None:
+    if canaries < 10:
+        raise UserError("--canaries", f"{canaries} are too few to bound anything", "use 10 or more")
+    if input_canaries < 0:
+        raise UserError("input_canaries", f"{input_canaries} is no number of canaries", "use 0 or more")
+    if runs < 20:
+        raise UserError("--runs", f"{runs} are too few to learn an attack and to count it", "use 20 or more")
+    if not 0.5 <= confidence < 1:
+        raise UserError("--confidence", f"{confidence:g} is not between 0.5 and 1", "use 0.95, or 0.99")
+
+
 def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress) -> list[MechanismFinding]:
-    """Every view with a promise that a small federation in the plain exchange shows."""
-    facts, method = plan.promise.facts, plan.method
-    numbers = numbers_of(method)
-    numbers["noise_multiplier"] = min(1.0, numbers["noise_multiplier"])
-    if isinstance(numbers.get("sample_rate"), tuple):
-        numbers["sample_rate"] = max(numbers["sample_rate"])
-    if isinstance(numbers.get("relations"), tuple):  # between silos that the small federation does not have
-        numbers["relations"] = "complete"
-    if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
-        numbers["disclose_counts"] = True
-    silos = min(SILOS, facts.silos if not method.pools else SILOS)
-    if method.serverless:  # as few nodes as a network can have
-        silos, numbers = SILOS, {**numbers, **({"topology": "complete"} if "topology" in numbers else {})}
-    small = case(
-        numbers,
-        unit=plan.promise.unit,
-        silos=silos,
-        records=min(RECORDS, plan.records_kept or RECORDS),
-        subject_silos=min(silos, facts.silos_of_a_subject),
-        delta=plan.promise.delta,
-        exchange=method.exchanges[0] if method.serverless else "plain",
-    )
+    """Every view with a promise that a small federation shows."""
+    small = _small(plan)
+    method = small.plan.method
+    assert isinstance(method, Calibrated)  # all that promise something are
+    noise = f"{method.noise_key.replace('_', ' ')} {getattr(method, method.noise_key):g}"
+    promised = {str(line.view) for line in small.plan.guarantees()}
     found = []
-    for view in VIEWS:
-        if small.plan.exchange.reveals_to(View.parse(view)) is None:
-            continue
+    for view in (view for view in VIEWS if view in promised):
         proved = account(claim_of(small, view), small.plan.promise.delta).epsilon
         if math.isinf(proved):
             continue
@@ -187,26 +201,70 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
             )
         finally:
             progress.end()
-        found.append(MechanismFinding(view, numbers["noise_multiplier"], proved, weighed))
+        found.append(MechanismFinding(view, noise, proved, weighed))
     return found
 
 
-def _canaries(
-    plan: Plan,
-    frame: pd.DataFrame | None,
-    canaries: int,
-    input_canaries: int,
-    confidence: float,
-    randomness: Randomness,
-    progress: Progress,
-) -> list[CanaryFinding]:
+def _small(plan: Plan) -> Case:
+    """The plan's method on a small federation: sums in the plain exchange, reports in an open shuffler."""
+    facts, method = plan.promise.facts, plan.method
+    numbers = numbers_of(method)
+    exchange: dict[str, Any] = {"name": "plain"}
+    if isinstance(method, Encoder):
+        numbers["local_epsilon"] = LOCAL_EPSILON
+        for crowd in ("padding", "batch_subjects", "epochs"):  # of another crowd
+            numbers.pop(crowd, None)
+        if "index_rate" in numbers:  # a small part of few numbers is none
+            numbers["index_rate"] = max(INDEX_RATE, numbers["index_rate"])
+        if isinstance(plan.exchange, Shuffled):
+            exchange = {"name": "shuffled", "sealed": False, "linked": plan.exchange.linked}
+    else:
+        numbers["noise_multiplier"] = min(1.0, numbers["noise_multiplier"])
+    if isinstance(numbers.get("sample_rate"), tuple):
+        numbers["sample_rate"] = max(numbers["sample_rate"])
+    if isinstance(numbers.get("relations"), tuple):  # between silos that the small federation does not have
+        numbers["relations"] = "complete"
+    if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
+        numbers["disclose_counts"] = True
+    silos = min(SILOS, facts.silos if not method.pools else SILOS)
+    if method.serverless:  # as few nodes as a network can have
+        silos, exchange = SILOS, {"name": method.exchanges[0]}
+        numbers |= {"topology": "complete"} if "topology" in numbers else {}
+    return case(
+        numbers,
+        unit=plan.promise.unit,
+        silos=silos,
+        records=min(RECORDS, plan.records_kept or RECORDS),
+        subject_silos=min(silos, facts.silos_of_a_subject),
+        exchange=exchange,
+        delta=plan.promise.delta,
+    )
+
+
+def _planted(
+    plan: Plan, frame: pd.DataFrame | None, canaries: int, input_canaries: int, randomness: Randomness
+) -> tuple[Planted, Learner] | None:
+    """The experiment with canaries in it, and what learns without them; None where it can have none."""
+    # they would be people of another crowd, nodes of another network, or silos with models of their own
+    if isinstance(plan.method, Encoder) or plan.method.serverless or plan.method.personal:
+        return None
     federation = load_federation(plan, frame)
     model = plan.experiment.model
     start = None if model.init_from is None else plan.path(model.init_from)
     base = learner(model, federation.labels, federation.train.features.shape[1:], randomness, start)
     number = min(canaries, SILO_CANARIES) if plan.promise.unit == "silo" else canaries
     planted = plant(plan, federation, base, number, input_canaries, randomness.stream("canaries"))
-    progress.begin("with canaries", plan.rounds, 0)
+    as_promised = all(
+        planted.plan.promise.event(planted.unit, view) == plan.promise.event(planted.unit, view)
+        for view in map(View.parse, ("public", "server"))
+    )
+    return (planted, base) if as_promised else None
+
+
+def _canaries(
+    planted: Planted, base: Learner, confidence: float, randomness: Randomness, progress: Progress
+) -> list[CanaryFinding]:
+    progress.begin("with canaries", planted.plan.rounds, 0)
     try:
         return audit_run(
             planted, base, randomness, confidence=confidence, told=lambda done, _: progress.advance(done, {})

@@ -40,6 +40,7 @@ class Planted:
     """An experiment with canaries in it.
 
     coins        ``[canaries]`` whether each gradient canary is there
+    homes        ``[canaries, silos of one]`` the silos in which each is, if it is
     inputs       the records of the input canaries, canary after canary, as the final model will be asked about them
     input_coins  ``[canaries]`` whether each input canary is there
     """
@@ -50,6 +51,7 @@ class Planted:
     unit: Unit
     relation: Relation
     coins: np.ndarray
+    homes: np.ndarray
     inputs: Records
     input_coins: np.ndarray
 
@@ -77,7 +79,8 @@ def plant(
         raise UserError("method.sample_rate", problem, "give one rate for all, as --set method.sample_rate=0.05 does")
     coins, input_coins = stream.coins(0.5, canaries), stream.coins(0.5, input_canaries)
     facts, kept = plan.promise.facts, plan.records_kept or UNCAPPED
-    marked = _marked(unit, relation, coins, facts.silos, facts.silos_of_a_subject, kept)
+    homes = _homes(unit, canaries, facts.silos, facts.silos_of_a_subject)
+    marked = _marked(relation, coins, homes, kept if unit == "subject" else 1)
     first = federation.subject_count
     wrong = _wrong(federation, unit, input_canaries, facts.silos_of_a_subject, kept, stream)
     inputs = replace(wrong, subject=(wrong.subject + first + canaries).astype(np.int32))
@@ -104,7 +107,7 @@ def plant(
     )
     watched = _watched(learner, federation.train.features, canaries + BLANKS)
     run = replace(plan, promise=replace(plan.promise, facts=changed))
-    return Planted(run, made, watched, unit, relation, coins, inputs, input_coins)
+    return Planted(run, made, watched, unit, relation, coins, homes, inputs, input_coins)
 
 
 # -- rows
@@ -129,26 +132,28 @@ class _Marked:
         return _extended(blank, self.mark)
 
 
-def _marked(unit: Unit, relation: Relation, coins: np.ndarray, silos: int, most: int, records: int) -> _Marked:
-    """Who is there and where. Under replacement everybody is, and the coin says which way it pulls."""
+def _homes(unit: Unit, canaries: int, silos: int, most: int) -> np.ndarray:
+    """Where canaries are, ``[canaries, silos of one]``: a silo is one of its own, all others take turns."""
+    own = np.arange(canaries)[:, None]
+    return silos + own if unit == "silo" else (own + np.arange(most if unit == "subject" else 1)) % silos
+
+
+def _marked(relation: Relation, coins: np.ndarray, homes: np.ndarray, records: int) -> _Marked:
+    """Who is there, with ``records`` in every home. Under replacement everybody is, and the coin says which way it
+    pulls."""
     there = np.arange(len(coins)) if relation == "replace" else np.flatnonzero(coins)
-    in_silos, of_each = {"subject": (most, records), "record": (1, 1), "silo": (1, 1)}[unit]
-    canary = np.repeat(there, in_silos * of_each)
-    if unit == "silo":
-        silo = silos + canary
-    else:
-        silo = (canary + np.tile(np.repeat(np.arange(in_silos), of_each), len(there))) % silos
-    return _Marked(np.where(coins[canary], 1, -1) * (canary + 1), canary, silo)
+    canary = np.repeat(there, homes.shape[1] * records)
+    return _Marked(np.where(coins[canary], 1, -1) * (canary + 1), canary, np.repeat(homes[there].ravel(), records))
 
 
 def _wrong(federation: Federation, unit: Unit, canaries: int, most: int, records: int, stream: Stream) -> Records:
     """Records of ``canaries`` input canaries: held-out ones (or training ones, where none is), with wrong labels."""
     source = federation.test if len(federation.test) else federation.train
-    in_silos, of_each = (most, records) if unit == "subject" else (1, 1)
-    each = in_silos * of_each
-    rows = source.take(stream.integers(len(source), canaries * each))
-    canary = np.repeat(np.arange(canaries), each)
-    silo = (canary + np.tile(np.repeat(np.arange(in_silos), of_each), canaries)) % federation.silo_count
+    of_each = records if unit == "subject" else 1
+    # of a silo canary, too: one record in one of the silos that there are
+    silo = np.repeat(_homes("record" if unit == "silo" else unit, canaries, federation.silo_count, most), of_each)
+    canary = np.repeat(np.arange(canaries), silo.size // max(1, canaries))
+    rows = source.take(stream.integers(len(source), silo.size))
     return Records(rows.features, _other_labels(federation, rows.labels), canary, silo.astype(np.int32))
 
 

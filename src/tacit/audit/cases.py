@@ -1,7 +1,8 @@
 """Small made federations in which one unit moves a release as far as it can, and a plan on public facts for them.
 
 Records are linear regression with a huge label: the gradient of such a record points along its features, whatever the
-model is by then, and every clip cuts it to its full length. Everybody else is
+model is by then, and every clip cuts it to its full length. Its features are one number, or all of them where numbers
+are clipped one by one. Everybody else is
 
 silent   without a gradient: the release is the unit and noise. Worst where contributions are clipped one by one
 against  pulling the other way with all their might: worst where what is clipped is a sum, which one unit can turn
@@ -20,6 +21,7 @@ from tacit.config import Plan, plan
 from tacit.data import Federation, Labels, Records
 from tacit.methods import METHODS, Method
 from tacit.methods.central import CentralSilo
+from tacit.methods.encoders import Encoder
 from tacit.privacy import Relation, Unit
 
 Others = Literal["silent", "against"]
@@ -63,13 +65,14 @@ def case(
     records: int = 3,
     subject_silos: int | None = None,
     rounds: int = 1,
-    exchange: str = "plain",
+    exchange: Mapping[str, Any] | None = None,
     crowd: int = CROWD,
     features: int = FEATURES,
     delta: float = 1e-5,
 ) -> Case:
     """The case of a ``[method]`` for its unit: a subject has ``records`` records in each of its silos (all, unless
-    ``subject_silos`` says otherwise), a silo is the first one, a record is a person's only one."""
+    ``subject_silos`` says otherwise), a silo is the first one, a record is a person's only one. ``exchange`` is an
+    ``[exchange]``; left out: plain."""
     most = silos if subject_silos is None else subject_silos
     protects = unit or METHODS[method["name"]].units[0]
     caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most}
@@ -90,7 +93,7 @@ def case(
             "delta": delta,
             **({} if unit is None else {"unit": unit}),
         },
-        "exchange": {"name": exchange},
+        "exchange": dict(exchange or {"name": "plain"}),
     }
     made = plan(experiment)
     protected, relation = made.promise.unit, made.promise.relation
@@ -98,7 +101,8 @@ def case(
     rows = _rows(protected, silos, most, records, crowd, pulls)
     everywhere = rows.changed(rows.own, relation)
     elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
-    worlds = (_federation(world, silos, 1 + crowd * silos, features) for world in (rows, everywhere, elsewhere))
+    pulled = features if isinstance(made.method, Encoder) else 1
+    worlds = (_federation(world, silos, 1 + crowd * silos, features, pulled) for world in (rows, everywhere, elsewhere))
     return Case(made, protected, relation, *worlds)
 
 
@@ -146,9 +150,9 @@ def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: O
     return _Rows(labels, is_own | (others == "against"), subject, silo, is_own)
 
 
-def _federation(rows: _Rows, silos: int, subjects: int, width: int) -> Federation:
+def _federation(rows: _Rows, silos: int, subjects: int, width: int, pulled: int) -> Federation:
     features = np.zeros((len(rows.labels), width), np.float32)
-    features[:, 0] = np.where(rows.pulled, WEIGHT, 0.0)
+    features[rows.pulled, :pulled] = WEIGHT
     records = Records(
         features, rows.labels.astype(np.float32), rows.subject.astype(np.int32), rows.silo.astype(np.int32)
     ).grouped()

@@ -24,7 +24,7 @@ from tacit.audit.bounds import guess, guesses_to_make, one_run_epsilon
 from tacit.audit.canaries import plant
 from tacit.audit.cases import case
 from tacit.audit.mechanism import observed
-from tacit.audit.one_run import score_rounds, train
+from tacit.audit.one_run import score_uploads, train
 from tacit.audit.runs import weigh
 from tacit.engine.learner import learner
 from tacit.privacy import Pure, Randomness, Unprotected, View, account
@@ -70,12 +70,7 @@ def record_rate(randomness: Randomness, canaries: int = 1000, records: int = 10)
     assert seen.uploads is not None
     server = View.parse("server")
     event = one.plan.promise.total(server, 1)
-    home = np.arange(canaries) % 2  # a canary lives in one of the two silos
-    scores = np.where(
-        home == 0,
-        score_rounds(planted, seen.uploads[:, 0], event),
-        score_rounds(planted, seen.uploads[:, 1], event),
-    )
+    scores = score_uploads(planted, seen.uploads, event)
     proved = account(event, DELTA).epsilon
     made = guesses_to_make(canaries, gaussian_mu(proved, DELTA), DELTA, CONFIDENCE)
     guarantee = next(line for line in one.plan.guarantees() if line.view == server)

@@ -152,11 +152,8 @@ def audit_run(
     ]
     if watched.uploads is not None:
         server = View.parse("server")
-        score = sum(
-            score_rounds(planted, watched.uploads[:, silo], promise.event(planted.unit, server))
-            for silo in range(watched.uploads.shape[1])
-        )
-        found.append(_weighed(planted, "gradient", "uploads", server, np.asarray(score), confidence))
+        scores = score_uploads(planted, watched.uploads, promise.event(planted.unit, server))
+        found.append(_weighed(planted, "gradient", "uploads", server, scores, confidence))
     found.append(_weighed(planted, "gradient", "final", public, planted.pulls(watched.final)[0], confidence))
     if len(planted.input_coins):
         found.append(_weighed(planted, "input", "final", public, -_losses(planted, base, watched), confidence))
@@ -208,6 +205,14 @@ def score_rounds(planted: Planted, updates: Array, event: Event) -> Array:
         return np.asarray(pulled.sum(axis=0))
     ratio = log_ratio(event)
     return np.asarray(sum(ratio(row) for row in (pulled - blank.mean(axis=1, keepdims=True)) / width))
+
+
+def score_uploads(planted: Planted, uploads: Array, event: Event) -> Array:
+    """The same over the uploads of all silos in which a canary would be, ``uploads [rounds, silos, numbers]``: the
+    attacker knows whom it looks for, and where."""
+    silos = uploads.shape[1]
+    each = np.stack([score_rounds(planted, uploads[:, silo], event) for silo in range(silos)], axis=1)
+    return np.asarray(np.take_along_axis(each, planted.homes, axis=1).sum(axis=1))
 
 
 def log_ratio(event: Event) -> Callable[[Array], Array]:

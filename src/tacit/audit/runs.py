@@ -84,7 +84,7 @@ def weigh(
         delta=delta,
         epsilon=hockey_stick_epsilon(at_delta, delta, each),
         gaussian_epsilon=gaussian_epsilon(gaussian_mu(apart, each), delta),
-        refuted=refutes(on_curve, curve, each),
+        refuted=any(refutes(rates, curve, each) for rates in (on_curve, at_delta)),
         hits=hits,
         false_alarms=false_alarms,
         most_hits=curve.most_hits(false_alarms),

@@ -1,8 +1,10 @@
 """What a view gets to see of a round, as numbers, in many independent runs: what attacks start from.
 
-public   the model after the round (and the clip, where it moves)
-server   in the plain exchange, what each silo sends: its contribution, with its noise
-silo     the model, and the share of the noise that the last silo has drawn itself
+public             the model after the round (and the clip, where it moves)
+server             in the plain exchange, what each silo sends: its contribution, with its noise; where people protect
+                   what they send, what each person sends
+silo               the model, and the share of the noise that the last silo has drawn itself
+shuffler+analyzer  what each person sends
 
 Rounds are the engine's: what is drawn, clipped, weighted and noised is drawn, clipped, weighted and noised by it. Runs
 differ by the number of their round alone, and so in coins and noise. Where every run has the same shape, many of them
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.kernel import Kernels
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
@@ -34,7 +37,7 @@ from tacit.models import parameter_count
 
 Parts = list[Any]
 
-VIEWS = ("public", "server", "silo")
+VIEWS = ("public", "server", "silo", "shuffler+analyzer")
 
 # The step of the grid on which a silo's contribution is put together from people's: far below any clip.
 FINE = 1e-9
@@ -42,6 +45,8 @@ FINE = 1e-9
 
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
+    if isinstance(sim.work, EncoderWork) and view in ("server", "shuffler+analyzer"):
+        return [sim.work.each(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
     sim.round(number)

@@ -107,6 +107,24 @@ class EncoderWork:
         sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
         return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
 
+    def each(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+        """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
+        1/2 and nothing where none was sent. For those who see everybody's messages."""
+        method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
+        sent = np.zeros((len(people), method.dimensions(self.facts)))
+
+        def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
+            rows = np.searchsorted(people, some)
+            if isinstance(method, Shuffled):
+                person, index, value = method.encode(vectors, stream, self.facts)
+                sent[rows[person], index] = value - 0.5
+            else:
+                assert isinstance(method, LocallyNoised)
+                sent[rows] = method.noisy(vectors, stream, self.facts)
+
+        self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
+        return sent
+
     def reports(
         self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, collect: Callable[[], Collected]
     ) -> tuple[list[Collected], int]:

@@ -22,6 +22,16 @@ SEEN = {
     "final": "the final model is seen",
 }
 UNITS = {"subject": "people", "record": "records", "silo": "silos"}
+# verdict -> kind of banner, what it says
+VERDICTS = {
+    "refuted": ("danger", "An attack did better than what is proved allows: something is wrong."),
+    "doubtful": (
+        "warning",
+        "A lower bound is above what is proved, but not surely enough: audit again, with more canaries.",
+    ),
+    "not-refuted": ("promise", "No attack did better than what is proved allows."),
+    "nothing-claimed": ("warning", "Nothing is proved here, so nothing can be refuted."),
+}
 OUTSIDE = (
     "An audit trains on private records and adds nothing that would hide its own result: these numbers are outside "
     "the guarantee."
@@ -99,15 +109,12 @@ def _name(audit: Mapping[str, Any], line: Line) -> str:
 
 
 def _verdict(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
-    refuted = audit.get("refuted")
     tried = f"{words.counted(len(rows), 'way')} of looking at one run with canaries, and " if rows else ""
     many = words.counted(sum(int(line["runs"]) for line in audit.get("mechanism") or ()), "run")
     how = paragraph(f"Tried: {tried}{many} of the method alone.")
-    if refuted:
-        return banner("danger", "An attack did better than what is proved allows: something is wrong.", how)
-    beaten = any(row.beats_published for row in rows)
-    said = [paragraph("It did better than the number that the method's paper prints.", class_="infinite")]
-    return banner("promise", "No attack did better than what is proved allows.", how, *(said if beaten else []))
+    kind, said = VERDICTS[audit["verdict"]]
+    beaten = paragraph("It did better than the number that the method's paper prints.", class_="infinite")
+    return banner(kind, said, how, *([beaten] if any(row.beats_published for row in rows) else []))
 
 
 def _legend(rows: Sequence[Bounds]) -> list[tuple[str, figures.Style]]:
@@ -175,7 +182,7 @@ def _mechanism(audit: Mapping[str, Any]) -> Html:
     ]
     first = lines[0]
     caption = (
-        f"One round of the method alone, on a small made federation at noise multiplier {first['noise_multiplier']:g}, "
+        f"One round of the method alone, on a small made federation at {first['noise']}, "
         f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
     )
     return table(columns, cells, caption, stacked=True)
