@@ -83,7 +83,15 @@ _RIGHTS = {
     "permissions": {
         "project_admin": _NOTHING,
         "org_admin": _NOTHING,
-        "lead": {**_NOTHING, "submit_job": "any", "manage_job": _OWN, "download_job": _OWN, "view": "any"},
+        "lead": {
+            **_NOTHING,
+            "submit_job": "any",
+            "manage_job": _OWN,
+            "download_job": _OWN,
+            "app_command": _OWN,  # how far is my run?
+            "view": "any",
+            "sys_info": "any",  # who is there?
+        },
         "member": _NOTHING,
     },
 }
