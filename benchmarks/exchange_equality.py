@@ -92,7 +92,7 @@ def sums_of(simulation: Simulation, rounds: int) -> tuple[list[np.ndarray], list
     weights = {(s, u): w for s, u, w in zip(work._silo, work._subject, work._weights, strict=True)}
     for number in range(1, rounds + 1):
         drawn = work.draw(number)
-        people, _ = work.people(drawn, simulation.server, simulation.frozen, simulation.arrays, fine)
+        people, _ = work.people(drawn, simulation.broadcast, simulation.frozen, simulation.arrays, fine)
         exact.append(
             sum(
                 weights[silo, place] * fine.numbers(vector)

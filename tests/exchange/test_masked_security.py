@@ -208,11 +208,7 @@ def test_a_second_message_is_a_replay_and_a_late_one_is_out_of_turn():
     run.server.receive(run.terms.silos[0], first[run.terms.silos[0]])
     with pytest.raises(Replayed, match="clinic 0"):
         run.server.receive(run.terms.silos[0], first[run.terms.silos[0]])
-    with pytest.raises(OutOfTurn):
-        run.server.receive(run.terms.silos[1], first[run.terms.silos[1]])
-    run.server.begin(2)
-    first = {n: s.begin(2, v, r) for (n, s), v, r in zip(run.silos.items(), vectors(5, 7), streams(5), strict=True)}
-    for silo in run.terms.silos[:4]:
+    for silo in run.terms.silos[1:4]:  # the first message stands, and the others go on
         run.server.receive(silo, first[silo])
     run.server.advance()
     with pytest.raises(OutOfTurn, match="clinic 4"):

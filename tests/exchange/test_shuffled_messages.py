@@ -236,14 +236,14 @@ def begun(agreed: ShuffledTerms) -> SealedSession:
     session = SealedSession(agreed)
     key = session.analyzer.begin(1)
     session.shuffler.begin(1, key)
-    for encoder in session.encoders:
+    for encoder in session.encoders.each.values():
         encoder.begin(1, key)
     return session
 
 
 def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybody():
     session = begun(terms())
-    message = session.encoders[0].submit(np.array([1, 3]), np.array([0.1, 0.2]))
+    message = session.encoders.each[0].submit(np.array([1, 3]), np.array([0.1, 0.2]))
     session.shuffler.receive("person 0", message)
     with pytest.raises(Replayed):
         session.shuffler.receive("person 0", message)
@@ -257,19 +257,19 @@ def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybod
 def test_the_shuffler_refuses_dimensions_twice_or_beyond_the_last(index):
     session = begun(terms())
     with pytest.raises(Refused, match="dimensions"):
-        session.shuffler.receive("person 0", session.encoders[0].submit(np.array(index), np.zeros(2)))
+        session.shuffler.receive("person 0", session.encoders.each[0].submit(np.array(index), np.zeros(2)))
 
 
 def test_the_shuffler_refuses_lists_of_another_length():
     session = begun(terms(listed=3))
     with pytest.raises(Refused, match="3 are due"):
-        session.shuffler.receive("person 0", session.encoders[0].submit(np.arange(2), np.zeros(2)))
+        session.shuffler.receive("person 0", session.encoders.each[0].submit(np.arange(2), np.zeros(2)))
 
 
 def test_the_shuffler_cannot_open_reports_nor_pass_one_off_as_another():
     session = begun(terms(people=1, dimensions=2, padded=1))
     agreed, analyzer = session.terms, session.analyzer
-    message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
     messages = agreed.parse(message[64:], "person 0")
     turned = Messages(messages.dimension[::-1], messages.sealed)
     forged = session.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
@@ -281,7 +281,7 @@ def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
     for change in ("missing", "altered", "foreign"):
         session = begun(terms(people=1, dimensions=2, padded=1))
         agreed = session.terms
-        message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+        message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
         index, sealed = agreed.parse(message[64:], "person 0")
         if change == "missing":
             index, sealed = index[:1], sealed[:1]
@@ -299,7 +299,7 @@ def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
 
 def test_nothing_of_one_round_is_good_in_another_or_out_of_turn():
     session = begun(terms(people=1, dimensions=2, padded=1))
-    message = session.encoders[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
     key = session.analyzer.begin(2)
     session.shuffler.begin(2, key)
     with pytest.raises(BadSignature):

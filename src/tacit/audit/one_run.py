@@ -109,7 +109,7 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     """All rounds of the plan with its canaries."""
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
     # a step of rate 1 shows the sum itself, whatever the server's own step makes of it
-    plain = kernels(sim.method, ServerStep(), planted.plan.exchange, planted.learner.objective, sim.facts).aggregate
+    plain = kernels(sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise).aggregate
     sums: list[jax.Array] = []
 
     def watch(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> None:

@@ -69,7 +69,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        nobody = work.nothing(sim.server, sim.frozen, sim.arrays)
+        nobody = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
         function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
         seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), nobody, groups, _stacked(sim, numbers)))
         if view == "server":  # by lane and group: back to the order of silos
@@ -86,14 +86,13 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
     if isinstance(sim.work, PeopleWork):
-        vectors, _, _ = sim.work.each(drawn, sim.server, sim.frozen, sim.arrays, sim.states, Grid(FINE))
+        vectors, _, _ = sim.work.each(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
         return vectors * FINE
     assert isinstance(sim.work, SiloWork)
-    broadcast = sim.method.broadcast(sim.server)
     found: dict[int, np.ndarray] = {}
     for group in (group for lane in drawn for group in lane):
         states = jax.tree.map(partial(_at, group.places), sim.states)
-        sent = sim.kernels.each(broadcast, sim.frozen, states, sim.arrays, group.batches, group.counts).vector
+        sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, group.batches, group.counts).vector
         found |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
     nobody = np.zeros_like(next(iter(found.values())))
     return np.stack([found.get(k, nobody) for k in range(sim.federation.silo_count)])

@@ -97,6 +97,20 @@ class Federation:
             unpaid=None,
         )
 
+    def alone(self, k: int) -> Federation:
+        """What silo ``k`` holds by itself: its training and held-out rows, as the only silo."""
+        train, test = (
+            replace(rows.take(rows.silo == k), silo=np.zeros(int((rows.silo == k).sum()), np.int32))
+            for rows in (self.train, self.test)
+        )
+        return replace(self, train=train, test=test, silo_names=(self.silo_names[k],))
+
+    def among(self, names: Sequence[str], k: int, subjects: int) -> Federation:
+        """The rows of one silo in its place ``k`` among others of whose rows it knows nothing; ``subjects`` are numbers
+        for people that all have in common."""
+        train, test = (replace(rows, silo=np.full(len(rows), k, np.int32)) for rows in (self.train, self.test))
+        return replace(self, train=train, test=test, silo_names=tuple(names), subject_count=subjects)
+
     @property
     def silo_count(self) -> int:
         return len(self.silo_names)

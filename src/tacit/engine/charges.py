@@ -352,6 +352,13 @@ def check_budget(plan: Plan) -> None:
             raise Forbidden("privacy.budget", problem, "raise it, add noise, or use other data")
 
 
+def check_goes_on(plan: Plan) -> None:
+    """Refuse to resume what cannot go on."""
+    if plan.method.joint and plan.experiment.seed is None:
+        problem = "noise that is correlated over rounds cannot go on: without a seed, what it must cancel is lost"
+        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+
+
 def _shared_lines(plan: Plan) -> Lines:
     """What the budget file says; where it does not exist yet, it must be possible to make it."""
     file = shared_file(plan)

@@ -15,7 +15,7 @@ from tacit.engine.lanes import LANES, in_lanes
 from tacit.errors import UserError
 from tacit.exchange import Collected
 from tacit.learning import Arrays, Lane, Objective, arrange, each_person
-from tacit.methods import Facts, ServerState
+from tacit.methods import Facts
 from tacit.methods.encoders import Encoder, LocallyNoised
 from tacit.methods.shuffle import Shuffled
 from tacit.models import Params
@@ -83,7 +83,7 @@ class EncoderWork:
         """All people are in one place here."""
         return 1
 
-    def do(self, drawn: Batch, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of what people send who add noise themselves."""
         method = self.method
         assert isinstance(method, LocallyNoised)
@@ -92,11 +92,11 @@ class EncoderWork:
             total += method.noisy(vectors, stream, self.facts).sum(axis=0)
 
         zeros = partial(np.zeros, method.dimensions(self.facts))
-        sums, not_finite = self._everybody(drawn, server, frozen, arrays, zeros, add)
+        sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
         return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
 
     def reports(
-        self, drawn: Batch, server: ServerState, frozen: Params, arrays: Arrays, collect: Callable[[], Collected]
+        self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, collect: Callable[[], Collected]
     ) -> tuple[list[Collected], int]:
         """What people report, and how many of them learned what is not finite: they report zeros."""
         method = self.method
@@ -106,12 +106,12 @@ class EncoderWork:
             person, index, value = method.encode(vectors, stream, self.facts)
             collected.add(people[person], index, value)
 
-        return self._everybody(drawn, server, frozen, arrays, collect, add)
+        return self._everybody(drawn, broadcast, frozen, arrays, collect, add)
 
     def _everybody(
         self,
         drawn: Batch,
-        server: ServerState,
+        broadcast: Any,
         frozen: Params,
         arrays: Arrays,
         begin: Callable[[], Any],
@@ -119,11 +119,10 @@ class EncoderWork:
     ) -> tuple[list[Any], int]:
         """``add`` of (what ``begin`` gave, people, their updates ``[people, d]``, their randomness), a few people at a
         time; what came of it, lane by lane, and of those without records; and how much was not finite."""
-        params = self.method.broadcast(server)
 
         def lane_work(lane: Lane) -> tuple[Any, int]:
             result, not_finite = begin(), 0
-            work = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, jnp.inf)
+            work = each_person(self.objective, frozen, arrays, broadcast, lane, self.method.learning, jnp.inf)
             for found in work:
                 people = drawn.present[found.places]
                 add(result, people, found.vectors, self._stream(drawn, people))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.exchange import Exchange, Plain
+from tacit.exchange import Plain
 from tacit.learning import Arrays, Objective, ServerStep, Work, power_of_two
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.method import Divisors, LocalResult
@@ -46,15 +46,18 @@ class Kernels(NamedTuple):
 
     work       (broadcast, frozen, states, arrays, batches, counts, so far) -> (summed, states), for stacked silos
     each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult, for stacked silos
-    aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where the exchange has
-               added it
-    nobody     (server, frozen, arrays, batches of nobody) -> the sum before anybody contributed
+    aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where others have added
+               it
+    sent       (totals of the lanes, keys and weights of one silo's noise) -> what that silo sends: their sum, with its
+               share of the noise
+    nobody     (broadcast, frozen, state, arrays, batches of nobody) -> the sum before anybody contributed
     """
 
     work: Callable[..., tuple[Summed, Any]]
     each: Callable[..., LocalResult]
     aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
-    nobody: Callable[[ServerState, Params, Arrays, Any], Summed]
+    sent: Callable[[tuple[jax.Array, ...], Any], jax.Array]
+    nobody: Callable[[Any, Params, Any, Arrays, Any], Summed]
 
 
 class Terms(NamedTuple):
@@ -64,25 +67,22 @@ class Terms(NamedTuple):
     step: ServerStep
     divisors: Divisors
     noise: Noise | None
+    silos: int
 
 
 @lru_cache(maxsize=64)
-def kernels(method: Method, step: ServerStep, exchange: Exchange, objective: Objective, facts: Facts) -> Kernels:
-    """The compiled functions of an experiment, which share what is compiled with all of the same structure."""
-    noise = method.sum_noise(facts) if isinstance(exchange, Plain) else None
-    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise))
+def kernels(method: Method, step: ServerStep, objective: Objective, facts: Facts, noise: Noise | None) -> Kernels:
+    """The compiled functions of an experiment, which share what is compiled with all of the same structure. ``noise``
+    is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum."""
+    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise, facts.silos))
     numbers = [jnp.float32(number) for number in numbers]
-    work, each, aggregate, nobody = _compiled(
-        structure, objective, exchange if isinstance(exchange, Plain) else Plain()
-    )
-    return Kernels(
-        partial(work, numbers), partial(each, numbers), partial(aggregate, numbers), partial(nobody, numbers)
-    )
+    return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective)))
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: Plain) -> tuple[Callable[..., Any], ...]:
+def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> tuple[Callable[..., Any], ...]:
     """The functions of ``Kernels``, which take the numbers of :class:`Terms` first."""
+    plain = Plain()
 
     def with_numbers(numbers: list[jax.Array]) -> Terms:
         terms: Terms = jax.tree.unflatten(structure, numbers)
@@ -129,18 +129,23 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
     def aggregate(
         numbers: list[jax.Array], server: ServerState, totals: tuple[jax.Array, ...], keys: Any
     ) -> ServerState:
-        method, step, divisors, noise = with_numbers(numbers)
+        method, step, divisors, noise, _ = with_numbers(numbers)
         total = reduce(plain.add, totals)
         total = total if noise is None else plain.noised(total, noise, *keys)
         return method.aggregate(step, server, total, divisors)
 
-    def nobody(numbers: list[jax.Array], server: ServerState, frozen: Params, arrays: Arrays, nothing: Any) -> Summed:
-        method = with_numbers(numbers).method
-        silo = (method.silo_state(server.params), nothing, jnp.float32(0))
-        sent = jax.eval_shape(local, numbers, method.broadcast(server), frozen, arrays, silo)
-        return Summed(jnp.zeros(sent.vector.shape), jnp.int32(0))
+    def sent(numbers: list[jax.Array], totals: tuple[jax.Array, ...], keys: Any) -> jax.Array:
+        terms = with_numbers(numbers)
+        vector = reduce(plain.add, totals)
+        return vector if terms.noise is None else plain.share(vector, terms.noise, terms.silos, *keys)
 
-    return jax.jit(work), jax.jit(each), jax.jit(aggregate), nobody
+    def nobody(
+        numbers: list[jax.Array], broadcast: Any, frozen: Params, state: Any, arrays: Arrays, nothing: Any
+    ) -> Summed:
+        found = jax.eval_shape(local, numbers, broadcast, frozen, arrays, (state, nothing, jnp.float32(0)))
+        return Summed(jnp.zeros(found.vector.shape), jnp.int32(0))
+
+    return jax.jit(work), jax.jit(each), jax.jit(aggregate), jax.jit(sent), nobody
 
 
 def outputs(objective: Objective, params: Params, features: np.ndarray) -> np.ndarray:

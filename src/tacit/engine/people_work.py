@@ -1,7 +1,12 @@
-"""Local work person by person: everybody in every silo learns alone, is clipped, weighted and added up."""
+"""Local work person by person: everybody in every silo learns alone, is clipped, weighted and added up.
+
+Who is in a round is decided by coins that all silos have in common; which of a person's records are used, by the silo
+that holds them. So a silo by itself, on a federation, does what it does beside the others in the simulator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -16,7 +21,7 @@ from tacit.exchange import Grid, PersonVectors
 from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
 from tacit.learning.people import MARGIN
-from tacit.methods import Facts, ServerState
+from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -46,8 +51,14 @@ class PeopleWork:
         params: Params,
         arrays: Arrays,
         randomness: Randomness,
+        here: Sequence[int] | None = None,
+        common: Randomness | None = None,
+        totals: np.ndarray | None = None,
     ) -> None:
+        """``here``: the silos of which this is the work, where not all are. ``common``: what all silos draw from.
+        ``totals [people]``: everybody's records in all silos, where not all are here and weights ask for it."""
         self.method, self.objective, self.randomness = method, objective, randomness
+        self._common = randomness if common is None else common
         self._terms = jax.tree.map(jnp.float32, method)  # its numbers as arguments of what is compiled
         silos = federation.silos
         self._subject = np.concatenate([silo.subjects for silo in silos])
@@ -55,15 +66,18 @@ class PeopleWork:
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in silos])
         self._silo = np.repeat(np.arange(len(silos)), [len(silo.subjects) for silo in silos])
         self._subjects, self._silos = federation.subject_count, len(silos)
-        self._weights = self._checked_weights(facts)
+        self._here = np.arange(len(silos)) if here is None else np.asarray(here, int)
+        self._home = np.searchsorted(self._here, self._silo)
+        self._weights = self._checked_weights(facts, totals)
         self._layout = method.learning.layout(objective, params, arrays)
         self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
         self.draws_everybody = False
 
-    def _checked_weights(self, facts: Facts) -> np.ndarray:
+    def _checked_weights(self, facts: Facts, totals: np.ndarray | None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
-        totals = np.bincount(self._subject, self._counts, self._subjects)[self._subject]
-        weights = self.method.weights_of(self._counts, totals, facts)
+        here = np.bincount(self._subject, self._counts, self._subjects)
+        totals = here if totals is None else np.maximum(totals[: self._subjects], here)
+        weights = self.method.weights_of(self._counts, totals[self._subject], facts)
         if (np.bincount(self._subject, weights) > 1 + 1e-9).any():
             raise AssertionError("a person's weights over all silos sum to more than 1")
         return weights
@@ -85,15 +99,28 @@ class PeopleWork:
             return self._arrangements[turn]
         present = np.ones(len(self._subject), bool)
         if method.subject_sample_rate < 1:
-            coins = self.randomness.stream("subjects", number).coins(method.subject_sample_rate, self._subjects)
+            coins = self._common.stream("subjects", number).coins(method.subject_sample_rate, self._subjects)
             present = coins[self._subject]
         entries = np.flatnonzero(present)
         starts, counts = self._starts[entries], self._counts[entries]
         if method.most_records is None:
             return self._arranged(starts, counts, entries)
-        stream = self.randomness.stream("records", number)
-        rows, starts, counts = draw_records(starts, counts, stream, method.most_records)
+        rows, starts, counts = self._chosen(number, entries, method.most_records)
         return self._arranged(starts, counts, entries, rows)
+
+    def _chosen(self, number: int, entries: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """At most so many records of everybody, chosen by each silo for itself (see ``learning.drawn``)."""
+        bounds = np.searchsorted(self._silo[entries], np.arange(self._silos + 1))
+        nothing = np.zeros(0, np.int64)
+        parts, drawn = [(nothing, nothing, nothing)], 0
+        for k in np.flatnonzero(np.diff(bounds)):
+            own = entries[bounds[k] : bounds[k + 1]]
+            stream = self.randomness.stream("records", number, int(k))
+            rows, starts, counts = draw_records(self._starts[own], self._counts[own], stream, most)
+            parts.append((rows, starts + drawn, counts))
+            drawn += len(rows)
+        rows, starts, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return rows, starts, counts
 
     def _arranged(
         self, starts: np.ndarray, counts: np.ndarray, entries: np.ndarray, rows: np.ndarray | None = None
@@ -106,9 +133,9 @@ class PeopleWork:
         """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
         return self._silos
 
-    def do(self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of everybody's contributions; people keep nothing."""
-        params, clip = self.method.broadcast(server)
+        params, clip = broadcast
         local = self.method.learning
         work = partial(people_sum, self.objective, frozen, arrays, params)
         found = in_lanes(lambda lane: work(lane, local, clip), drawn.lanes)
@@ -116,20 +143,20 @@ class PeopleWork:
         return Worked((vector,), states, (not_finite,))
 
     def each(
-        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
+        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid
     ) -> tuple[np.ndarray, Any, int]:
-        """Every silo's contribution ``[silos, numbers]`` as integers: sums of what people add, each of them rounded
-        toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip. And how much
-        was not finite."""
-        params, clip = self.method.broadcast(server)
+        """The contribution of every silo that is here, ``[silos, numbers]``, as integers: sums of what people add, each
+        of them rounded toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip.
+        And how much was not finite."""
+        params, clip = broadcast
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
-            sums, not_finite = np.zeros((self._silos, self.numbers), np.int64), 0
+            sums, not_finite = np.zeros((len(self._here), self.numbers), np.int64), 0
             for found in each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip):
                 integers = self._integers(found, drawn.weights[found.places], float(clip), grid)
-                silo = self._silo[drawn.entries[found.places]]
-                for k in np.unique(silo):
-                    sums[k] += integers[silo == k].sum(axis=0)
+                home = self._home[drawn.entries[found.places]]
+                for k in np.unique(home):
+                    sums[k] += integers[home == k].sum(axis=0)
                 not_finite += found.not_finite
             return sums, not_finite
 
@@ -137,11 +164,11 @@ class PeopleWork:
         return np.sum(sums, axis=0), states, sum(not_finite)
 
     def people(
-        self, drawn: Drawn, server: ServerState, frozen: Params, arrays: Arrays, grid: Grid
+        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, grid: Grid
     ) -> tuple[list[PersonVectors], int]:
-        """For every silo, what each of its people adds: clipped, rounded toward zero, not weighted. And how much was
-        not finite."""
-        params, clip = self.method.broadcast(server)
+        """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted. And
+        how much was not finite."""
+        params, clip = broadcast
 
         def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
             chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip)
@@ -157,14 +184,14 @@ class PeopleWork:
         chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes) for chunk in lane]
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
-        silo = self._silo[entries]
-        people = [PersonVectors(self._subject[entries[silo == k]], vectors[silo == k]) for k in range(self._silos)]
+        home = self._home[entries]
+        people = [PersonVectors(self._subject[entries[home == k]], vectors[home == k]) for k in range(len(self._here))]
         return people, sum(not_finite for _, _, not_finite in chunks)
 
     def record_counts(self, people: int) -> np.ndarray:
-        """How many records everybody has where: ``[silos, people]``."""
-        counts = np.zeros((self._silos, people), np.int64)
-        np.add.at(counts, (self._silo, self._subject), self._counts)
+        """How many records everybody has in the silos that are here: ``[silos, people]``."""
+        counts = np.zeros((len(self._here), people), np.int64)
+        np.add.at(counts, (self._home, self._subject), self._counts)
         return counts
 
     @property

@@ -19,7 +19,7 @@ import pandas as pd
 
 from tacit.config import Plan, located, read_experiment
 from tacit.data import Encoder, Federation, describe, load, load_evaluation
-from tacit.engine.charges import Charges, check_budget
+from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
 from tacit.engine.folder import (
@@ -89,9 +89,8 @@ def run(
     ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
     """
     place = _place(plan, out, resume)
-    if resume is not None and plan.method.joint and plan.experiment.seed is None:
-        problem = "noise that is correlated over rounds cannot go on: without a seed, what it must cancel is lost"
-        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+    if resume is not None:
+        check_goes_on(plan)
     references = baselines if isinstance(baselines, tuple) else REFERENCES if baselines else ()
     _check_references(plan, bool(references))
     if resume is None:

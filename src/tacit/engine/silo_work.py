@@ -1,7 +1,12 @@
-"""Local work silo by silo: groups of silos in one compiled call each, in two lanes."""
+"""Local work silo by silo: groups of silos in one compiled call each, in two lanes.
+
+All silos of a run, or those that are ``here``: on a federation, one. What a silo draws depends on its own randomness
+and its number among all silos, never on who else is here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +19,7 @@ from tacit.engine.kernel import Kernels, Summed, Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid
 from tacit.learning import Arrays, Rows, power_of_two
-from tacit.methods import Facts, Method, Private, ServerState
+from tacit.methods import Facts, Method, Private
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -23,7 +28,8 @@ GROUP = 8
 
 
 class Group(NamedTuple):
-    """Silos of one compiled call: their ``places [group]``, their ``counts [group]`` of records, their batches."""
+    """Silos of one compiled call: their ``places [group]`` among those that are here, their ``counts [group]`` of
+    records, their batches."""
 
     places: np.ndarray
     counts: np.ndarray
@@ -38,12 +44,16 @@ class SiloWork:
         method: Method,
         facts: Facts,
         federation: Federation,
+        params: Params,
         kernels: Kernels,
         randomness: Randomness,
+        here: Sequence[int] | None = None,
     ) -> None:
         self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
         self.schedule = method.schedule(facts)
-        self.group = min(GROUP, power_of_two(-(-federation.silo_count // LANES)))
+        self._here = np.arange(federation.silo_count) if here is None else np.asarray(here, int)
+        self._first_state = method.silo_state(params)
+        self.group = min(GROUP, power_of_two(-(-len(self._here) // LANES)))
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._nobody: Summed | None = None
         self._compiled = False
@@ -60,11 +70,10 @@ class SiloWork:
             return round(self.method.participation * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
-    def do(self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The lanes' sums, and what the silos keep."""
         if self._nobody is None:
-            self._nobody = self.nothing(server, frozen, arrays)
-        broadcast = self.method.broadcast(server)
+            self._nobody = self.nothing(broadcast, frozen, arrays)
         # the first time one lane after the other, or both would compile the same thing
         done = in_lanes(partial(self._work, broadcast, frozen, arrays, states), drawn, together=self._compiled)
         self._compiled = True
@@ -74,18 +83,17 @@ class SiloWork:
         return Worked(totals, _put_back(states, groups, kept), not_finite)
 
     def each(
-        self, drawn: list[list[Group]], server: ServerState, frozen: Params, arrays: Arrays, states: Any, grid: Grid
+        self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid
     ) -> tuple[np.ndarray, Any, int]:
-        """Every silo's contribution ``[silos, numbers]`` as integers, zero for who takes no part, what silos keep, and
-        how much was not finite.
+        """The contribution of every silo that is here, ``[silos, numbers]``, as integers, zero for who takes no part;
+        what silos keep; and how much was not finite.
 
         Rounding toward zero leaves every silo within the bound that its method clips to.
         """
         assert isinstance(self.method, Private)
-        broadcast = self.method.broadcast(server)
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
-        numbers = len(self.nothing(server, frozen, arrays).vector)
-        vectors = np.zeros((self.federation.silo_count, numbers), np.int64)
+        numbers = len(self.nothing(broadcast, frozen, arrays).vector)
+        vectors = np.zeros((len(self._here), numbers), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
             found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
@@ -96,11 +104,12 @@ class SiloWork:
                     vectors[place] = grid.bounded(vector, self.method.clip)
         return vectors, _put_back(states, groups, kept), not_finite
 
-    def nothing(self, server: ServerState, frozen: Params, arrays: Arrays) -> Summed:
+    def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
         """The sum before anybody contributed."""
         silo = Rows(0, 0, 0, np.zeros(1, int))
         drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
-        return self.kernels.nobody(server, frozen, arrays, jax.tree.map(lambda leaf: leaf[0], drawn))
+        nobody = jax.tree.map(lambda leaf: leaf[0], drawn)
+        return self.kernels.nobody(broadcast, frozen, self._first_state, arrays, nobody)
 
     def _work(
         self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, lane: list[Group]
@@ -125,18 +134,18 @@ class SiloWork:
         return lanes
 
     def _participants(self, number: int) -> np.ndarray:
-        """Poisson sampling with the method's public rate; the coins are nobody's but the run's."""
+        """Poisson sampling with the method's public rate, of those that are here; the coins are nobody's but theirs."""
         count, rate = self.federation.silo_count, self.method.participation
         if rate >= 1:
-            return np.arange(count)
-        return np.flatnonzero(self.randomness.stream("silos", number).coins(rate, count))
+            return self._here
+        return self._here[self.randomness.stream("silos", number).coins(rate, count)[self._here]]
 
     def _group(self, number: int, members: list[int]) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         rows = [self._rows[k] for k in members]
         streams = [self.randomness.stream("batches", number, k) for k in members]
-        places = np.full(self.group, self.federation.silo_count)
-        places[: len(members)] = members
+        places = np.full(self.group, len(self._here))
+        places[: len(members)] = np.searchsorted(self._here, members)
         counts = np.zeros(self.group, np.float32)
         counts[: len(rows)] = [silo.records for silo in rows]
         return Group(places, counts, self.schedule.draw(rows, streams, self.group))

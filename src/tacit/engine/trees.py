@@ -1,4 +1,4 @@
-"""Trees of arrays on disk (safetensors): models and checkpoints, written whole or not at all."""
+"""Trees of arrays as bytes (safetensors): models and checkpoints on disk, written whole or not at all, and messages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,47 @@ def write_bytes(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:
-    """Write the arrays of ``tree`` under their paths, with ``facts`` as the file's metadata.
+class Unfit(ValueError):
+    """Bytes or arrays that are not those of the tree that is due."""
 
-    All facts are one entry: the file format keeps several entries in random order, and equal runs make equal files.
+
+def packed(tree: Any, facts: Mapping[str, str] | None = None) -> bytes:
+    """The arrays of ``tree`` under their paths, with ``facts`` as metadata.
+
+    All facts are one entry: the format keeps several entries in random order, and equal trees make equal bytes.
     """
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(tree)}
-    write_bytes(path, safetensors.numpy.save(arrays, metadata={"facts": json.dumps(dict(facts or {}), sort_keys=True)}))
+    return safetensors.numpy.save(arrays, metadata={"facts": json.dumps(dict(facts or {}), sort_keys=True)})
+
+
+def unpacked(data: bytes, template: Any) -> Any:
+    """The tree of the shapes of ``template`` that :func:`packed` packed; :class:`Unfit` if it is another, or none."""
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        raise Unfit("is no tree of arrays") from None
+    if len(arrays) != len(jax.tree.leaves(template)):
+        raise Unfit("has other arrays than those that are due")
+    return fitted(arrays, template)
+
+
+def fitted(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
+    """``arrays`` by path as a tree of the shapes of ``template``."""
+    leaves = []
+    for name, leaf in _named_leaves(template):
+        if name not in arrays:
+            raise Unfit(f"has no array '{name}'")
+        if arrays[name].shape != leaf.shape:
+            raise Unfit(f"has '{name}' of shape {list(arrays[name].shape)} instead of {list(leaf.shape)}")
+        if arrays[name].dtype != leaf.dtype:
+            raise Unfit(f"has '{name}' of {arrays[name].dtype} instead of {leaf.dtype}")
+        leaves.append(jax.numpy.asarray(arrays[name]))
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:
+    """Write a tree in one step (:func:`packed`)."""
+    write_bytes(path, packed(tree, facts))
 
 
 def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -52,18 +86,10 @@ def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str
 def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str]]:
     """A tree of the shapes of ``template`` from ``path``, and the file's metadata."""
     arrays, facts = load_arrays(path, field)
-    leaves = []
-    for name, leaf in _named_leaves(template):
-        if name not in arrays:
-            raise UserError(field, f"'{path.name}' has no array '{name}'", "use a file of the same model")
-        if arrays[name].shape != leaf.shape:
-            shapes = f"{list(arrays[name].shape)} instead of {list(leaf.shape)}"
-            raise UserError(field, f"'{name}' in '{path.name}' has shape {shapes}", "use a file of the same model")
-        if arrays[name].dtype != leaf.dtype:
-            kinds = f"{arrays[name].dtype} instead of {leaf.dtype}"
-            raise UserError(field, f"'{name}' in '{path.name}' holds {kinds}", "use a file of the same model")
-        leaves.append(jax.numpy.asarray(arrays[name]))
-    return jax.tree.unflatten(jax.tree.structure(template), leaves), facts
+    try:
+        return fitted(arrays, template), facts
+    except Unfit as error:
+        raise UserError(field, f"'{path.name}' {error}", "use a file of the same model") from None
 
 
 def is_finite(tree: Any) -> bool:

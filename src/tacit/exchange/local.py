@@ -1,11 +1,12 @@
-"""All parties of a protocol in this process: their messages are carried as bytes, as a network would carry them."""
+"""Protocols that a server leads, whoever carries the messages; and all parties of one in this process, where messages
+are bytes, as on a network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NoReturn, Protocol
 
-from tacit.crypto import Identity
+from tacit.crypto import Identity, Refused
 from tacit.exchange.post import SERVER
 
 # (phase, sender, recipient, message) -> the message as it arrives, None where it is lost
@@ -34,21 +35,45 @@ def delivered(phase: str, sender: str, recipient: str, message: bytes) -> bytes 
     return message
 
 
+def raised(silo: str, refused: Refused) -> NoReturn:
+    """A message that is refused ends the round."""
+    raise refused
+
+
+def led(
+    server: Leading, first: Mapping[str, bytes | None], refuse: Callable[[str, Refused], None] = raised
+) -> Generator[dict[str, bytes], Mapping[str, bytes | None], None]:
+    """The server's way through a protocol that silos have begun with ``first``: yields what to tell whom, and is sent
+    the answers, until there is no more to say. Who answers nothing (None), or something that is refused, is missing."""
+    answers = first
+    while server.phase is not None:
+        for silo, message in answers.items():
+            try:
+                if message is not None:
+                    server.receive(silo, message)
+            except Refused as refused:
+                refuse(silo, refused)
+        told = server.advance()
+        answers = (yield told) if told else {}
+
+
 def converse(
     server: Leading, silos: Mapping[str, Answering], first: Mapping[str, bytes], carry: Carrier = delivered
 ) -> None:
     """Carry messages between the silos, who have begun with ``first``, and the server until it has no more to say."""
-    outgoing = dict(first)
-    while (phase := server.phase) is not None:
-        for silo, message in outgoing.items():
-            arrived = carry(phase, silo, SERVER, message)
-            if arrived is not None:
-                server.receive(silo, arrived)
-        told, outgoing = server.advance(), {}
-        for silo, message in told.items():
-            arrived = carry(server.phase or "", SERVER, silo, message)
-            if arrived is not None:
-                outgoing[silo] = silos[silo].receive(arrived)
+
+    def carried(messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
+        return {silo: carry(server.phase or "", silo, SERVER, message) for silo, message in messages.items()}
+
+    conversation = led(server, carried(first))
+    told = next(conversation, None)
+    while told is not None:
+        arrived = {silo: carry(server.phase or "", SERVER, silo, message) for silo, message in told.items()}
+        answers = {silo: silos[silo].receive(message) for silo, message in arrived.items() if message is not None}
+        try:
+            told = conversation.send(carried(answers))
+        except StopIteration:
+            told = None
 
 
 def introduced(names: Sequence[str]) -> tuple[dict[str, Identity], dict[str, bytes]]:

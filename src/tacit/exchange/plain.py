@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -50,19 +49,25 @@ class Plain:
         back, and ``weights [rounds]`` what their normals count (0 before the first round).
         """
         silos = keys.shape[1] - 1
-
-        def normals(place: int | jax.Array) -> jax.Array:
-            """One party's noise, of standard deviation 1 where a round's normals are weighted by 1."""
-
-            def add_round(j: jax.Array, sum_: jax.Array) -> jax.Array:
-                return sum_ + weights[j] * gaussian(keys[j, place], nonce_words(SUM_NOISE), total.shape)
-
-            return jax.lax.fori_loop(0, len(keys), add_round, jnp.zeros_like(total))
-
         if noise.place == "once":
-            return total + noise.std * normals(silos)
+            return total + noise.std * _normals(keys[:, silos], weights, total.shape)
 
         def add_share(k: jax.Array, sum_: jax.Array) -> jax.Array:
-            return sum_ + noise.std / math.sqrt(silos) * normals(k)
+            return self.share(sum_, noise, silos, keys[:, k], weights)
 
         return jax.lax.fori_loop(0, silos, add_share, total)
+
+    def share(
+        self, vector: jax.Array, noise: Noise, silos: int | jax.Array, keys: jax.Array, weights: jax.Array
+    ) -> jax.Array:
+        """``vector`` with the noise of one of so many silos, from its own ``keys [rounds, 8]``."""
+        return vector + noise.std / jnp.sqrt(jnp.float32(silos)) * _normals(keys, weights, vector.shape)
+
+
+def _normals(keys: jax.Array, weights: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """One party's noise, of standard deviation 1 where a round's normals are weighted by 1."""
+
+    def add_round(j: jax.Array, sum_: jax.Array) -> jax.Array:
+        return sum_ + weights[j] * gaussian(keys[j], nonce_words(SUM_NOISE), shape)
+
+    return jax.lax.fori_loop(0, len(keys), add_round, jnp.zeros(shape))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.crypto import BadShares, Identity, KeyPair, MaskStream, Refused, Replayed, Secret, Share, combine, masked
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers
+from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.masked.silo import OF_OWN, OF_PAIRS, fingerprint_of, from_bytes
 from tacit.exchange.masked.terms import KEYS, PHASES, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join_named, named_parts, parted
@@ -19,7 +20,7 @@ class MaskedServer:
 
     ``begin``, then in each phase ``receive`` for every message that comes and ``advance``, whose result are the
     messages to the silos that are still there. After the last phase there are none, and ``total`` is the sum over
-    ``survivors``. A message that is refused, or too few of them, ends the round: ``total`` stays None.
+    ``survivors``. A message that is refused counts as none. Too few of them end the round: ``total`` stays None.
     """
 
     def __init__(self, terms: MaskedTerms, identity: Identity, identities: Mapping[str, bytes]) -> None:
@@ -45,20 +46,16 @@ class MaskedServer:
         return self._phase
 
     def receive(self, sender: str, message: bytes) -> None:
-        """Take ``sender``'s message of this phase."""
+        """Take ``sender``'s message of this phase, or refuse it."""
         phase = self._phase
         if phase is None:
             raise OutOfTurn("a message outside of a round", sender)
-        try:
-            if sender in self._inbox:
-                raise Replayed(f"a second message in the phase of {phase}", sender)
-            if sender not in self._there:
-                raise OutOfTurn("a message of somebody who is no longer part of the round", sender)
-            content = self._post.read(sender, phase, message, to_everyone=phase in (KEYS, SURVIVORS))
-            self._read(phase, sender, content)
-        except BaseException:
-            self._end()
-            raise
+        if sender in self._inbox:
+            raise Replayed(f"a second message in the phase of {phase}", sender)
+        if sender not in self._there:
+            raise OutOfTurn("a message of somebody who is no longer part of the round", sender)
+        content = self._post.read(sender, phase, message, to_everyone=phase in (KEYS, SURVIVORS))
+        self._read(phase, sender, content)
         self._inbox[sender] = message
 
     def advance(self) -> dict[str, bytes]:
@@ -82,6 +79,12 @@ class MaskedServer:
             return {}
         self._phase = PHASES[following]
         return {silo: self._post.write(silo, self._phase, contents[silo]) for silo in self._there}
+
+    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]:
+        """The sum as numbers, after a round."""
+        if self.total is None:
+            raise OutOfTurn("there is no sum", SERVER)
+        return grid.numbers(self.total)
 
     def _missing(self) -> list[str]:
         return [silo for silo in self.terms.silos if silo not in self._inbox]

@@ -12,6 +12,9 @@ PROTOCOL = "tacit-masked-1"
 # the phases of a round, named after what silos send in them
 KEYS, SHARES, VECTORS, SURVIVORS, UNMASKING = PHASES = ("keys", "shares", "vectors", "survivors", "unmasking")
 
+# of a list of all silos, more than keys, or two sealed shares, and signatures take for each
+_PER_SILO = 1024
+
 
 @dataclass(frozen=True)
 class MaskedTerms:
@@ -53,6 +56,11 @@ class MaskedTerms:
     @property
     def vector_bytes(self) -> int:
         return self.numbers * self.bits // 8
+
+    @property
+    def longest(self) -> int:
+        """No message of a round has more bytes: a vector, or what is said of or to each silo."""
+        return self.vector_bytes + sum(_PER_SILO + 4 * len(name) for name in self.silos)
 
     def index(self, silo: str) -> int:
         """A silo's number as a holder of shares, from 1."""

@@ -9,14 +9,15 @@ exchange   what each of them learns; all of them in one process
 """
 
 from tacit.exchange.shuffled.analyzer import Analyzer
-from tacit.exchange.shuffled.encoder import ShuffledEncoder
-from tacit.exchange.shuffled.exchange import Collected, OpenSession, SealedSession, Shuffled, ShuffledSession
+from tacit.exchange.shuffled.encoder import Collected, Encoders, ShuffledEncoder
+from tacit.exchange.shuffled.exchange import OpenSession, SealedSession, Shuffled, ShuffledSession
 from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ShuffledTerms
 
 __all__ = [
     "Analyzer",
     "Collected",
+    "Encoders",
     "OpenSession",
     "SealedSession",
     "Shuffled",

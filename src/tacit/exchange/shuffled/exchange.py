@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from tacit.crypto import Identity, seal_rows
+from tacit.crypto import Identity
 from tacit.errors import UserError
 from tacit.exchange.plain import FLOATS
 from tacit.exchange.shuffled.analyzer import Analyzer
-from tacit.exchange.shuffled.encoder import ShuffledEncoder
+from tacit.exchange.shuffled.encoder import Collected, Encoders
 from tacit.exchange.shuffled.mixing import places
 from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
@@ -67,32 +66,19 @@ class Shuffled:
 
     def session(self, facts: SumFacts) -> ShuffledSession:
         """All parties in this process."""
+        terms = self.terms(secrets.token_hex(16), facts)
+        if self.sealed:
+            return SealedSession(terms, os.cpu_count() or 1)
+        assert facts.reports is not None
+        return OpenSession(terms, facts.reports.crowd)
+
+    def terms(self, run: str, facts: SumFacts) -> ShuffledTerms:
+        """What the parties agree on."""
         reports = facts.reports
         if reports is None:
             raise ValueError("only single reports can be shuffled")
-        run, law = secrets.token_hex(16), reports.randomizer
-        terms = ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
-        return SealedSession(terms, os.cpu_count() or 1) if self.sealed else OpenSession(terms, reports.crowd)
-
-
-class Collected:
-    """Reports of some people of a round, as they come."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Indices, Indices, Values]] = []
-
-    def add(self, person: Indices, index: Indices, value: Values) -> None:
-        """Reports ``value [messages]`` of ``person [messages]`` about ``index [messages]``; those of one person
-        together."""
-        self._parts.append((person, index, value))
-
-    @staticmethod
-    def together(collected: Sequence[Collected]) -> tuple[Indices, Indices, Values]:
-        """(person, index, value) of all of them."""
-        nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-        parts = [nothing, *(part for some in collected for part in some._parts)]
-        person, index, value = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return person, index, value
+        law = reports.randomizer
+        return ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
 
 
 class AddedUp(Collected):
@@ -154,13 +140,11 @@ class SealedSession:
 
     def __init__(self, terms: ShuffledTerms, workers: int = 1) -> None:
         self.terms, self.workers = terms, workers
-        names = [f"person {number}" for number in range(terms.people)]
-        identities = {name: Identity() for name in (ANALYZER, SHUFFLER, *names)}
-        roster = {name: identity.public for name, identity in identities.items()}
-        servers = {name: roster[name] for name in (ANALYZER, SHUFFLER)}
+        identities = {name: Identity() for name in (ANALYZER, SHUFFLER)}
+        servers = {name: identity.public for name, identity in identities.items()}
+        self.encoders = Encoders(terms, range(terms.people), servers, workers)
         self.analyzer = Analyzer(terms, identities[ANALYZER], servers)
-        self.shuffler = Shuffler(terms, identities[SHUFFLER], roster)
-        self.encoders = [ShuffledEncoder(terms, name, identities[name], servers) for name in names]
+        self.shuffler = Shuffler(terms, identities[SHUFFLER], servers | self.encoders.roster)
 
     def collect(self) -> Collected:
         return Collected()
@@ -168,24 +152,8 @@ class SealedSession:
     def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
         key = self.analyzer.begin(number)
         self.shuffler.begin(number, key)
-        for name, message in self._submitted(number, key, collected):
+        for name, message in self.encoders.submitted(number, key, collected):
             self.shuffler.receive(name, message)
         self.analyzer.receive(self.shuffler.mix(stream, self.workers), self.workers)
         assert self.analyzer.total is not None
         return self.analyzer.total
-
-    def _submitted(self, number: int, key: bytes, collected: Sequence[Collected]) -> Iterator[tuple[str, bytes]]:
-        """What encoders send. Each would seal its own reports; here this machine's processes seal for all of them."""
-        person, index, value = Collected.together(collected)
-        if not person.size:
-            return
-        indices, contents = self.terms.contents(index, value)
-        owner = person[:: self.terms.width]
-        ends = np.flatnonzero(np.diff(owner, append=-1)) + 1
-        for last in ends:
-            self.encoders[owner[last - 1]].begin(number, key)
-        public = self.encoders[owner[0]].key
-        sealed = seal_rows(contents, public, self.terms.sealing(number), self.workers)
-        for first, last in pairwise([0, *ends]):
-            encoder = self.encoders[owner[first]]
-            yield encoder.name, encoder.signed(indices[first:last], sealed[first:last])

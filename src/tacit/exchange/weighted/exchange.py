@@ -111,6 +111,4 @@ class WeightedSession:
         parties = zip(self.silos.items(), people, noise, strict=True)
         first = {name: silo.begin(number, own, stream) for (name, silo), own, stream in parties}
         converse(self.server, self.silos, first, carry)
-        assert self.server.total is not None
-        common = self.terms.common
-        return np.array([value / common for value in self.server.total]) * self.grid.precision
+        return self.server.numbers(self.grid)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
 from gmpy2 import gcd, invert, mpz
 
 from tacit.crypto import Ciphertexts, Identity, Refused, Replayed, SecretKey, TransferSender
 from tacit.crypto.agreement import KEY_BYTES
+from tacit.exchange.grid import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join, join_named, named_parts
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 
 
 class WeightedServer:
     """As :class:`~tacit.exchange.masked.MaskedServer`, but nobody may be missing: ``begin_setup`` and ``begin``, then
-    ``receive`` every silo's message and ``advance``. After a round ``total`` holds the sums, times C_LCM and in steps
-    of the grid; after one that failed, None."""
+    ``receive`` every silo's message and ``advance``. A message that is refused counts as none. After a round ``total``
+    holds the sums, times C_LCM and in steps of the grid; after one that failed, None."""
 
     def __init__(
         self,
@@ -55,20 +58,16 @@ class WeightedServer:
         self.total, self._inbox, self._signed, self._phase = None, {}, {}, phase
 
     def receive(self, sender: str, message: bytes) -> None:
-        """Take ``sender``'s message of this phase."""
+        """Take ``sender``'s message of this phase, or refuse it."""
         phase = self._phase
         if phase is None:
             raise OutOfTurn("a message outside of setup or a round", sender)
-        try:
-            if sender in self._inbox:
-                raise Replayed(f"a second message in the phase of {phase}", sender)
-            self._inbox[sender] = self._post.read(sender, phase, message, to_everyone=phase == KEYS)
-            self._signed[sender] = message
-            if phase == KEYS and len(self._inbox[sender]) != 2 * KEY_BYTES:
-                raise Refused("a message without two keys", sender)
-        except BaseException:
-            self._end()
-            raise
+        if sender in self._inbox:
+            raise Replayed(f"a second message in the phase of {phase}", sender)
+        content = self._post.read(sender, phase, message, to_everyone=phase == KEYS)
+        if phase == KEYS and len(content) != 2 * KEY_BYTES:
+            raise Refused("a message without two keys", sender)
+        self._inbox[sender], self._signed[sender] = content, message
 
     def advance(self) -> dict[str, bytes]:
         """Close the phase; what every silo is told next."""
@@ -88,6 +87,13 @@ class WeightedServer:
             self._end()
             return {}
         return {silo: self._post.write(silo, following, contents[silo]) for silo in self.terms.silos}
+
+    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]:
+        """The sums as numbers, after a round."""
+        if self.total is None:
+            raise OutOfTurn("there is no sum", SERVER)
+        common = self.terms.common
+        return np.array([value / common for value in self.total]) * grid.precision
 
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
         silos = self.terms.silos

@@ -88,6 +88,11 @@ class WeightedSilo:
         self._phase = SEED
         return self._post.write(EVERYONE, KEYS, self._sealing.public + self._pairs.public)
 
+    @property
+    def phase(self) -> str | None:
+        """What it will answer the next message with; None outside of setup and rounds."""
+        return self._phase
+
     def receive(self, message: bytes) -> bytes:
         """The answer to the server's next message."""
         if self._phase is None:

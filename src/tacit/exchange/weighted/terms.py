@@ -22,6 +22,8 @@ READY, REQUESTS, SUMS = "ready", "requests", "sums"
 MOST_SLOTS = 64
 # bits of the modulus that a plaintext may not use: its sign, and one to spare
 _SPARE_BITS = 2
+# more bytes than go around one ciphertext (lengths, a tag), and into what is said of each silo (keys, a sealed seed)
+_AROUND, _PER_SILO = 64, 2048
 # of the costs below, in multiplications modulo n^2: see :func:`packing`
 _SQUARING, _DECRYPTION, _BLINDING = 1.5, 1000, 250
 
@@ -82,6 +84,14 @@ class WeightedTerms:
     def outputs(self) -> int:
         """Ciphertexts that a silo sends in a round."""
         return -(-self.numbers // self.packed)
+
+    @property
+    def longest(self) -> int:
+        """No message has more bytes: a ciphertext for everybody (for each of their slots) or for every output, or what
+        is said of or to each silo."""
+        slots = 1 if self.sampling is None else self.sampling[1]
+        ciphertexts = max(self.outputs, self.people * (slots + 1))
+        return ciphertexts * (self.key_bits // 4 + _AROUND) + sum(_PER_SILO + 4 * len(name) for name in self.silos)
 
     @property
     def leader(self) -> str:

@@ -1,0 +1,189 @@
+"""What all parties settle before the first round: that they mean the same plan, and what records look like.
+
+Nothing here is private beyond what the plan declares public. A silo tells the form of its records (shapes, classes,
+names of columns) and a number that it drew for this run; how many records it has, only under a method that promises
+nothing (whose every update carries that number anyway). Where a plan says ``disclose_counts``, it also tells how many
+records everybody has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tacit.config import Plan
+from tacit.crypto import Refused, Secret
+from tacit.data import Federation, Labels, Records
+from tacit.engine.federation.messages import read_json
+from tacit.errors import UserError
+from tacit.exchange import Shuffled, Weighted
+from tacit.exchange.post import join, join_named
+from tacit.methods import Facts
+from tacit.methods.encoders import Encoder
+from tacit.methods.per_subject import Uldp
+from tacit.privacy import Randomness
+
+# Of the number that a silo draws for a run.
+DRAWN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Form:
+    """What records look like, in every silo alike.
+
+    shape, dtype              of one record's features
+    label_shape, label_dtype  of one record's label
+    kind, classes             what labels say
+    columns                   a hash of the names of the features, in order
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    label_shape: tuple[int, ...]
+    label_dtype: str
+    kind: str
+    classes: tuple[str, ...]
+    columns: str
+
+    @classmethod
+    def of(cls, shard: Federation) -> Form:
+        train, labels = shard.train, shard.labels
+        columns = hashlib.sha256(repr(shard.feature_names).encode()).hexdigest()
+        return cls(
+            train.features.shape[1:],
+            str(train.features.dtype),
+            train.labels.shape[1:],
+            str(train.labels.dtype),
+            labels.kind,
+            labels.classes,
+            columns,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], peer: str) -> Form:
+        """The form that ``peer`` tells; refused if it is none."""
+        try:
+            form = cls(
+                tuple(int(size) for size in value["shape"]),
+                str(np.dtype(value["dtype"])),
+                tuple(int(size) for size in value["label_shape"]),
+                str(np.dtype(value["label_dtype"])),
+                str(value["kind"]),
+                tuple(str(name) for name in value["classes"]),
+                str(value["columns"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise Refused("a form of records that is none", peer) from None
+        numbers = all(kind in ("float32", "int32") for kind in (form.dtype, form.label_dtype))
+        sizes = [*form.shape, *form.label_shape]
+        if not numbers or form.kind not in Labels.KINDS or any(not 0 < size < 1 << 24 for size in sizes):
+            raise Refused("a form of records that cannot be", peer)
+        return form
+
+    def no_records(self, silos: Sequence[str], subjects: int) -> Federation:
+        """Silos whose records somebody else holds: what the coordinator knows."""
+        nobody = np.zeros(0, np.int32)
+        rows = Records(
+            np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.label_shape), self.label_dtype), nobody, nobody
+        )
+        return Federation(rows, rows, Labels(self.kind, self.classes), tuple(silos), subjects, (), "elsewhere")
+
+
+class Hello(NamedTuple):
+    """What a silo tells at the start."""
+
+    form: Form
+    drawn: bytes
+    records: int
+
+
+def read_hello(content: bytes, peer: str) -> Hello:
+    told = read_json(content, peer, {"form": dict, "drawn": str, "records": int})
+    try:
+        drawn = bytes.fromhex(told["drawn"])
+    except ValueError:
+        drawn = b""
+    if len(drawn) != DRAWN_BYTES or told["records"] < 0:
+        raise Refused("a greeting that is none", peer)
+    return Hello(Form.from_dict(told["form"], peer), drawn, told["records"])
+
+
+def check_federated(plan: Plan) -> None:
+    """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
+    method = plan.method
+    if method.pools:
+        problem = f"{method.name} moves all records to one place"
+        raise UserError("method.name", problem, "use it in the simulator only, as a reference")
+    if isinstance(method, Encoder) or isinstance(plan.exchange, Shuffled):
+        problem = f"{method.name} is not part of a federation yet: its people report for themselves"
+        raise UserError("method.name", problem, "use it in the simulator")
+    if plan.promise.once:
+        names = " and ".join(once.mechanism for once in plan.promise.once)
+        raise UserError("privacy", f"paid {names} are not part of a federation yet", "use declared constants")
+    if getattr(method, "group_size", None) == "median":
+        raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
+
+
+def mark(plan: Plan) -> str:
+    """A hash of everything in a plan that parties must mean alike: not where their tables lie."""
+    model = plan.experiment.model
+    meant = (
+        plan.method,
+        plan.exchange,
+        plan.promise.facts,
+        plan.promise.unit,
+        plan.promise.relation,
+        plan.server_step,
+        model.name.rpartition("/")[2],
+        sorted(model.numbers.items()),
+        model.freeze,
+        plan.experiment.seed,
+        plan.records_kept,
+    )
+    return hashlib.sha256(repr(meant).encode()).hexdigest()
+
+
+def agreed_facts(plan: Plan, silos: Sequence[str], records: Mapping[str, int]) -> Facts:
+    """The public facts of the run, now that it is known who takes part."""
+    return replace(plan.promise.facts, silos=len(silos), records=sum(records.values()))
+
+
+def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], server: str) -> None:
+    """Refuse a list of silos that is not the one that was promised, or with strangers on it."""
+    declared = plan.promise.facts.silos
+    if len(set(silos)) != len(silos) or not silos:
+        raise Refused("a list of silos that is empty, or names one twice", server)
+    if declared and declared != len(silos):
+        raise Refused(f"{len(silos)} silos where the plan promises {declared}", server)
+    strangers = set(silos) - set(roster)
+    if strangers or server in silos:
+        raise Refused(f"silos that are not on the roster: {', '.join(sorted(strangers)) or server}", server)
+
+
+def discloses_counts(plan: Plan) -> bool:
+    """Whether silos tell how many records everybody has, as the plan says and its guarantees count."""
+    method = plan.method
+    return isinstance(method, Uldp) and method.weights == "records" and not isinstance(plan.exchange, Weighted)
+
+
+def run_mark(run: str, told: Mapping[str, bytes]) -> str:
+    """The name of the run under which exchanges sign: with everything that silos told at its start, so that those who
+    were told different stories do not understand each other."""
+    return f"{run}/{hashlib.sha256(join_named(told)).hexdigest()}"
+
+
+def common_randomness(plan: Plan, secret: Secret, run: str, drawn: Mapping[str, bytes]) -> Randomness:
+    """The randomness that all silos have in common and the server does not know: from the secret that they share and
+    from a number that each drew for this run, so that nobody else can make it repeat. With a seed, that of the plan."""
+    if plan.experiment.seed is not None:
+        return Randomness.from_seed(plan.experiment.seed)
+    told = join([run.encode(), join_named(drawn)])
+    key = bytes(secret.expose())
+    return Randomness(hashlib.blake2b(told, key=key, digest_size=32, person=b"tacit-common").digest())

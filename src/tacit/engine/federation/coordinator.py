@@ -1,0 +1,346 @@
+"""The coordinator's side of a federation: a generator of phases."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.config import Plan
+from tacit.crypto import Refused
+from tacit.data import Federation
+from tacit.engine.charges import check_goes_on
+from tacit.engine.federation.agreement import (
+    Hello,
+    agreed_facts,
+    check_federated,
+    check_silos,
+    discloses_counts,
+    mark,
+    read_hello,
+    run_mark,
+)
+from tacit.engine.federation.keys import ServerKeys
+from tacit.engine.federation.memory import keep, recall
+from tacit.engine.federation.messages import (
+    AROUND,
+    BEGIN,
+    EXCHANGE,
+    HELLO,
+    OPEN,
+    REFUSED,
+    TOTALS,
+    WORK,
+    Desk,
+    Message,
+    read_counts,
+    read_numbers,
+    write_counts,
+    write_json,
+)
+from tacit.engine.learner import Learner, learner
+from tacit.engine.silos import Silos, noise_keys, sum_noise
+from tacit.engine.trees import is_finite, packed
+from tacit.exchange import Grid, Masked, Weighted
+from tacit.exchange.local import Leading, led
+from tacit.exchange.masked import MaskedServer
+from tacit.exchange.post import SERVER, TooFew, join, join_named
+from tacit.exchange.weighted import WeightedServer
+from tacit.methods import ServerState
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+Answers = Mapping[str, bytes | None]
+Read = TypeVar("Read")
+
+_log = logging.getLogger("tacit.federation")
+
+
+class RoundFailed(Exception):
+    """A round, or setup (round 0), that could not be finished; nothing of it is released. ``number`` says which."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"{f'round {number}' if number else 'setup'} was not finished: {reason}")
+        self.number, self.reason = number, reason
+
+
+class Diverged(RoundFailed):
+    """A round after which the model is no longer finite; the one before stands, and is kept."""
+
+
+class Refusal(NamedTuple):
+    """Whose answer was missing or refused, when and why."""
+
+    round: int
+    phase: str
+    silo: str
+    reason: str
+
+
+class Outcome(NamedTuple):
+    """What a federation has learned: the model, after how many rounds, and whose answers were missing or refused."""
+
+    model: Params
+    rounds: int
+    refusals: tuple[Refusal, ...]
+
+
+class CoordinatorSide:
+    """Everything that the server does: a generator of phases.
+
+    ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say). ``before_round(number)`` is
+    called before anything of a round is asked for (the server's ledger), ``after_round(number, model)`` when it is done
+    and kept. What either raises ends the run.
+
+    ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
+    of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
+    made anew; without a seed with other noise, so that it is another release.
+
+    An answer that is missing, late, too long, not signed by its silo for this run, round and phase, or not what is due
+    counts as none: it is noted in ``refusals``, and the others go on as far as the exchange allows.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        silos: Sequence[str],
+        keys: ServerKeys,
+        *,
+        before_round: Callable[[int], None] = lambda number: None,
+        after_round: Callable[[int, Params], None] = lambda number, model: None,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+    ) -> None:
+        check_federated(plan)
+        check_silos(plan, silos, keys.roster, SERVER)
+        if resume:
+            check_goes_on(plan)
+        self.plan, self.names = plan, tuple(silos)
+        self.refusals: list[Refusal] = []
+        self._keys, self._before_round, self._after_round = keys, before_round, after_round
+        self._checkpoint, self._resume = checkpoint, resume
+        self._randomness = Randomness.from_seed(plan.experiment.seed)
+        self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
+        self._most = AROUND
+        self._lead: MaskedServer | WeightedServer | None = None
+        self.server: ServerState
+        self.done = 0
+
+    def phases(self) -> Generator[dict[str, bytes], Answers, Outcome]:
+        """Yields what to send to whom; is sent back the answers (None: that silo gave none in time)."""
+        yield from self._failing(0, self._setup())
+        while self.done < self.plan.rounds:
+            number = self.done + 1
+            self._before_round(number)
+            total = yield from self._failing(number, self._round(number))
+            keys = noise_keys(self._silos.noise, number, self._randomness, [len(self.names)])
+            after = self._silos.kernels.aggregate(self.server, (jnp.asarray(total, jnp.float32),), keys)
+            if not is_finite(after):
+                raise Diverged(number, "the model is no longer finite")
+            self.server, self.done = after, number
+            if self._checkpoint is not None:
+                keep(self._checkpoint, mark(self.plan), number, self._state)
+            self._after_round(number, self.model())
+        return Outcome(self.model(), self.done, tuple(self.refusals))
+
+    def model(self) -> Params:
+        """The model as it stands, frozen layers included; known when setup has ended."""
+        return {**self.server.params, **self._silos.frozen}
+
+    @property
+    def federation(self) -> Federation:
+        """What the coordinator knows of the records: their form and their silos, and none of them."""
+        return self._silos.federation
+
+    @property
+    def learner(self) -> Learner:
+        return self._silos.learner
+
+    @property
+    def _state(self) -> Any:
+        return {"server": self.server, "frozen": self._silos.frozen}
+
+    def _failing(
+        self, number: int, part: Generator[dict[str, bytes], Answers, Read]
+    ) -> Generator[dict[str, bytes], Answers, Read]:
+        """A part of the protocol of which any failure is that of round ``number``."""
+        try:
+            return (yield from part)
+        except Refused as error:
+            raise RoundFailed(number, str(error)) from None
+
+    # -- answers
+
+    def _taken(
+        self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
+    ) -> dict[str, Read]:
+        """What those who were told something have answered, as far as it can be read."""
+        found = {}
+        for silo in told:
+            try:
+                found[silo] = read(silo, self._content(silo, answers.get(silo), phase))
+            except Refused as refused:
+                self._note(phase, silo, refused)
+        return found
+
+    def _content(self, silo: str, answer: bytes | None, phase: str) -> bytes:
+        if answer is None:
+            raise Refused("no answer", silo)
+        message, desk = Message.from_bytes(answer, silo, self._most), self._desk
+        if message.phase == REFUSED:
+            reason = desk.read(silo, REFUSED, message.check(desk.run, desk.number, REFUSED, silo))
+            raise Refused(f"refuses: {reason[:200].decode(errors='replace')!r}", silo)
+        return message.check(desk.run, desk.number, phase, silo)
+
+    def _note(self, phase: str, silo: str, refused: Refused) -> None:
+        self.refusals.append(Refusal(self._desk.number, phase, silo, str(refused)))
+        _log.warning("round %d, %s: %s", self._desk.number, phase, refused)
+
+    def _from_all(
+        self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
+    ) -> dict[str, Read]:
+        """The same where nobody may be missing."""
+        found = self._taken(told, answers, phase, read)
+        if len(found) < len(told):
+            missing = ", ".join(refusal.reason for refusal in self.refusals[len(found) - len(told) :])
+            raise TooFew(f"every silo is needed here (phase of {phase}); {missing}")
+        return found
+
+    def _signed(self, phase: str) -> Callable[[str, bytes], bytes]:
+        return lambda silo, content: self._desk.read(silo, phase, content)
+
+    def _to_all(self, phase: str, content: bytes) -> dict[str, bytes]:
+        return {silo: self._desk.write(silo, phase, content) for silo in self.names}
+
+    # -- setup
+
+    def _setup(self) -> Generator[dict[str, bytes], Answers, None]:
+        told = self._to_all(HELLO, write_json({"silos": list(self.names), "plan": mark(self.plan)}))
+        answers = yield told
+        signed: dict[str, bytes] = {}
+
+        def greeting(silo: str, content: bytes) -> bytes:
+            signed[silo] = content
+            return self._desk.read(silo, HELLO, content, to_everyone=True)
+
+        heard = self._from_all(told, answers, HELLO, greeting)
+        hellos = {silo: read_hello(content, silo) for silo, content in heard.items()}
+        self._prepare(run_mark(self._desk.run, heard), hellos)
+        done = write_json({"done": self.done})
+        told = self._to_all(BEGIN, join([done, join_named(signed), packed(self._silos.frozen)]))
+        answers = yield told
+        ready = self._from_all(told, answers, BEGIN, self._signed(BEGIN))
+        if discloses_counts(self.plan):
+            subjects = self._silos.federation.subject_count
+            totals = sum(read_counts(content, subjects, silo) for silo, content in ready.items())
+            told = self._to_all(TOTALS, write_counts(np.asarray(totals)))
+            answers = yield told
+            self._from_all(told, answers, TOTALS, self._signed(TOTALS))
+        if isinstance(self._lead, WeightedServer):
+            told = self._to_all(OPEN, b"")
+            answers = yield told
+            first = self._from_all(told, answers, OPEN, lambda silo, content: content)
+            self._lead.begin_setup()
+            yield from self._led(self._lead, first)
+
+    def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
+        """The model, for records of which the form is now known, and the exchange."""
+        plan, first = self.plan, hellos[self.names[0]].form
+        others = [silo for silo, hello in hellos.items() if hello.form != first]
+        if others:
+            raise Refused(f"records of another form than those of {self.names[0]}", ", ".join(others))
+        facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
+        nobody = first.no_records(self.names, plan.promise.facts.subjects or 0)
+        start = plan.experiment.model.init_from
+        made = learner(
+            plan.experiment.model,
+            nobody.labels,
+            first.shape,
+            self._randomness,
+            None if start is None else plan.path(start),
+        )
+        noise = sum_noise(plan, facts, "once")
+        self._silos = silos = Silos(plan, facts, nobody, made, self._randomness, noise=noise, here=())
+        self.server = plan.method.init(plan.server_step, made.params)
+        if self._resume:
+            assert self._checkpoint is not None, "there is nothing to resume from"
+            self.done, state = recall(self._checkpoint, mark(plan), self._state)
+            self.server, silos.frozen = state["server"], state["frozen"]
+        self._numbers = silos.numbers(plan.method.broadcast(self.server))
+        self._most = AROUND + 4 * self._numbers + 8 * nobody.subject_count
+        exchange, known = plan.exchange, silos.sum_facts()
+        identity, roster = self._keys.identity, self._keys.roster
+        if isinstance(exchange, Masked):
+            masking = exchange.terms(run, self.names, self._numbers, known)
+            self._lead = MaskedServer(masking, identity, roster)
+            self._most += masking.longest
+        elif isinstance(exchange, Weighted):
+            weighting = exchange.terms(run, self.names, self._numbers, known)
+            self._lead = WeightedServer(weighting, identity, roster, workers=os.cpu_count() or 1)
+            self._most += weighting.longest
+
+    # -- a round
+
+    def _round(self, number: int) -> Generator[dict[str, bytes], Answers, np.ndarray]:
+        """The sum over silos of what they contribute."""
+        self._desk.begin(number)
+        told = self._to_all(WORK, packed(self.plan.method.broadcast(self.server)))
+        answers = yield told
+        lead, exchange = self._lead, self.plan.exchange
+        if lead is None:
+            return self._added_up(told, answers)
+        first = self._taken(told, answers, WORK, lambda silo, content: content)
+        lead.begin(number)
+        yield from self._led(lead, first)
+        assert isinstance(exchange, Masked | Weighted)
+        return lead.numbers(Grid(exchange.precision))
+
+    def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> np.ndarray:
+        """The plain sum of the updates that are as they should be.
+
+        Where silos add noise in shares, none may be missing: the others' would be less than the ledger says.
+        """
+
+        def update(silo: str, content: bytes) -> np.ndarray:
+            return read_numbers(self._desk.read(silo, WORK, content), self._numbers, silo)
+
+        in_shares = sum_noise(self.plan, self._silos.facts, "shares") is not None
+        take = self._from_all if in_shares else self._taken
+        updates = take(told, answers, WORK, update)
+        if not updates:
+            raise TooFew("no silo has answered")
+        total = np.zeros(self._numbers)
+        for update_ in updates.values():
+            total += update_
+        return total
+
+    def _led(self, lead: Leading, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
+        """An exchange's own messages, each in one of ours."""
+        conversation = led(lead, first, lambda silo, refused: self._note(EXCHANGE, silo, refused))
+        told = next(conversation, None)
+        while told is not None:
+            framed = {silo: self._desk.framed(EXCHANGE, message) for silo, message in told.items()}
+            answers = yield framed
+            arrived = self._taken(framed, answers, EXCHANGE, lambda silo, content: content)
+            try:
+                told = conversation.send(arrived)
+            except StopIteration:
+                told = None
+
+
+def drive(coordinator: CoordinatorSide, carry: Callable[[dict[str, bytes]], Answers]) -> Outcome:
+    """The whole run: ``carry`` takes what to send to whom, and gives the answers."""
+    phases = coordinator.phases()
+    told = next(phases)
+    while True:
+        try:
+            told = phases.send(carry(told))
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome

@@ -1,0 +1,152 @@
+"""What travels between the coordinator and a silo: a header that says where a message belongs, and its content.
+
+A message is ``"tacit-federation-1", run, round, phase, content``, each part with its length before it. Contents are
+signed by their sender, for one run, round, recipient and phase: those of an exchange by the exchange's own protocol,
+all others here (:class:`Desk`). So a header that somebody changed on the way leads to a content that is refused.
+Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or plain numbers.
+
+    phase      the coordinator says                     a silo answers
+    hello      who takes part, the mark of the plan     the shape of its records, a number drawn for this run
+    begin      what everybody has answered, what is     that it is ready; where the plan discloses them, everybody's
+               frozen in the model, rounds done         numbers of records
+    totals     everybody's records in all silos         that it is ready
+    open       (nothing)                                its first message of the exchange's own setup
+    work       the model                                its update; in a masked or weighted exchange its first message
+    exchange   a message of the exchange                a message of the exchange
+    refused    -                                        that it will not answer, and why
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.crypto import Identity, Refused
+from tacit.exchange.post import Post, join, parted
+
+PROTOCOL = "tacit-federation-1"
+PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, REFUSED = (
+    "hello",
+    "begin",
+    "totals",
+    "open",
+    "work",
+    "exchange",
+    "refused",
+)
+# Room for a header, a signature and what is said in words.
+AROUND = 1 << 16
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: where it belongs, and what it holds."""
+
+    run: str
+    round: int
+    phase: str
+    content: bytes
+
+    def to_bytes(self) -> bytes:
+        header = (PROTOCOL, self.run, str(self.round), self.phase)
+        return join([*(part.encode() for part in header), self.content])
+
+    @classmethod
+    def from_bytes(cls, data: bytes, peer: str, most: int) -> Message:
+        """The message of ``peer``; refused if it is longer than ``most`` bytes, or none of this protocol."""
+        if len(data) > most:
+            raise Refused(f"a message of {len(data)} bytes where at most {most} are due", peer)
+        *header, content = parted(data, peer, 5)
+        try:
+            protocol, run, number, phase = (part.decode("ascii") for part in header)
+        except UnicodeDecodeError:
+            raise Refused("a message without a header", peer) from None
+        if protocol != PROTOCOL:
+            raise Refused(f"a message that is not of {PROTOCOL}", peer)
+        if phase not in PHASES or not number.isdigit() or len(number) > 9 or not 0 < len(run) <= 128:
+            raise Refused("a message of no known phase, round or run", peer)
+        return cls(run, int(number), phase, content)
+
+    def check(self, run: str, number: int, phase: str, peer: str) -> bytes:
+        """The content, if the message belongs where it is due."""
+        if (self.run, self.round, self.phase) != (run, number, phase):
+            due = f"{phase} of round {number}"
+            raise Refused(f"a message for {self.phase} of round {self.round} where {due} is due", peer)
+        return self.content
+
+
+class Desk:
+    """Where one party writes and reads the messages of one run that no exchange signs."""
+
+    def __init__(self, run: str, name: str, identity: Identity, roster: Mapping[str, bytes]) -> None:
+        self.run, self.number = run, 0
+        self._post = Post(PROTOCOL, run, name, identity, roster)
+        self._post.begin(0)
+
+    def begin(self, number: int) -> None:
+        """The next round; numbers only rise."""
+        self._post.begin(number)
+        self.number = number
+
+    def write(self, recipient: str, phase: str, content: bytes) -> bytes:
+        """A whole message with signed content."""
+        return self.framed(phase, self._post.write(recipient, phase, content))
+
+    def framed(self, phase: str, content: bytes) -> bytes:
+        """A whole message whose content needs no signature of ours."""
+        return Message(self.run, self.number, phase, content).to_bytes()
+
+    def read(self, sender: str, phase: str, content: bytes, *, to_everyone: bool = False) -> bytes:
+        """What ``sender`` has signed."""
+        return self._post.read(sender, phase, content, to_everyone=to_everyone)
+
+
+def write_json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def read_json(data: bytes, peer: str, keys: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON object with exactly these keys, each of its type."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        raise Refused("a content that is not readable", peer) from None
+    if not isinstance(value, dict) or set(value) != set(keys):
+        raise Refused("a content with other parts than those that are due", peer)
+    for key, kind in keys.items():
+        if type(value[key]) is not kind:
+            raise Refused(f"a content whose '{key}' is not as it should be", peer)
+    return value
+
+
+def write_numbers(vector: np.ndarray) -> bytes:
+    """A vector of single-precision numbers."""
+    return np.ascontiguousarray(vector, "<f4").tobytes()
+
+
+def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many finite numbers."""
+    if len(data) != 4 * count:
+        raise Refused(f"{len(data)} bytes where {count} numbers are due", peer)
+    vector = np.frombuffer(data, "<f4")
+    if not np.isfinite(vector).all():
+        raise Refused("numbers that are not finite", peer)
+    return vector
+
+
+def write_counts(counts: np.ndarray) -> bytes:
+    return np.ascontiguousarray(counts, "<i8").tobytes()
+
+
+def read_counts(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many whole numbers, none below 0 and none so large that a sum over silos could wrap around."""
+    if len(data) != 8 * count:
+        raise Refused(f"{len(data)} bytes where {count} counts are due", peer)
+    counts = np.frombuffer(data, "<i8")
+    if count and not 0 <= int(counts.min()) <= int(counts.max()) < 1 << 40:
+        raise Refused("counts that are none", peer)
+    return counts

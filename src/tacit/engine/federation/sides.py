@@ -1,0 +1,31 @@
+"""The two sides of a federation: what a silo does, and what the coordinator does, as handlers of messages.
+
+Whoever carries messages needs to know this much:
+
+    silo = SiloSide(plan, name, shard, keys, before_release=...)
+    answer = silo.handle(message)                 raises where it will not answer: log that here, and send nothing but
+                                                  ``silo.refusal("...")``, or nothing at all
+
+    coordinator = CoordinatorSide(plan, silos, keys)
+    outcome = drive(coordinator, carry)           carry: {silo: message} -> {silo: answer, or None if none came in time}
+
+Local work, sums and steps are those of the simulator (``engine.silos``), protocols those of ``exchange``. With one
+seed, simulator and federation draw the same numbers.
+"""
+
+from tacit.engine.federation.coordinator import CoordinatorSide, Diverged, Outcome, Refusal, RoundFailed, drive
+from tacit.engine.federation.keys import ServerKeys, SiloKeys
+from tacit.engine.federation.silo import BeforeRelease, SiloSide
+
+__all__ = [
+    "BeforeRelease",
+    "CoordinatorSide",
+    "Diverged",
+    "Outcome",
+    "Refusal",
+    "RoundFailed",
+    "ServerKeys",
+    "SiloKeys",
+    "SiloSide",
+    "drive",
+]

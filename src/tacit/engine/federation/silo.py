@@ -1,0 +1,362 @@
+"""The silo's side of a federation."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tacit.config import Plan
+from tacit.crypto import EVERYONE, Refused
+from tacit.data import Federation
+from tacit.data.arrange import within_caps
+from tacit.engine.charges import check_goes_on, events
+from tacit.engine.federation.agreement import (
+    DRAWN_BYTES,
+    Form,
+    agreed_facts,
+    check_federated,
+    check_silos,
+    common_randomness,
+    discloses_counts,
+    mark,
+    read_hello,
+    run_mark,
+)
+from tacit.engine.federation.keys import SiloKeys
+from tacit.engine.federation.memory import Rounds
+from tacit.engine.federation.messages import (
+    AROUND,
+    BEGIN,
+    EXCHANGE,
+    HELLO,
+    OPEN,
+    REFUSED,
+    TOTALS,
+    WORK,
+    Desk,
+    Message,
+    read_counts,
+    read_json,
+    write_counts,
+    write_json,
+    write_numbers,
+)
+from tacit.engine.learner import Learner, learner
+from tacit.engine.people_work import PeopleWork
+from tacit.engine.silos import Silos, noise_keys, sum_noise
+from tacit.engine.trees import Unfit, is_finite, unpacked
+from tacit.exchange import Grid, Masked, Weighted
+from tacit.exchange.masked import MaskedSilo
+from tacit.exchange.masked.terms import VECTORS
+from tacit.exchange.post import SERVER, OutOfTurn, named_parts, parted
+from tacit.exchange.weighted import WeightedSilo
+from tacit.exchange.weighted.terms import SUMS
+from tacit.privacy import Event, Nothing, Randomness, Unprotected
+
+# (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
+BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
+
+
+def allow(mechanism: str, number: int, released: Mapping[str, Event]) -> None:
+    """Whoever has nothing to write down."""
+
+
+class SiloSide:
+    """Everything that one silo does: bytes in, bytes out. Owns its records, its keys and what its method keeps.
+
+    ``shard`` holds this silo's records, as the only silo; subjects are numbered as in all silos, from 0. Records beyond
+    the plan's cap are left out here, whatever was loaded.
+
+    ``before_release(mechanism, round, events)`` is called before an answer leaves that shows something about records;
+    what it raises, ``handle`` raises, and nothing leaves. ``events`` are those of ``engine.charges.events`` for this
+    silo's own plan, empty where it promises nothing (a ledger line without events counts as unprotected). In a round
+    ``mechanism`` is the method's name (``plan.promise.people(round)`` and ``plan.method.joint`` say what else a line
+    of the ledger needs); ``"counts"`` in round 0 is what a plan discloses about numbers of records. It is called with
+    the first message that depends on records: a plain update, a masked vector, encrypted sums.
+
+    ``memory`` is a folder of the silo's own for what its method keeps between rounds (control variates, a model of its
+    own): without one, such a run cannot be gone on with after the silo was stopped. Most methods keep nothing.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        name: str,
+        shard: Federation,
+        keys: SiloKeys,
+        *,
+        before_release: BeforeRelease = allow,
+        memory: Path | None = None,
+    ) -> None:
+        check_federated(plan)
+        self.plan, self.name = plan, name
+        self._shard, self._keys, self._before_release = _capped(shard, plan.records_kept), keys, before_release
+        self._form = Form.of(shard)
+        self._randomness = Randomness.from_seed(plan.experiment.seed)
+        self._drawn = secrets.token_bytes(DRAWN_BYTES)
+        self._memory = Rounds(memory, mark(plan))
+        self._desk: Desk | None = None
+        self._handlers = {
+            HELLO: self._hello,
+            BEGIN: self._begin,
+            TOTALS: self._totals,
+            OPEN: self._open,
+            WORK: self._work,
+            EXCHANGE: self._exchange,
+        }
+        self._next: tuple[str, ...] = (HELLO,)
+        self._most = AROUND
+        self._silos: Silos | None = None
+        self._carrier: MaskedSilo | WeightedSilo | None = None
+
+    # -- messages
+
+    def handle(self, message: bytes) -> bytes:
+        """The answer to a message of the coordinator's; Refused where it is not as it should be."""
+        read = Message.from_bytes(message, SERVER, self._most)
+        if read.phase not in self._next:
+            raise OutOfTurn(f"a message for {read.phase} where {' or '.join(self._next)} is due", SERVER)
+        if read.phase == HELLO:
+            self._desk = Desk(read.run, self.name, self._keys.identity, self._keys.roster)
+        desk = self._here
+        if read.run != desk.run:
+            raise Refused("a message of another run", SERVER)
+        if read.phase == WORK:
+            desk.begin(read.round)
+        return self._handlers[read.phase](read.check(desk.run, desk.number, read.phase, SERVER))
+
+    def refusal(self, reason: str) -> bytes:
+        """What to send in place of an answer: that this silo will not take part, and a reason fit for others' eyes."""
+        return self._here.write(SERVER, REFUSED, reason.encode())
+
+    @property
+    def _here(self) -> Desk:
+        if self._desk is None:
+            raise OutOfTurn("nobody has said hello yet", SERVER)
+        return self._desk
+
+    @property
+    def silos(self) -> Silos:
+        """This silo at work, after setup: what it keeps, its model where the method is personal."""
+        if self._silos is None:
+            raise OutOfTurn("setup has not ended", SERVER)
+        return self._silos
+
+    @property
+    def place(self) -> int:
+        """This silo's number among all."""
+        return self._names.index(self.name)
+
+    # -- setup
+
+    def _hello(self, content: bytes) -> bytes:
+        told = read_json(self._here.read(SERVER, HELLO, content), SERVER, {"silos": list, "plan": str})
+        names = [str(name) for name in told["silos"]]
+        check_silos(self.plan, names, self._keys.roster, SERVER)
+        if self.name not in names:
+            raise Refused("a list of silos without us", SERVER)
+        if told["plan"] != mark(self.plan):
+            raise Refused("means another plan than we do", SERVER)
+        self._names = tuple(names)
+        records = 0
+        if not self.plan.method.private:
+            self._before_release("counts", 0, {})
+            records = len(self._shard.train)
+        answer = {"form": self._form.as_dict(), "drawn": self._drawn.hex(), "records": records}
+        self._told = write_json(answer)
+        self._next = (BEGIN,)
+        made = learner(self.plan.experiment.model, self._shard.labels, self._form.shape, Randomness.from_seed(0))
+        self._most = AROUND + len(names) * (AROUND + len(self._told)) + 2 * _bytes_of((made.params, made.frozen))
+        self._made = made
+        return self._here.write(EVERYONE, HELLO, self._told)
+
+    def _begin(self, content: bytes) -> bytes:
+        told = parted(self._here.read(SERVER, BEGIN, content), SERVER, 3)
+        done = read_json(told[0], SERVER, {"done": int})["done"]
+        signed = named_parts(told[1], SERVER, self._names)
+        if set(signed) != set(self._names):
+            raise Refused("what only some of the silos have told", SERVER)
+        heard = {peer: self._here.read(peer, HELLO, part, to_everyone=True) for peer, part in signed.items()}
+        if heard[self.name] != self._told:
+            raise Refused("says that we have told what we have not", SERVER)
+        answers = {peer: read_hello(part, peer) for peer, part in heard.items()}
+        self._run = run_mark(self._here.run, heard)
+        drawn = {peer: answer.drawn for peer, answer in answers.items()}
+        self._common = common_randomness(self.plan, self._keys.common, self._here.run, drawn)
+        self._facts = agreed_facts(self.plan, self._names, {peer: answer.records for peer, answer in answers.items()})
+        self._frozen = _tree(told[2], self._made.frozen)
+        if not 0 <= done <= self.plan.rounds:
+            raise Refused(f"{done} rounds done of {self.plan.rounds}", SERVER)
+        if done:
+            check_goes_on(self.plan)
+        self._done = done
+        subjects = _subjects(self.plan, self._shard)
+        self._placed = self._shard.among(self._names, self.place, subjects)
+        if not discloses_counts(self.plan):
+            self._ready(None)
+            return self._here.write(SERVER, BEGIN, b"")
+        shown = {place: event if isinstance(event, Unprotected) else Nothing() for place, event in self._events.items()}
+        self._before_release("counts", 0, shown)
+        self._most += 8 * subjects
+        self._next = (TOTALS,)
+        counts = np.bincount(self._placed.train.subject, minlength=subjects)
+        return self._here.write(SERVER, BEGIN, write_counts(counts))
+
+    def _totals(self, content: bytes) -> bytes:
+        counts = read_counts(self._here.read(SERVER, TOTALS, content), self._placed.subject_count, SERVER)
+        self._ready(counts)
+        return self._here.write(SERVER, TOTALS, b"")
+
+    def _ready(self, totals: np.ndarray | None) -> None:
+        """Everything is known: set up the work, and the exchange."""
+        plan, facts = self.plan, self._facts
+        made = Learner(self._made.objective, self._made.params, self._frozen)
+        self._silos = silos = Silos(
+            plan,
+            facts,
+            self._placed,
+            made,
+            self._randomness,
+            noise=sum_noise(plan, facts, "shares"),
+            here=(self.place,),
+            common=self._common,
+            totals=totals,
+        )
+        if not self._done:
+            self._memory.forget()
+            self._remember(0)
+        elif self._kept is not None:
+            self._kept = self._memory.recall(self._done, self._kept)
+        self._template = plan.method.broadcast(plan.method.init(plan.server_step, made.params))
+        self._most = AROUND + 2 * _bytes_of(self._template)
+        self._next = (WORK,)
+        exchange, known = plan.exchange, silos.sum_facts()
+        numbers, identity, roster = silos.numbers(self._template), self._keys.identity, self._keys.roster
+        if isinstance(exchange, Masked):
+            masking = exchange.terms(self._run, self._names, numbers, known)
+            self._carrier = MaskedSilo(masking, self.name, identity, roster)
+            self._most += masking.longest
+        elif isinstance(exchange, Weighted):
+            assert isinstance(silos.work, PeopleWork)
+            (counts,) = silos.work.record_counts(known.people)
+            weighting = exchange.terms(self._run, self._names, numbers, known)
+            workers = os.cpu_count() or 1
+            self._carrier = WeightedSilo(weighting, self.name, identity, roster, counts, workers=workers)
+            self._most += weighting.longest
+            self._next = (OPEN,)
+
+    @property
+    def _kept(self) -> Any:
+        """What this silo's method keeps; None where that is nothing."""
+        own = jax.tree.map(lambda leaf: leaf[0], self.silos.states)
+        return own if jax.tree.leaves(own) else None
+
+    @_kept.setter
+    def _kept(self, own: Any) -> None:
+        self.silos.states = jax.tree.map(lambda leaf: leaf[None], own)
+
+    def _remember(self, number: int) -> None:
+        if self._kept is not None:
+            self._memory.keep(number, self._kept)
+
+    def _open(self, content: bytes) -> bytes:
+        self._here.read(SERVER, OPEN, content)
+        assert isinstance(self._carrier, WeightedSilo)
+        self._next = (EXCHANGE, WORK)
+        return self._here.framed(OPEN, self._carrier.begin_setup())
+
+    # -- rounds
+
+    def _work(self, content: bytes) -> bytes:
+        """A round's local work; the answer is what it came to, or the beginning of an exchange about it."""
+        number, desk, silos = self._here.number, self._here, self.silos
+        broadcast = _tree(desk.read(SERVER, WORK, content), self._template)
+        if not is_finite(broadcast):
+            raise Refused("a model that is not finite", SERVER)
+        if not self._done < number <= self.plan.rounds:
+            raise Refused(f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
+        drawn, carrier = silos.work.draw(number), self._carrier
+        noise = self._randomness.stream("noise", number, self.place)
+        if carrier is None:
+            worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
+            vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
+            silos.states, not_finite = worked.states, sum(worked.not_finite)
+            self._remember(number)
+            self._release(number)
+            answer = desk.write(SERVER, WORK, write_numbers(np.asarray(vector)))
+        elif isinstance(carrier, MaskedSilo):
+            vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
+            answer = desk.framed(WORK, carrier.begin(number, vectors[0], noise))
+        else:
+            assert isinstance(silos.work, PeopleWork)
+            people, not_finite = silos.work.people(drawn, broadcast, silos.frozen, silos.arrays, self._grid)
+            answer = desk.framed(WORK, carrier.begin(number, people[0], noise))
+            if carrier.terms.sampling is None:
+                self._release(number)
+        if self.plan.method.private:  # the others clip nothing
+            silos.not_finite = silos.not_finite + not_finite
+        self._next = (EXCHANGE, WORK)
+        return answer
+
+    def _exchange(self, content: bytes) -> bytes:
+        """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
+        if self._carrier is None:
+            raise OutOfTurn("the plain exchange has no messages of its own", SERVER)
+        phase, answer = self._carrier.phase, self._carrier.receive(content)
+        if phase in (VECTORS, SUMS):
+            self._release(self._here.number)
+        return self._here.framed(EXCHANGE, answer)
+
+    def _release(self, number: int) -> None:
+        self._before_release(self.plan.method.name, number, self._events)
+
+    @cached_property
+    def _events(self) -> dict[str, Event]:
+        """What one round releases; nothing can be said of a method that promises nothing."""
+        return events(self.plan.promise) if self.plan.method.private else {}
+
+    def _noise_keys(self, number: int) -> Any:
+        found = noise_keys(self.silos.noise, number, self._randomness, [self.place])
+        return (found[0][:, 0], found[1]) if found else ()
+
+    @property
+    def _grid(self) -> Grid:
+        exchange = self.plan.exchange
+        assert isinstance(exchange, Masked | Weighted)
+        return Grid(exchange.precision)
+
+
+def _capped(shard: Federation, most: int | None) -> Federation:
+    """With at most so many records of a subject: the first ones, as its silo has them."""
+    train = shard.train.grouped()
+    if most is not None:
+        train = train.take(within_caps(train.subject, train.silo, records=most))
+    return replace(shard, train=train)
+
+
+def _subjects(plan: Plan, shard: Federation) -> int:
+    """Numbers for people, the same in all silos."""
+    here = int(shard.train.subject.max(initial=-1)) + 1
+    declared = plan.promise.facts.subjects
+    if declared is not None and here > declared:
+        raise Refused(f"our people have numbers up to {here}, and {declared} are declared")
+    return here if declared is None else declared
+
+
+def _tree(data: bytes, template: Any) -> Any:
+    try:
+        return unpacked(data, template)
+    except Unfit as unfit:
+        raise Refused(f"a message that {unfit}", SERVER) from None
+
+
+def _bytes_of(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

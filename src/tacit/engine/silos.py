@@ -1,0 +1,148 @@
+"""The silos' half of a run: their records, what they keep between rounds, and a round's local work.
+
+The simulator has all silos in one :class:`Silos`; a silo on a federation is alone in its own. Both do the same work
+with the same code, and with one seed they draw the same numbers: every draw is named by the number of its silo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tacit.config import Plan, sum_facts
+from tacit.data import Federation
+from tacit.engine.encoder_work import EncoderWork
+from tacit.engine.kernel import Kernels, Worked, kernels, prepared
+from tacit.engine.learner import Learner
+from tacit.engine.people_work import PeopleWork
+from tacit.engine.silo_work import SiloWork
+from tacit.exchange import Grid, Plain, SumFacts, Weighted
+from tacit.learning import Arrays, key_words
+from tacit.methods import Facts
+from tacit.methods.encoders import Encoder
+from tacit.methods.per_subject import PerSubject
+from tacit.models import Params
+from tacit.privacy import Noise, Randomness
+
+
+class Labour(Protocol):
+    """A round's local work: who takes part and what they look at is drawn first, then it is done."""
+
+    def draw(self, number: int) -> Any: ...
+
+    def participants(self, drawn: Any) -> int: ...
+
+    def do(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
+
+
+class Silos:
+    """Silos at work: all of them, or those that are ``here``. Rounds are numbered from 1.
+
+    ``noise`` is what these kernels add to a sum: the whole of it in the simulator, a silo's share on a federation.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        facts: Facts,
+        federation: Federation,
+        learner: Learner,
+        randomness: Randomness,
+        *,
+        noise: Noise | None,
+        here: Sequence[int] | None = None,
+        common: Randomness | None = None,
+        totals: np.ndarray | None = None,
+    ) -> None:
+        """``common`` and ``totals``: see :class:`~tacit.engine.people_work.PeopleWork`."""
+        self.method, self.exchange, self.facts = plan.method, plan.exchange, facts
+        self.federation = federation
+        self.learner, self.frozen = learner, learner.frozen
+        self.randomness, self.noise = randomness, noise
+        self.arrays = self._arrays()
+        self.kernels: Kernels = kernels(self.method, plan.server_step, learner.objective, facts, noise)
+        self.work: Labour = self._work(here, common, totals)
+        self.states = self._first_states(federation.silo_count if here is None else len(here))
+        # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
+        self.not_finite: jax.Array = jnp.int32(0)
+
+    def feed(self, federation: Federation) -> None:
+        """Other features of the same rows, under constants that have been released meanwhile."""
+        self.federation = federation
+        self.arrays = self._arrays()
+
+    def _arrays(self) -> Arrays:
+        """Features as the model wants them, and labels. Nobody refers to the row that stands where there are none."""
+        train = self.federation.train
+        features, labels = (_at_least_one(array) for array in (train.features, train.labels))
+        return Arrays(jnp.asarray(prepared(self.learner.objective, features)), jnp.asarray(labels))
+
+    def _work(self, here: Sequence[int] | None, common: Randomness | None, totals: np.ndarray | None) -> Labour:
+        """How this method's local work is done: person by person, or silo by silo."""
+        method, facts, federation, randomness = self.method, self.facts, self.federation, self.randomness
+        objective, params = self.learner.objective, self.learner.params
+        if isinstance(method, Encoder):
+            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness)
+        if isinstance(method, PerSubject):
+            work = PeopleWork(
+                method, facts, federation, objective, params, self.arrays, randomness, here, common, totals
+            )
+            # whom nobody knows to be left out, everybody works on
+            work.draws_everybody = isinstance(self.exchange, Weighted) and self.exchange.hidden_sampling
+            return work
+        return SiloWork(method, facts, federation, params, self.kernels, randomness, here)
+
+    def _first_states(self, silos: int) -> Any:
+        """What the silos that are here keep, stacked: every leaf ``[silos, …]``."""
+        one = self.method.silo_state(self.learner.params)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), one)
+
+    def sum_facts(self) -> SumFacts:
+        """What is public about the sum over all silos; numbers of people who come after the declared ones count."""
+        facts = sum_facts(self.method, self.facts)
+        if not isinstance(self.method, PerSubject):
+            return facts
+        return replace(facts, people=max(facts.people, self.federation.subject_count))
+
+    def numbers(self, broadcast: Any) -> int:
+        """How many numbers a silo's contribution has."""
+        if isinstance(self.work, PeopleWork):
+            return self.work.numbers
+        assert isinstance(self.work, SiloWork)
+        return len(self.work.nothing(broadcast, self.frozen, self.arrays).vector)
+
+    def integers(self, drawn: Any, broadcast: Any, grid: Grid) -> tuple[np.ndarray, Any, int]:
+        """The contribution of every silo that is here, ``[silos, numbers]`` in steps of the grid, what silos keep, and
+        how much was not finite."""
+        assert isinstance(self.work, SiloWork | PeopleWork)
+        return self.work.each(drawn, broadcast, self.frozen, self.arrays, self.states, grid)
+
+
+def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | None:
+    """The noise that is added to a sum in floating point (in that ``place`` only); exchanges other than the plain one
+    add their own to the integers that they carry."""
+    noise = plan.method.sum_noise(facts) if isinstance(plan.exchange, Plain) else None
+    return None if noise is None or place not in (None, noise.place) else noise
+
+
+def noise_keys(noise: Noise | None, number: int, randomness: Randomness, places: Sequence[int]) -> Any:
+    """What the noise of some parties on a round's sum is drawn from; nothing without noise.
+
+    Keys ``[rounds, places, 8]`` of this round and of those before it as far as the noise reaches back, and the weights
+    ``[rounds]`` of their normals: 0 before the first round.
+    """
+    if noise is None:
+        return ()
+    rounds = range(number, number - len(noise.weights), -1)
+    keys = [[key_words(randomness.stream("noise", t, place)) for place in places] for t in rounds]
+    begun = [weight if t >= 1 else 0.0 for weight, t in zip(noise.weights, rounds, strict=True)]
+    return np.array(keys), np.array(begun, np.float32)
+
+
+def _at_least_one(rows: np.ndarray) -> np.ndarray:
+    return rows if len(rows) else np.zeros((1, *rows.shape[1:]), rows.dtype)

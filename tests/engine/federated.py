@@ -1,0 +1,134 @@
+"""Federations in one process for tests: every party with its own keys, messages carried as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from tacit.config import Plan, plan
+from tacit.crypto import Refused, Secret
+from tacit.data import Federation
+from tacit.engine.federation.sides import CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
+from tacit.engine.learner import learner
+from tacit.engine.run import load_federation
+from tacit.engine.simulate import Simulation
+from tacit.exchange.local import introduced
+from tacit.exchange.post import SERVER
+from tacit.privacy import Randomness
+
+ROUNDS = 3
+# Every method with numbers that make something happen: noise, sampling, batches.
+NOISY = {"clip": 0.5, "noise_multiplier": 1.0}
+BATCHES = {**NOISY, "sample_rate": 0.1, "batches_per_round": 2, "local_learning_rate": 0.3}
+PEOPLE = {**NOISY, "subject_sample_rate": 0.5}
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {"batch_size": 16, "local_learning_rate": 0.5, "silo_sample_rate": 0.7},
+    "fedprox": {"batch_size": 16, "local_learning_rate": 0.5},
+    "fedsgd": {"batch_size": 16},
+    "scaffold": {"batch_size": 16, "local_learning_rate": 0.5},
+    "silo-only": {"batch_size": 16, "local_learning_rate": 0.5},
+    "subject-sgd": {**PEOPLE, "records_per_subject": 3},
+    "uldp-avg": {**NOISY, "local_epochs": 2, "local_learning_rate": 0.5},
+    "uldp-sgd": {**PEOPLE, "adaptive_clip": {"quantile": 0.6, "count_noise": 1.0}},
+    "uldp-naive": {**NOISY, "local_learning_rate": 0.5, "silo_sample_rate": 0.7},
+    "uldp-group": {**BATCHES, "group_size": 12},
+    "higrad": BATCHES,
+    "local-group": {**BATCHES, "group_cap": 2},
+    "local-record": BATCHES,
+    "user-ldp": BATCHES,
+    "central-group": {**NOISY, "sample_rate": 0.1},
+    "dp-fedavg": {**NOISY, "local_learning_rate": 0.5, "silo_sample_rate": 0.7},
+    "dp-fedsgd": {**NOISY, "adaptive_clip": {"quantile": 0.5, "count_noise": 1.0}},
+}
+# 2048 bits are allowed, with a warning, and quicker
+EXCHANGES: dict[str, dict[str, Any]] = {
+    "plain": {"name": "plain"},
+    "masked": {"name": "masked"},
+    "weighted": {"name": "weighted", "key_bits": 2048},
+}
+
+
+def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, **sections: Any) -> Plan:
+    """A plan of three rounds on the made table; ``sections`` add to those of the experiment."""
+    numbers = METHODS[method] | ({"weights": "records"} if carried == "weighted" else {})
+    facts = {
+        "subjects": {"column": "person", "count": 60},
+        "silos": {"column": "clinic", "count": 3},
+        "records_per_silo": 200,
+    }
+    made = experiment | {
+        "data": experiment["data"] | facts,
+        "method": {"name": method, **numbers},
+        "exchange": EXCHANGES[carried],
+        "train": {"rounds": ROUNDS},
+        "privacy": {"max_records_per_subject_and_silo": 4},
+    }
+    for name, section in sections.items():
+        made[name] = section if not isinstance(section, dict) else made.get(name, {}) | section
+    return plan(made)
+
+
+class Parties:
+    """A coordinator and its silos. ``harm(silo, phase number, answer)`` may change or drop what a silo answers."""
+
+    def __init__(self, made: Plan, federation: Federation, **options: Any) -> None:
+        self.plan, self.names = made, federation.silo_names
+        identities, roster = introduced(self.names)
+        common = Secret.random()
+        hook, memory = options.pop("before_release", None), options.pop("memory", None)
+        self.silos = {
+            name: SiloSide(
+                made,
+                name,
+                federation.alone(k),
+                SiloKeys(identities[name], roster, common),
+                **({} if hook is None else {"before_release": hook(name)}),
+                memory=None if memory is None else _folder(memory, name),
+            )
+            for k, name in enumerate(self.names)
+        }
+        self.coordinator = CoordinatorSide(made, self.names, ServerKeys(identities[SERVER], roster), **options)
+        self.steps = 0
+
+    def run(self, harm: Callable[[str, int, bytes], bytes | None] = lambda silo, step, answer: answer) -> Outcome:
+        def carry(told: Mapping[str, bytes]) -> dict[str, bytes | None]:
+            self.steps += 1
+            answers: dict[str, bytes | None] = {}
+            for silo, message in told.items():
+                try:
+                    answers[silo] = harm(silo, self.steps, self.silos[silo].handle(message))
+                except Refused:
+                    answers[silo] = None
+            return answers
+
+        return drive(self.coordinator, carry)
+
+
+def _folder(memory: Path, name: str) -> Path:
+    (memory / name).mkdir(exist_ok=True)
+    return memory / name
+
+
+def parties(made: Plan, frame: pd.DataFrame, **options: Any) -> Parties:
+    return Parties(made, load_federation(made, frame), **options)
+
+
+def simulated(made: Plan, frame: pd.DataFrame, rounds: int = ROUNDS) -> Simulation:
+    """The same plan in the simulator, after so many rounds."""
+    federation, randomness = load_federation(made, frame), Randomness.from_seed(made.experiment.seed)
+    shape = federation.train.features.shape[1:]
+    simulation = Simulation(
+        made, federation, learner(made.experiment.model, federation.labels, shape, randomness), randomness
+    )
+    for number in range(1, rounds + 1):
+        simulation.round(number)
+    return simulation
+
+
+def flat(model: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)])

@@ -1,0 +1,314 @@
+"""Coordinator and silos as handlers of messages: the models of the simulator, and what becomes of bad messages."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tacit.config import plan
+from tacit.crypto import Refused
+from tacit.engine.federation.messages import Message, write_numbers
+from tacit.engine.federation.sides import RoundFailed
+from tacit.engine.run import load_federation
+from tacit.errors import Forbidden, UserError
+from tacit.exchange.post import SERVER, OutOfTurn
+from tacit.methods import METHODS as ALL
+from tacit.methods.encoders import Encoder
+from tests.engine.federated import EXCHANGES, METHODS, ROUNDS, flat, parties, planned, simulated
+
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+QUICK = [
+    ("fedavg", "plain"),
+    ("subject-sgd", "masked"),
+    ("uldp-avg", "masked"),
+    ("local-record", "plain"),
+    ("uldp-avg", "weighted"),
+]
+CELLS = [
+    pytest.param(name, exchange, marks=() if (name, exchange) in QUICK else pytest.mark.slow)
+    for name, kind in ALL.items()
+    if not kind.pools and not issubclass(kind, Encoder)
+    for exchange in EXCHANGES
+    if exchange in kind.exchanges
+]
+
+
+@pytest.fixture
+def few(visits):
+    """A third of the people, for exchanges that encrypt."""
+    return visits[visits.person < 20]
+
+
+@pytest.mark.parametrize(("method", "exchange"), CELLS)
+def test_a_federation_learns_the_model_of_the_simulator(method, exchange, experiment, visits, few):
+    frame = few if exchange == "weighted" else visits
+    made = planned(experiment, method, exchange)
+    federation = parties(made, frame)
+    outcome = federation.run()
+    simulation = simulated(made, frame)
+    assert outcome.rounds == ROUNDS
+    assert outcome.refusals == ()
+    if made.method.personal:
+        for k, name in enumerate(federation.names):
+            theirs = jax.tree.map(lambda leaf, k=k: leaf[k], simulation.states)
+            np.testing.assert_allclose(flat(federation.silos[name].silos.states), flat(theirs), atol=1e-6)
+        return
+    np.testing.assert_allclose(flat(outcome.model), flat(simulation.model()), atol=1e-6)
+    assert np.abs(flat(outcome.model)).max() > 1e-3
+
+
+def test_disclosed_counts_weigh_people_as_in_the_simulator(experiment, few):
+    method = {"weights": "records", "disclose_counts": True}
+    made = planned(experiment, "uldp-sgd", "masked", method=method)
+    np.testing.assert_allclose(flat(parties(made, few).run().model), flat(simulated(made, few).model()), atol=1e-6)
+
+
+def test_noise_that_is_correlated_over_rounds_is_that_of_the_simulator(experiment, visits):
+    made = planned(experiment, "uldp-avg", "plain", method={"correlated_noise": {"groups": 2, "bands": 2}})
+    np.testing.assert_allclose(
+        flat(parties(made, visits).run().model), flat(simulated(made, visits).model()), atol=1e-6
+    )
+
+
+def test_frozen_layers_are_those_of_the_coordinator(experiment, visits):
+    model = {"name": "mlp", "hidden": [4], "freeze": ["layer0"]}
+    made = planned(experiment, "fedavg", model=model, seed=None)
+    federation = parties(made, visits)
+    outcome = federation.run()
+    for side in federation.silos.values():
+        np.testing.assert_array_equal(flat(side.silos.frozen), flat(outcome.model["layer0"]))
+
+
+def test_a_silo_without_records_takes_part_like_any_other(experiment, visits):
+    made = planned(experiment, "subject-sgd", "masked")
+    whole = parties(made, visits)
+    shard = whole.silos["west"]._shard
+    nothing = dataclasses.replace(shard, train=shard.train.take(slice(0, 0)))
+    west = whole.silos["west"]
+    whole.silos["west"] = type(west)(made, "west", nothing, west._keys)
+    outcome = whole.run()
+    assert outcome.rounds == ROUNDS
+    assert np.isfinite(flat(outcome.model)).all()
+
+
+def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, visits):
+    made = planned(experiment, "uldp-sgd", "masked", seed=None)
+    federation = parties(made, visits)
+    federation.run()
+    drawn = [side._common.stream("subjects", 1).words(4).tolist() for side in federation.silos.values()]
+    own = [side._randomness.stream("noise", 1, 0).words(4).tolist() for side in federation.silos.values()]
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert len({tuple(words) for words in (*own, drawn[0])}) == 4
+    again = parties(made, visits)
+    for side in again.silos.values():  # the same secret, another run
+        object.__setattr__(side._keys, "common", next(iter(federation.silos.values()))._keys.common)
+    again.run()
+    assert next(iter(again.silos.values()))._common.stream("subjects", 1).words(4).tolist() != drawn[0]
+
+
+# -- what leaves
+
+
+# setup has two phases; a plain round one, of a masked one the third is that of the vectors
+@pytest.mark.parametrize(("method", "exchange", "step"), [("local-record", "plain", 4), ("uldp-avg", "masked", 10)])
+def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
+    method, exchange, step, experiment, visits
+):
+    made = planned(experiment, method, exchange)
+    announced = []
+
+    def hook(name):
+        def before_release(mechanism, number, events):
+            announced.append((name, mechanism, number))
+            assert set(events) >= {"subject/public/zero-out"}
+            if name == "south" and number == 2:
+                raise Forbidden("privacy.budget", "nothing is left", "use other data")
+
+        return before_release
+
+    federation = parties(made, visits, before_release=hook)
+    seen = []
+
+    def watched(silo, number, answer):
+        seen.append((silo, number))
+        return answer
+
+    with pytest.raises(Forbidden):
+        federation.run(watched)
+    assert {entry for entry in announced if entry[2] == 1} == {(name, method, 1) for name in federation.names}
+    assert federation.steps == step
+    assert ("south", step) not in seen
+    assert ("north", step) in seen
+
+
+def test_a_method_that_promises_nothing_announces_its_counts(experiment, visits):
+    announced = []
+    hook = lambda name: lambda mechanism, number, events: announced.append((mechanism, number, dict(events)))  # noqa: E731
+    parties(planned(experiment, "fedavg"), visits, before_release=hook).run()
+    assert ("counts", 0, {}) in announced
+    assert ("fedavg", 3, {}) in announced
+
+
+# -- messages that are not as they should be
+
+
+def flipped(message: bytes) -> bytes:
+    place = len(message) - 20
+    return message[:place] + bytes([message[place] ^ 1]) + message[place + 1 :]
+
+
+def changed(message: bytes, **parts) -> bytes:
+    return dataclasses.replace(Message.from_bytes(message, SERVER, 1 << 30), **parts).to_bytes()
+
+
+def harm_of(federation, kind: str):
+    """Something wrong with the first update of ``south``; steps are hello, begin, and one for each round."""
+    kept: dict[str, bytes] = {}
+
+    def signed(numbers: np.ndarray) -> bytes:
+        return federation.silos["south"]._here.write(SERVER, "work", write_numbers(numbers))
+
+    def harm(silo, step, answer):
+        kept.setdefault(silo, answer)
+        if (silo, step) != ("south", 4):
+            if step == 3:
+                kept[silo] = answer
+            return answer
+        count = federation.coordinator._numbers
+        return {
+            "altered": lambda: flipped(answer),
+            "cut": lambda: answer[:-1],
+            "empty": lambda: b"",
+            "noise": lambda: bytes(range(256)),
+            "stale": lambda: kept["south"],
+            "stale with a new header": lambda: changed(kept["south"], round=2),
+            "another's": lambda: kept["north"],
+            "another run's": lambda: changed(answer, run="0" * 32),
+            "too long": lambda: answer + bytes(1 << 20),
+            "not finite": lambda: signed(np.full(count, np.nan)),
+            "wrong shape": lambda: signed(np.zeros(count + 1)),
+            "another phase's": lambda: changed(answer, phase="exchange"),
+            "refusal": lambda: federation.silos["south"].refusal("policy: not today"),
+            "nothing": lambda: None,
+        }[kind]()
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "altered",
+        "cut",
+        "empty",
+        "noise",
+        "stale",
+        "stale with a new header",
+        "another's",
+        "another run's",
+        "too long",
+        "not finite",
+        "wrong shape",
+        "another phase's",
+        "refusal",
+        "nothing",
+    ],
+)
+def test_a_bad_answer_is_refused_its_silo_named_and_the_others_go_on(kind, experiment, visits):
+    made = planned(experiment, "local-record", "plain")
+    federation = parties(made, visits)
+    outcome = federation.run(harm_of(federation, kind))
+    assert outcome.rounds == ROUNDS
+    assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(2, "south")]
+    assert outcome.refusals[0].reason.startswith("south: ")
+    if kind == "refusal":
+        assert "policy: not today" in outcome.refusals[0].reason
+
+
+def test_noise_in_shares_allows_nobody_to_be_missing_from_a_plain_sum(experiment, visits):
+    federation = parties(planned(experiment, "uldp-avg", "plain"), visits)
+    with pytest.raises(RoundFailed, match=r"round 2 .*south: no answer"):
+        federation.run(harm_of(federation, "nothing"))
+    assert federation.coordinator.done == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (flipped, Refused),
+        (lambda message: message[:-1], Refused),
+        (lambda message: message + bytes(1 << 24), Refused),
+        (lambda message: changed(message, round=7), Refused),
+        (lambda message: changed(message, phase="exchange"), OutOfTurn),
+        (lambda message: changed(message, run="x"), Refused),
+    ],
+)
+def test_a_message_of_the_server_that_was_altered_is_refused_by_the_silo(change, error, experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    for _ in range(2):  # hello, begin
+        told = phases.send({silo: federation.silos[silo].handle(message) for silo, message in told.items()})
+    with pytest.raises(error, match=SERVER):
+        federation.silos["south"].handle(change(told["south"]))
+
+
+def test_a_silo_does_a_round_once(experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    for _ in range(2):
+        told = phases.send({silo: federation.silos[silo].handle(message) for silo, message in told.items()})
+    federation.silos["south"].handle(told["south"])
+    with pytest.raises(OutOfTurn, match="round 1 after round 1"):
+        federation.silos["south"].handle(told["south"])
+
+
+def test_parties_that_mean_different_plans_do_not_begin(experiment, visits):
+    one = parties(planned(experiment, "local-record"), visits)
+    other = planned(experiment, "local-record", method={"noise_multiplier": 0.9})
+    side = one.silos["south"]
+    one.silos["south"] = type(side)(other, "south", side._shard, side._keys)
+    with pytest.raises(RoundFailed, match=r"setup .*south"):
+        one.run()
+
+
+def test_records_of_another_form_are_found_before_the_first_round(experiment, visits):
+    made = planned(experiment, "local-record")
+    federation = parties(made, visits)
+    side = federation.silos["west"]
+    wider = np.pad(side._shard.train.features, ((0, 0), (0, 1)))
+    shard = dataclasses.replace(side._shard, train=dataclasses.replace(side._shard.train, features=wider))
+    federation.silos["west"] = type(side)(made, "west", shard, side._keys)
+    with pytest.raises(RoundFailed, match=r"setup .*west: records of another form"):
+        federation.run()
+
+
+def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visits):
+    made = planned(experiment, "uldp-avg", "weighted")
+    more = planned(experiment, "uldp-avg", "plain", privacy={"max_records_per_subject_and_silo": 10})
+    federation = parties(made, visits)
+    shard = load_federation(more, visits).alone(0)
+    side = type(federation.silos["north"])(made, "north", shard, federation.silos["north"]._keys)
+    assert np.bincount(shard.train.subject).max() > 4
+    assert np.bincount(side._shard.train.subject).max() == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": {"name": "pooled"}}, "one place"),
+        ({"evaluation": {"status": "paid", "noise_multiplier": 5.0}}, "paid evaluation"),
+    ],
+)
+def test_what_parties_apart_cannot_do_is_refused(change, words, experiment, visits):
+    made = plan(experiment | {"data": experiment["data"] | {"silos": {"column": "clinic", "count": 3}}} | change)
+    with pytest.raises(UserError, match=words):
+        parties(made, visits)
+
+
+def test_every_method_of_a_server_has_its_place_in_the_matrix():
+    assert set(METHODS) == {name for name, kind in ALL.items() if not kind.pools and not issubclass(kind, Encoder)}

@@ -1,0 +1,188 @@
+"""Silos that vanish, and parties that are stopped and go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tacit.engine.federation.memory import keep, recall
+from tacit.engine.federation.sides import RoundFailed
+from tacit.errors import UserError
+from tacit.exchange import Grid
+from tests.engine.federated import ROUNDS, flat, parties, planned, simulated
+
+SETUP = 2  # phases before the first round: hello and begin
+PHASES = ("keys", "shares", "vectors", "survivors", "unmasking")
+ONE = {"name": "masked", "drop_outs": 1}
+QUIET = {"noise_multiplier": 0.0}
+
+
+def silent(*gone: tuple[str, int]):
+    """Nothing arrives of these answers: (silo, phase from 1 on)."""
+
+    def harm(silo, step, answer):
+        return None if (silo, step) in gone else answer
+
+    return harm
+
+
+@pytest.mark.parametrize("phase", range(5), ids=PHASES)
+def test_a_silo_that_vanishes_in_a_masked_round_is_left_out_and_comes_back(phase, experiment, visits):
+    """In the second of three rounds. Its vector is part of the sum if it has arrived, and is not if it has not."""
+    made = planned(experiment, "uldp-avg", "masked", exchange=ONE, method=QUIET)
+    whole, without, grid = simulated(made, visits), simulated(made, visits, rounds=0), Grid(made.exchange.precision)
+    for number in range(1, ROUNDS + 1):
+        there = [k for k in range(3) if (number, k) != (2, 1)]
+        vectors, _, _ = without.integers(without.work.draw(number), without.broadcast, grid)
+        total = grid.numbers(vectors[there].sum(axis=0)).astype(np.float32)
+        without.server = without.kernels.aggregate(without.server, (total,), ())
+    federation = parties(made, visits)
+    outcome = federation.run(silent(("south", SETUP + len(PHASES) + phase + 1)))
+    assert outcome.rounds == ROUNDS
+    assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(2, "south")]
+    expected = whole if phase > PHASES.index("vectors") else without
+    np.testing.assert_allclose(flat(outcome.model), flat(expected.model()), atol=1e-6)
+    assert np.abs(flat(whole.model()) - flat(without.model())).max() > 1e-4
+
+
+@pytest.mark.parametrize("phase", range(5), ids=PHASES)
+def test_a_round_with_too_few_silos_left_ends_and_nothing_of_it_is_released(phase, experiment, visits):
+    made = planned(experiment, "uldp-avg", "masked", exchange=ONE)
+    federation = parties(made, visits)
+    step = SETUP + len(PHASES) + phase + 1
+    with pytest.raises(RoundFailed, match=r"round 2 was not finished: .*north.*west"):
+        federation.run(silent(("north", step), ("west", step)))
+    assert federation.coordinator.done == 1
+    one_round = simulated(made, visits, rounds=1)
+    np.testing.assert_allclose(flat(federation.coordinator.model()), flat(one_round.model()), atol=1e-6)
+
+
+def test_a_masked_message_that_was_altered_counts_as_none(experiment, visits):
+    made = planned(experiment, "uldp-avg", "masked", exchange=ONE, method=QUIET)
+    federation = parties(made, visits)
+
+    def harm(silo, step, answer):
+        if (silo, step) != ("west", SETUP + 3):
+            return answer
+        return answer[:-9] + bytes([answer[-9] ^ 1]) + answer[-8:]
+
+    outcome = federation.run(harm)
+    assert outcome.rounds == ROUNDS
+    (refusal,) = outcome.refusals
+    assert (refusal.round, refusal.silo) == (1, "west")
+    assert "not signed by west" in refusal.reason
+
+
+@pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+def test_a_weighted_round_needs_every_silo(experiment, visits):
+    federation = parties(planned(experiment, "uldp-sgd", "weighted"), visits[visits.person < 20])
+    # hello, begin, open and three phases of the exchange's own setup
+    with pytest.raises(RoundFailed, match=r"round 1 .*south"):
+        federation.run(silent(("south", 7)))
+    assert federation.coordinator.done == 0
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_setup_needs_every_silo(step, experiment, visits):
+    federation = parties(planned(experiment, "uldp-avg", "masked", exchange=ONE), visits)
+    with pytest.raises(RoundFailed, match=r"setup was not finished: .*south: no answer"):
+        federation.run(silent(("south", step)))
+
+
+# -- stopped, and going on
+
+
+class Stopped(Exception):
+    """The power went out."""
+
+
+def stopping(step: int):
+    """After all silos have done their work of this phase, and before the coordinator has heard of it."""
+
+    def harm(silo, number, answer):
+        if number == step and silo == "west":
+            raise Stopped
+        return answer
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange", "phases"), [("scaffold", "plain", 1), ("uldp-sgd", "masked", 5), ("silo-only", "plain", 1)]
+)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_run_that_was_stopped_goes_on_to_the_same_model(
+    method, exchange, phases, number, experiment, visits, tmp_path
+):
+    made = planned(experiment, method, exchange, train={"server_optimizer": "adam", "server_learning_rate": 0.1})
+    options = {"checkpoint": tmp_path / "checkpoint", "memory": tmp_path}
+    with pytest.raises(Stopped):
+        parties(made, visits, **options).run(stopping(SETUP + phases * number))
+    resumed = parties(made, visits, resume=number > 1, **options)
+    outcome = resumed.run()
+    assert outcome.rounds == ROUNDS
+    assert resumed.steps == SETUP + phases * (ROUNDS + 1 - number)
+    whole = parties(made, visits)
+    np.testing.assert_array_equal(flat(outcome.model), flat(whole.run().model))
+    for name in whole.names:
+        mine, theirs = (federation.silos[name].silos.states for federation in (resumed, whole))
+        jax.tree.map(np.testing.assert_array_equal, mine, theirs)
+
+
+def test_a_silo_that_has_lost_its_memory_does_not_go_on(experiment, visits, tmp_path):
+    made = planned(experiment, "scaffold")
+    options = {"checkpoint": tmp_path / "checkpoint", "memory": tmp_path}
+    with pytest.raises(Stopped):
+        parties(made, visits, **options).run(stopping(SETUP + 3))
+    for file in (tmp_path / "south").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="nothing is kept here of a run of 2 rounds"):
+        parties(made, visits, resume=True, **options).run()
+
+
+def test_correlated_noise_does_not_go_on_without_a_seed(experiment, visits, tmp_path):
+    numbers = {"correlated_noise": {"groups": 2, "bands": 2}}
+    made = planned(experiment, "uldp-avg", "plain", method=numbers, seed=None)
+    with pytest.raises(UserError, match="cannot go on"):
+        parties(made, visits, checkpoint=tmp_path / "checkpoint", resume=True)
+
+
+TREE = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32(1.5)}
+
+
+def test_what_is_kept_comes_back(tmp_path):
+    keep(tmp_path / "kept", "plan", 7, TREE)
+    number, tree = recall(tmp_path / "kept", "plan", TREE)
+    assert number == 7
+    np.testing.assert_array_equal(tree["a"], TREE["a"])
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "not written to its end"),
+        (lambda data: data[:-1], "not written to its end"),
+        (lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), "damaged"),
+        (lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:], "damaged"),
+        (lambda data: b"", "damaged"),
+    ],
+)
+def test_a_half_written_or_damaged_file_is_found_out(harm, words, tmp_path: Path):
+    file = tmp_path / "kept"
+    keep(file, "plan", 7, TREE)
+    file.write_bytes(harm(file.read_bytes()))
+    with pytest.raises(UserError, match=words):
+        recall(file, "plan", TREE)
+
+
+def test_a_file_of_another_plan_or_another_model_is_refused(tmp_path):
+    keep(tmp_path / "kept", "plan", 7, TREE)
+    with pytest.raises(UserError, match="belongs to another plan"):
+        recall(tmp_path / "kept", "other", TREE)
+    with pytest.raises(UserError, match="of shape"):
+        recall(tmp_path / "kept", "plan", TREE | {"a": np.zeros((3, 2), np.float32)})
+    with pytest.raises(UserError, match="cannot be read"):
+        recall(tmp_path / "missing", "plan", TREE)
