@@ -110,7 +110,9 @@ def follow(
                 asked = _submitted(kit, asked)
                 tell(f"asked for run {asked.run}, attempt {asked.attempt}")
             results = _watched(kit, asked, shown)
-            outcome = read_json(results / OUTCOME, "run") if results is not None else {"status": "lost", "reason": ""}
+            outcome: dict[str, Any] = {"status": "lost", "reason": ""}
+            if results is not None:
+                outcome = read_json(results / OUTCOME, "run")
             write_json(kit.ours / _LEFT, {**_left(kit), **outcome.get("left", {})})
             if outcome["status"] not in ("failed", "lost") or asked.attempt > retries:
                 break
