@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tacit.audit import Audit
     from tacit.config import Plan
     from tacit.engine import Run
+    from tacit.engine.federation.kits import Kit
+    from tacit.engine.federation.requester import Asked
     from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
     from tacit.surveys import Survey
 
@@ -39,6 +41,9 @@ app = typer.Typer(
 # Names and values come from people: square brackets in them are text, never markup.
 console = Console(markup=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False)
+
+federation = typer.Typer(no_args_is_help=True, help="A federation of organisations: kits, who is there, a trial.")
+app.add_typer(federation, name="federation")
 
 # What the demo is compared with: no privacy, records protected instead of people, each silo alone, all records pooled.
 DEMO_BESIDE = ("fedavg", "local-record", "silo-only", "pooled")
@@ -65,6 +70,8 @@ SWEEP_HELP = (
     "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
     "every key of [method] (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
 )
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that `tacit federation init` made.")]
+RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The kit of a requester.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -435,6 +442,158 @@ def _print_audit(found: Audit, page: Path) -> None:
     console.print(f"report  {page}", soft_wrap=True)
 
 
+@federation.command("init")
+def federation_init(
+    file: Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="Who takes part, and where the server is.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder of the kits.")] = None,
+    passphrase: Annotated[
+        str,
+        typer.Option(
+            "--passphrase",
+            envvar="TACIT_PASSPHRASE",
+            help="Encrypts the key that signs certificates; without it the key is forgotten, and nobody can be added.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Kits for server, silos and requesters: certificates, what each may do, ports."""
+    from tacit.config import read_section
+    from tacit.engine.federation.kits import FederationOptions, make_kits
+
+    options = read_section(file, FederationOptions, "FEDERATION.toml")
+    made = make_kits(options, out or Path(f"{options.name}-kits"), passphrase or None)
+    if as_json:
+        _print_json({"kits": {name: str(folder) for name, folder in made.items()}})
+        return
+    for name, folder in made.items():
+        console.print(f"{name:24}  {folder}", soft_wrap=True, highlight=False)
+    console.print(
+        "Hand every kit to its holder over a channel that you trust, and delete it here: it holds their keys."
+    )
+    if not passphrase:
+        console.print("The authority's key was not kept: nobody can be added later.", style="yellow")
+
+
+@federation.command("status")
+def federation_status(kit: RequesterKit, as_json: Json = False) -> None:
+    """Who is there, which run, and what is left of the silos' budgets where they show it."""
+    from tacit.engine.federation.kits import Kit
+    from tacit.engine.federation.requester import status
+
+    found = status(Kit.load(kit, "requester"))
+    if as_json:
+        _print_json(found)
+        return
+    console.print(f"{found['federation']} at {found['server']}", style="bold")
+    for silo, here in found["silos"].items():
+        left = found["left"].get(silo)
+        budget = "" if left is None else f"; epsilon {left:.3g} was left before your last run"
+        console.print(f"{silo:24}  {'here' if here else 'not here'}{budget}", style=None if here else "yellow")
+    for run in found["runs"]:
+        console.print(f"{run['name']} of {run['requester']}: {run.get('state')}, {run.get('done', 0)} rounds")
+    if not found["runs"]:
+        console.print("no run")
+
+
+@federation.command("try")
+def federation_try(out: Out = None, as_json: Json = False) -> None:
+    """A whole federation of local processes on this machine with the built-in data, in one command."""
+    from tacit.config import plan
+    from tacit.engine.federation.kits import require_nvflare
+    from tacit.engine.federation.requester import ask
+    from tacit.engine.federation.trial import REQUESTER, Trial
+    from tacit.engine.folder import free_folder
+
+    require_nvflare()
+    if out is not None and out.exists():
+        raise UserError("--out", f"'{out}' exists", "name a new folder")
+    trial = Trial((out or free_folder("federation try")).resolve())
+    tell = (lambda line: None) if as_json else (lambda line: console.print(line, highlight=False))
+    trial.prepare()
+    with trial.running(tell):
+        planned = plan(Path(str(files("tacit") / "try.toml")))
+        kit = trial.kit(REQUESTER)
+        try:
+            _follow(kit, ask(kit, planned, trial.folder / "run"), planned.rounds, planned.label, as_json)
+        finally:
+            tell(f"kits, tables, policies, ledgers and logs of everybody: {trial.folder}")
+
+
+@app.command()
+def server(
+    kit: KitFolder,
+    background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+) -> None:
+    """Start a federation's server."""
+    from tacit.engine.federation.processes import prepare_server
+
+    _attend(prepare_server(kit), background)
+
+
+@app.command()
+def silo(
+    kit: KitFolder,
+    data: Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Where this silo's table is.")],
+    policy: Annotated[Path, typer.Option("--policy", metavar="POLICY.toml", help="What this silo allows.")],
+    background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+) -> None:
+    """Start a silo: it takes part in runs that its policy allows, with its own table."""
+    from tacit.engine.federation.processes import prepare_silo
+
+    _attend(prepare_silo(kit, data, policy), background)
+
+
+@app.command()
+def submit(
+    experiment: Experiment,
+    kit: RequesterKit,
+    changes: Changes = [],  # noqa: B006
+    out: Out = None,
+    patience: Annotated[int, typer.Option("--patience", help="Seconds that a silo has for an answer.")] = 120,
+    attach: Annotated[str, typer.Option("--attach", metavar="RUN", help="Follow a run that goes on.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Ask a federation for a run, follow it, and collect its folder. Ctrl-C detaches: the run goes on."""
+    from tacit.config import plan
+    from tacit.engine.federation.kits import Kit
+    from tacit.engine.federation.requester import Asked, ask
+
+    planned, opened = plan(experiment, changes), Kit.load(kit, "requester")
+    asked = Asked.of(opened, attach) if attach else ask(opened, planned, out, patience)
+    _follow(opened, asked, planned.rounds, planned.label, as_json)
+
+
+def _attend(kit: Kit, background: bool) -> None:
+    from tacit.engine.federation.processes import NVFLARE_LOG, attend, start
+
+    if background:
+        process = start(kit)
+        console.print(f"{kit.name}  process {process.pid}; log {kit.ours / 'log.txt'}", soft_wrap=True, highlight=False)
+        return
+    console.print(f"{kit.name} of {kit.federation}, {kit.host}:{kit.port}; Ctrl-C ends it", highlight=False)
+    code = attend(kit, lambda line: console.print(line, soft_wrap=True, highlight=False))
+    if code:
+        fix = f"see {kit.ours / NVFLARE_LOG}"
+        raise UserError("KIT", f"the process ended with code {code}", fix)
+
+
+def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> None:
+    from tacit import report as pages
+    from tacit.engine.federation.requester import Detached, follow
+    from tacit.progress import Bars
+
+    told = (lambda line: None) if as_json else (lambda line: console.print(line, highlight=False))
+    try:
+        finished = follow(kit, asked, rounds, label, progress=None if as_json else Bars(console), tell=told)
+    except Detached as detached:
+        text = f"detached; as long as the server is there, follow the run with --attach {detached.run}"
+        console.print(text, style="yellow", highlight=False)
+        raise typer.Exit(130) from None
+    pages.write(finished.path)
+    _show_finished(finished, as_json)
+
+
 def _run(
     experiment: Plan,
     *,
@@ -447,7 +606,11 @@ def _run(
     from tacit.progress import Bars
 
     progress = None if as_json else Bars(console)
-    finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
+    _show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)
+
+
+def _show_finished(finished: Run, as_json: bool) -> None:
+    """What came out, and the exit code that says how it ended."""
     if as_json:
         _print_json({**{key: finished.result[key] for key in PRINTED}, "report": str(finished.report)})
     else:

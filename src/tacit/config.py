@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -30,6 +30,8 @@ from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, Relation, Unit, View
 from tacit.promise import Once, Promise, check_facts, promise
+
+SomeSection = TypeVar("SomeSection", bound=Section)
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
@@ -697,14 +699,23 @@ def _check_published_budget(plan: Plan) -> None:
         raise UserError("privacy.target", f"nothing is published for {plan.method.name} and these views", fix)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_section(path: Path, kind: type[SomeSection], what: str) -> SomeSection:
+    """A file (TOML) that is one section by itself; ``what`` names the file where it cannot be read as a whole."""
+    content = _read(path, what)
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise _explained(error, "", kind, what) from None
+
+
+def _read(path: Path, what: str = "experiment") -> dict[str, Any]:
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise UserError("experiment", f"'{path}' {what}", "name an experiment file (TOML)")
+        state = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError(what, f"'{path}' {state}", f"name a file of this kind (TOML): {what}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError("experiment", f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
+        raise UserError(what, f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
 
 
 def _changed(content: dict[str, Any], change: str) -> dict[str, Any]:
@@ -727,14 +738,17 @@ def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str,
     return {**content, head: _replaced(content.get(head, {}), rest, value, name) if rest else value}
 
 
-def _explained(error: ValidationError, prefix: str) -> UserError:
-    """The first mistake that pydantic found, as one line with the field, the value and the fix."""
+def _explained(
+    error: ValidationError, prefix: str, root: type[BaseModel] | None = None, what: str = "experiment"
+) -> UserError:
+    """The first mistake that pydantic found, as one line with the field, the value and the fix. ``root`` is the section
+    that the file is (an experiment), ``what`` its name."""
     # of a union, the branch that got furthest is the one that was meant; a misspelt key is missing, too
     first = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
-    where = ".".join([prefix, *path] if prefix else path) or prefix or "experiment"
+    where = ".".join([prefix, *path] if prefix else path) or prefix or what
     if first["type"] == "extra_forbidden":
-        return UserError(where, "is not a known key", nearest(path[-1], _known_keys(path[:-1])))
+        return UserError(where, "is not a known key", nearest(path[-1], _known_keys(path[:-1], root or Experiment)))
     if first["type"] == "missing":
         return UserError(where, "is missing", "add it")
     shown = repr(first["input"])
@@ -759,9 +773,9 @@ def _is_type_tag(part: int | str) -> bool:
 _TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int", "constrained-float"}
 
 
-def _known_keys(path: Sequence[str]) -> list[str]:
-    """The keys that a (nested) section of the experiment accepts."""
-    kinds: list[type[BaseModel]] = [Experiment]
+def _known_keys(path: Sequence[str], root: type[BaseModel]) -> list[str]:
+    """The keys that a (nested) section of ``root`` accepts."""
+    kinds: list[type[BaseModel]] = [root]
     for part in path:
         fields_ = [kind.model_fields[part] for kind in kinds if part in kind.model_fields]
         # a part that is no field is a key of a table whose values are sections, such as a column's name

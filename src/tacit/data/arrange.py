@@ -10,6 +10,16 @@ from tacit.errors import UserError
 
 
 def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot (:func:`drawn`); refused where it is all of them, or
+    none."""
+    chosen = drawn(keys, fraction, seed)
+    if chosen.all() or not chosen.any():
+        problem = f"{fraction:g} leaves {'no row to train on' if chosen.all() else 'no row to test on'}, by lot"
+        raise UserError("data.test_fraction", problem, "change it, or data.seed")
+    return chosen
+
+
+def drawn(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot: each row's ``key`` and the seed decide alone.
 
     So nobody's presence changes whether others are held out, and what is proved about training holds for adding and
@@ -17,9 +27,6 @@ def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """
     lots = mixed(mixed(keys.astype(np.uint64)) ^ mixed(np.array([seed % 2**64], np.uint64)))
     chosen: np.ndarray = lots < np.uint64(min(fraction, 1 - 2**-53) * 2.0**64)
-    if chosen.all() or not chosen.any():
-        problem = f"{fraction:g} leaves {'no row to train on' if chosen.all() else 'no row to test on'}, by lot"
-        raise UserError("data.test_fraction", problem, "change it, or data.seed")
     return chosen
 
 

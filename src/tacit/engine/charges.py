@@ -53,12 +53,11 @@ class Charges:
         self._promise = plan.promise
         self._method = plan.method.name
         self._seeded = plan.experiment.seed is not None
-        self._seed_mark = _seed_mark(plan)
+        self._seed_mark = seed_mark(plan)
         self._budget = plan.experiment.privacy.budget
         self._as_published = plan.experiment.privacy.target == "as-published"
         self._file = shared_file(plan)
-        # a place of which a line says nothing counts as unprotected: without noise, that is all there is to say
-        self._events = events(plan.promise) if plan.method.private else {}
+        self._events = events(plan.promise)
         self._once = {once.mechanism: once for once in plan.promise.once}
         own = _open(ledger, "--resume")
         lines = own.lines
@@ -101,21 +100,19 @@ class Charges:
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
-        people, joint = self._promise.people(number), self._promise.method.joint
-        self._charge(_Line(self._method, number, self._events, people, joint))
+        self._charge(round_line(self._promise, number, self._events))
 
     def charge_once(self, mechanism: Mechanism, number: int) -> None:
         """Write down what is released once, in (or before) round ``number``; Forbidden as for a round."""
-        once = self._once[mechanism]
-        self._charge(_Line(mechanism, number, once_events(self._promise, once), "held-out" if once.apart else None))
+        self._charge(once_line(self._promise, mechanism, number))
 
-    def _charge(self, line: _Line) -> None:
+    def _charge(self, line: Line) -> None:
         if len(self._books) == 1:
             self._write(self._own, line)
         else:
             self._write(self._books[1], line, first=lambda: self._write(self._own, line))
 
-    def _write(self, book: _Book, line: _Line, first: Callable[[], None] = lambda: None) -> None:
+    def _write(self, book: _Book, line: Line, first: Callable[[], None] = lambda: None) -> None:
         """One line, if the budget allows it; ``first`` is what to do when it does, while the ledger is locked."""
         if self._seeded and (line.mechanism, line.number) in book.earlier:
             first()
@@ -143,7 +140,7 @@ class Charges:
             field = "--resume" if book is self._own else "privacy.budget_file"
             raise UserError(field, str(error), "restore it from a backup, then go on with --resume") from None
 
-    def _refusal(self, book: _Book, lines: Lines, line: _Line) -> TacitError | None:
+    def _refusal(self, book: _Book, lines: Lines, line: Line) -> TacitError | None:
         if self._budget is None and not self._seed_mark:
             return None
         news = book.take_in(lines)
@@ -278,7 +275,7 @@ class _Book:
         self.own.update((line["mechanism"], line.get("people")) for line in fresh if line["run"] == self._run)
         others = [line for line in fresh if line["run"] != self._run]
         if others:
-            self.has_same_noise |= _has_seed(others, self._seed_mark)
+            self.has_same_noise |= has_seed(others, self._seed_mark)
             for where, tally in self._by_others.items():
                 tally.add(others)
                 self.before[where] = tally.event
@@ -290,7 +287,7 @@ class _Book:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """One release as the ledger wants it."""
 
     mechanism: str
@@ -300,9 +297,24 @@ class _Line:
     joint: bool = False  # the events are those of all rounds: the last such line stands for all of them
 
 
+def round_line(promise: Promise, number: int, round_events: Mapping[str, Event]) -> Line:
+    """Round ``number`` of a run whose rounds have these ``events``."""
+    return Line(promise.method.name, number, round_events, promise.people(number), promise.method.joint)
+
+
+def once_line(promise: Promise, mechanism: Mechanism, number: int) -> Line:
+    """What a run releases once, in (or before) round ``number``."""
+    once = promise.release(mechanism)
+    assert once is not None, f"nothing is planned to be released as {mechanism}"
+    return Line(mechanism, number, once_events(promise, once), "held-out" if once.apart else None)
+
+
 def events(promise: Promise) -> dict[str, Event]:
     """One round's events (of a joint method, those of all rounds) by place: for all units and relations, and all views
-    of the exchange, so that a budget of any of them holds whatever the run itself promises."""
+    of the exchange, so that a budget of any of them holds whatever the run itself promises. None without noise: a place
+    of which a line says nothing counts as unprotected, and that is all there is to say."""
+    if not promise.method.private:
+        return {}
     return promise.everywhere(lambda other, view: other.event(other.unit, view))
 
 
@@ -320,7 +332,7 @@ def shared_file(plan: Plan) -> Path | None:
 def check_budget(plan: Plan) -> None:
     """Refuse a run of which not even the first round fits into what is left of its budget."""
     budget, lines = plan.experiment.privacy.budget, _shared_lines(plan)
-    if _has_seed(lines, _seed_mark(plan)):
+    if has_seed(lines, seed_mark(plan)):
         raise _same_noise()
     if budget is None:
         return
@@ -361,7 +373,7 @@ def _shared_lines(plan: Plan) -> Lines:
         return ledger.lines
 
 
-def _seed_mark(plan: Plan) -> str:
+def seed_mark(plan: Plan) -> str:
     """The end of a seeded run's name, by which others with the same seed are found; empty without a seed or noise."""
     seed = plan.experiment.seed
     if seed is None or not (plan.method.private or plan.promise.once):
@@ -369,7 +381,7 @@ def _seed_mark(plan: Plan) -> str:
     return "-" + hashlib.sha256(f"tacit ledger {seed}".encode()).hexdigest()[:16]
 
 
-def _has_seed(lines: Lines, seed_mark: str) -> bool:
+def has_seed(lines: Lines, seed_mark: str) -> bool:
     """Whether one of the lines is of a run with the seed of that mark."""
     return bool(seed_mark) and any(str(line["run"]).endswith(seed_mark) for line in lines)
 

@@ -6,12 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,19 +43,16 @@ from tacit.engine.folder import (
 from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
 from tacit.engine.paid import release_constants, release_metrics
+from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import Forbidden, UserError
-from tacit.models import higher_is_better
-from tacit.network import network as network_of
 from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")
-EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
 SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at the end
 # What a resumed run may change: a budget is about what is still to come, all else about what was done already.
 MAY_CHANGE = ("privacy.budget",)
-NOT_EVALUATED = Scores({}, {})
 
 
 class Progress(Protocol):
@@ -243,7 +238,7 @@ class _Training:
                 except Forbidden:
                     exhausted = True
                     break
-                if self._due(self.done):
+                if evaluation_due(self.plan, self.done):
                     self._evaluate(place, charges, participants)
                     with self.clock("evaluate"):
                         diverged = not is_finite(self.simulation.learned)
@@ -335,11 +330,6 @@ class _Training:
         self.done = number
         return participants
 
-    def _due(self, number: int) -> bool:
-        chosen = self.plan.experiment.train.evaluate_every
-        every = chosen if chosen is not None else -(-self.plan.rounds // EVALUATIONS)
-        return number % every == 0 or number == self.plan.rounds
-
     def _score(self) -> Scores:
         if self.plan.evaluation is not None:  # nothing but the end is paid for
             return NOT_EVALUATED
@@ -361,13 +351,7 @@ class _Training:
         assert self.scores is not None
         # who takes part is secret where a guarantee counts on it
         shown = {} if self.plan.method.private else {"silos_in_round": participants}
-        line = {
-            "round": self.done,
-            "seconds": round(self.clock.elapsed, 3),
-            **shown,
-            "epsilon": charges.epsilons(self.done),
-            **self.scores.as_dict(),
-        }
+        line = metrics_line(self.done, self.clock.elapsed, charges.epsilons(self.done), self.scores, shown)
         with (place / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         self.history.append(line)
@@ -411,57 +395,18 @@ class _Training:
 
     def result(self, place: Path, status: str) -> dict[str, Any]:
         """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
-        scores = self.scores or NOT_EVALUATED
-        experiment, task = self.plan.experiment, self.simulation.learner.task
-        names = list(task.metrics if self.plan.evaluation is None else self.plan.paid_metrics)
-        network = network_of(self.plan.promise)
-        return {
-            "title": experiment.title,
-            "run": str(place),
-            "status": status,
-            "rounds": self.done,
-            "rounds_planned": self.plan.rounds,
-            "method": {
-                "name": self.plan.method.name,
-                "label": self.plan.label,
-                "about": self.plan.method.about,
-                "paper": self.plan.method.paper,
-            },
-            "model": {"name": experiment.model.name, "parameters": self.simulation.learner.parameters},
-            "task": {
-                "name": task.name,
-                "headline": task.headline if task.headline in names else names[0],
-                "higher_is_better": {name: higher_is_better(name) for name in names},
-            },
-            "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
-            "noise_multiplier": self.plan.noise_multiplier,
-            "noise_deviation": self.plan.noise_deviation,
-            "clip": getattr(self.plan.method, "clip", None),
-            "metrics": scores.overall,
-            "silos": scores.silos,
-            "over_silos": scores.over_silos or {},
-            "shared": None if scores.shared is None else scores.shared.as_dict(),
-            "seconds": self.clock.seconds(),
-            "environment": _environment(),
-            "seed": experiment.seed,
-            "budget_file": self.shared,
-            "network": None if network is None else network.as_dict(),
-            "evaluation": {
-                "status": experiment.evaluation.status,
-                "held_out": self.federation.held_out,
-                **({} if self.plan.evaluation is None else {"standard_errors": scores.errors or {}}),
-            },
-            "data": {"source": experiment.data.source, "silos": self.federation.silo_count},
-            "personal": list(self.federation.silo_names) if self.plan.method.personal else [],
-            "inputs": {
-                "shape": list(self.federation.train.features.shape[1:]),
-                "dtype": str(self.federation.train.features.dtype),
-                "labels": {
-                    "kind": self.federation.labels.kind,
-                    "classes": list(self.federation.labels.classes),
-                },
-            },
-        }
+        return summary(
+            self.plan,
+            place,
+            status,
+            rounds=self.done,
+            federation=self.federation,
+            learner=self.simulation.learner,
+            guarantees=self.guarantees,
+            scores=self.scores or NOT_EVALUATED,
+            seconds=self.clock.seconds(),
+            shared=self.shared,
+        )
 
 
 def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Simulation:
@@ -593,14 +538,3 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value})
     return flat
-
-
-def _environment() -> dict[str, Any]:
-    return {
-        "tacit": version("tacit"),
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "numpy": np.__version__,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-    }

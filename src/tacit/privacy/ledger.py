@@ -100,7 +100,7 @@ class Ledger:
             refusal = unless(self._lines)
             if refusal is not None:
                 raise refusal
-            line = _sealed(body, self._head)
+            line = _sealed(body, self.head)
             self._end = self._written(json.dumps(line, sort_keys=True).encode() + b"\n")
             self._lines.append(line)
 
@@ -116,7 +116,8 @@ class Ledger:
         self.close()
 
     @property
-    def _head(self) -> str:
+    def head(self) -> str:
+        """The hash of the last line: it stands for all lines up to it."""
         return str(self._lines[-1]["hash"]) if self._lines else _GENESIS
 
     def _locked(self) -> _Lock:
@@ -134,7 +135,7 @@ class Ledger:
             os.fsync(self._file.fileno())
             raw += b"\n"
         whole = raw[: raw.rfind(b"\n") + 1]
-        head = self._head
+        head = self.head
         for text in whole.splitlines():
             line = _verified(text, head)
             if line is None:

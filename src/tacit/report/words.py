@@ -41,6 +41,7 @@ HELD_OUT = {
     "records": "held-out records of the private data",
     "given": "the test part that came with the private data",
     "file": "a separate test file",
+    "elsewhere": "held-out people of every silo, which gave averages over its own ones",
 }
 ACCOUNTANTS = {
     "gaussian": "exact for Gaussian noise",

@@ -28,6 +28,7 @@ class SourceFacts:
     ``silo_count`` and ``subject_count`` are those of the data themselves, or of the assignment where one is asked for.
     ``feature_shape`` is the shape of one record. ``columns`` are the declared feature columns of a table, empty where
     it declares none, None for what is no table. ``holds_out_people``: whole people are held out, by lot.
+    ``subject_column`` says whose a row of a table is.
     """
 
     labels: Labels
@@ -39,6 +40,7 @@ class SourceFacts:
     feature_shape: tuple[int, ...] | None
     columns: Columns | None = None
     holds_out_people: bool = False
+    subject_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def table_source(
         own_silos = options.silos.column in (None, declaration.silo)
         own_people = options.subjects.column in (None, declaration.subject)
         columns = declared(options).columns
-        people = not options.subjects.assign and (options.subjects.column or declaration.subject) is not None
+        subject = None if options.subjects.assign else options.subjects.column or declaration.subject
         return SourceFacts(
             declaration.labels,
             options.silos.count or (len(declaration.silo_names) if own_silos else 0) or None,
@@ -115,7 +117,8 @@ def table_source(
             origin,
             (len(columns.feature_names),),
             columns,
-            people and declaration.split is None,
+            subject is not None and declaration.split is None,
+            subject,
         )
 
     def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:

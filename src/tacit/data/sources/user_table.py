@@ -29,6 +29,7 @@ def facts(options: DataOptions) -> SourceFacts:
         feature_shape=(len(columns.feature_names),) if columns is not None and complete else None,
         columns=columns or Columns(),
         holds_out_people=options.subjects.column is not None,
+        subject_column=options.subjects.column,
     )
 
 

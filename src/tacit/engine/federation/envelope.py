@@ -1,0 +1,98 @@
+"""What the server's process and a silo's put around the messages of a run.
+
+To a silo goes, once, a :class:`Call` to take part, with what the server remembers of the silo's ledgers; then messages
+as they are. From a silo comes a :class:`Reply`: an answer with the state of its ledger, or a refusal that names a rule,
+or the word that it failed. There is no room in it for anything else: no text of an exception, no path, no value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tacit.engine.federation.policy import RULES, Head, Rule
+from tacit.exchange.post import join
+
+FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong, and the silo's own log says what
+_LENGTH_BYTES = 8
+
+
+class Malformed(Exception):
+    """Bytes that are no envelope."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The server calls a silo to a run. ``seen``: by data set, how far the server has seen the silo's ledger come."""
+
+    seen: Mapping[str, Head] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({name: [head.lines, head.hash] for name, head in self.seen.items()}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Call:
+        values = _json(data)
+        return cls({name: _head(value) for name, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a silo sends.
+
+    content  its answer; None where it refuses or failed
+    rule     the rule that forbids it, or ``failed``
+    dataset  a name of the data set that says nothing to others
+    head     how far its ledger has come
+    left     what is left of its budget, where it lets that be known
+    """
+
+    content: bytes | None
+    rule: Rule | Literal["failed"] | None = None
+    dataset: str = ""
+    head: Head | None = None
+    left: float | None = None
+
+    def to_bytes(self) -> bytes:
+        head = None if self.head is None else [self.head.lines, self.head.hash]
+        left = None if self.left is None or math.isinf(self.left) else self.left
+        facts = {"rule": self.rule, "dataset": self.dataset, "head": head, "left": left}
+        return join([json.dumps(facts).encode(), b"" if self.content is None else self.content])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Reply:
+        size = int.from_bytes(data[:_LENGTH_BYTES], "big")
+        facts = _json(data[_LENGTH_BYTES : _LENGTH_BYTES + size])
+        rest = data[_LENGTH_BYTES + size :]
+        content = rest[_LENGTH_BYTES:]
+        if len(rest) < _LENGTH_BYTES or int.from_bytes(rest[:_LENGTH_BYTES], "big") != len(content):
+            raise Malformed("of another length than it says")
+        if set(facts) != {"rule", "dataset", "head", "left"} or not isinstance(facts["dataset"], str):
+            raise Malformed("without what must be in it")
+        rule, left = facts["rule"], facts["left"]
+        if rule is not None and rule not in (*RULES, FAILED):
+            raise Malformed("with a rule that is none")
+        if left is not None and not (isinstance(left, float) and 0 <= left < math.inf):
+            raise Malformed("with a budget that is none")
+        head = None if facts["head"] is None else _head(facts["head"])
+        return cls(content if rule is None else None, rule, facts["dataset"], head, left)
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(data)
+    except ValueError:
+        raise Malformed("unreadable") from None
+    if not isinstance(values, dict):
+        raise Malformed("without what must be in it")
+    return values
+
+
+def _head(value: Any) -> Head:
+    match value:
+        case [int() as lines, str() as text] if lines >= 0 and len(text) == 64:
+            return Head(lines, text)
+    raise Malformed("with a ledger's state that is none")

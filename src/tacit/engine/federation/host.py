@@ -1,0 +1,433 @@
+"""The process of a silo and that of the server, apart from what carries their bytes.
+
+A :class:`SiloHost` is called to a run, asks its :class:`~tacit.engine.federation.policy.Guard`, loads its table and
+lends its side of the protocol an ear. Whatever goes wrong is written into the silo's own log; what leaves is the name
+of a rule, or nothing but that it failed.
+
+A :class:`CoordinatorHost` calls the silos, leads them through the run and keeps its folder: plan, ledger (a round's
+line before the round), metrics, model, checkpoint, result. It remembers how far it has seen every silo's ledger come.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tacit.config import Plan, read_section
+from tacit.crypto import Refused
+from tacit.data import Federation, source_facts
+from tacit.data.encode import Encoder
+from tacit.engine.charges import Charges
+from tacit.engine.clock import Clock
+from tacit.engine.evaluate import RANKING, Numbers, Scores, score
+from tacit.engine.federation.agreement import check_federated
+from tacit.engine.federation.envelope import FAILED, Call, Malformed, Reply
+from tacit.engine.federation.kits import RUNS, Kit, read_secret
+from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
+from tacit.engine.federation.processes import party_log, settings
+from tacit.engine.federation.request import Request
+from tacit.engine.federation.shard import load_shard, read_silo_data
+from tacit.engine.federation.sides import CoordinatorSide, Diverged, RoundFailed, ServerKeys, SiloKeys, SiloSide, drive
+from tacit.engine.folder import (
+    CHECKPOINT,
+    CLOCK,
+    ENCODER,
+    LEDGER,
+    METRICS,
+    MODEL,
+    PLAN,
+    RESULT,
+    read_json,
+    read_metrics,
+    write_json,
+)
+from tacit.engine.kernel import outputs
+from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
+from tacit.engine.trees import Unfit, packed, save_tree, unpacked, write_bytes
+from tacit.errors import Forbidden, TacitError
+from tacit.models import Params
+
+CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
+OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
+SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
+
+# (what, {silo: bytes}) -> {silo: bytes, or None where nothing came in time}
+Send = Callable[[str, Mapping[str, bytes]], Mapping[str, bytes | None]]
+
+
+class SiloHost:
+    """One silo in one run."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self._log = kit, party_log(kit)
+        self._lock = threading.Lock()
+        self._guard: Guard | None = None
+        self._side: SiloSide | None = None
+        self._dataset = ""
+        self._evaluations = self._messages = 0
+        self._seconds = 0.0
+
+    def call(self, read: Callable[[], Request], data: bytes) -> bytes:
+        """Take part in the run that ``read`` finds to be asked for, or say which rule forbids it."""
+        return self._replied(CALL, lambda: self._call(read, data))
+
+    def message(self, data: bytes) -> bytes:
+        """Answer a message of the run."""
+        return self._replied(MESSAGE, lambda: self._called.handle(data))
+
+    def evaluate(self, data: bytes) -> bytes:
+        """Metrics of a model on the people that are held out here, where the policy lets them leave."""
+        return self._replied(EVALUATE, lambda: self._evaluate(data))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._guard is not None:
+                self._guard.__exit__(None, None, None)
+                self._log.info("ended   after %d messages and %.2f s of work", self._messages, self._seconds)
+            self._guard = self._side = None
+
+    @property
+    def _called(self) -> SiloSide:
+        if self._side is None:
+            raise Refusal("request", "a message before any run was admitted")
+        return self._side
+
+    def _call(self, read: Callable[[], Request], data: bytes) -> bytes:
+        if self._guard is not None:
+            raise Refusal("request", "a second call in one run")
+        seen = Call.from_bytes(data).seen
+        try:
+            request = read()
+            check_federated(request.plan)
+        except TacitError as error:
+            raise Refusal("request", str(error)) from None
+        plan = request.plan
+        asked = (
+            f"run {request.run} (attempt {request.attempt}) of {request.requester}: {plan.label}, {plan.exchange.name}"
+        )
+        self._log.info("asked   %s, %d rounds", asked, plan.rounds)
+        data_file, policy_file = settings(self.kit)
+        options, policy = read_silo_data(data_file), read_section(policy_file, Policy, "POLICY.toml")
+        self._dataset = hashlib.sha256(f"{self.kit.name}/{options.name}".encode()).hexdigest()[:16]
+        self._guard = guard = Guard(policy, self.kit.name, Path(options.ledger or ""))
+        common = self.kit.pseudonyms()
+        if options.pseudonyms is not None:
+            common = read_secret(Path(options.pseudonyms), "DATA.toml")
+        shards: list[Federation] = []
+
+        def records() -> int:
+            try:
+                shards.append(load_shard(plan, self.kit.name, options, common))
+            except TacitError as error:
+                raise Refusal("data", str(error)) from None
+            return len(shards[0].train)
+
+        guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
+        keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
+        memory = self.kit.ours / RUNS / request.run
+        memory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._side = SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
+        self._log.info("admitted run %s", request.run)
+        return b""
+
+    def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:
+        assert self._guard is not None
+        self._guard.before_release(mechanism, number, events)
+        self._log.info("release %s, round %d: line %d of the ledger", mechanism, number, self._guard.head.lines)
+
+    def _evaluate(self, data: bytes) -> bytes:
+        side = self._called
+        assert self._guard is not None
+        if not self._guard.policy.metrics:
+            raise Refusal("metrics", "they stay here")
+        if not self._evaluations:
+            self._log.info("set up  after %.2f s of work", self._seconds)
+        if self._evaluations > side.plan.rounds:
+            raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
+        self._evaluations += 1
+        silos = side.silos
+        made, test = silos.learner, silos.federation.test
+        try:
+            model = unpacked(data, {**made.params, **made.frozen})
+        except Unfit as error:
+            raise Refusal("message", f"a model that {error}") from None
+        scores = score(
+            made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
+        )
+        return json.dumps({"records": len(test), "metrics": scores.overall}).encode()
+
+    def _replied(self, what: str, do: Callable[[], bytes]) -> bytes:
+        """What ``do`` answers, or why not, in an envelope; everything else about it goes into our log."""
+        with self._lock:
+            began = time.perf_counter()
+            content: bytes | None = None
+            rule: Rule | Literal["failed"] | None = None
+            try:
+                content = do()
+            except Refusal as refusal:
+                self._log.warning("refused %s: %s", what, refusal)
+                rule = refusal.rule
+            except (Refused, Malformed) as error:
+                self._log.warning("refused %s of the server: %s", what, error)
+                rule = "message"
+            except Exception:
+                self._log.exception("failed  %s", what)
+                rule = FAILED
+            self._messages += 1
+            self._seconds += time.perf_counter() - began
+            head = None if self._guard is None else self._guard.head
+            left = None if self._guard is None or what != CALL else self._guard.left()
+            return Reply(content, rule, self._dataset, head, left).to_bytes()
+
+
+class Ended(NamedTuple):
+    """How an attempt at a run ended.
+
+    finished   all rounds are done
+    budget     the next round would exceed the plan's own budget
+    diverged   the model is no longer finite; the last finite one is kept
+    refused    a silo's policy forbids it: by silo, the rule
+    failed     a silo gave no answer, or a wrong one, where it was needed; it can be asked for again
+    """
+
+    status: str
+    reason: str = ""
+    rules: Mapping[str, str] = {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As ``outcome.json`` has it."""
+        return {"status": self.status, "reason": self.reason, "rules": dict(self.rules)}
+
+
+class CoordinatorHost:
+    """The server in one attempt at a run. ``progress`` says how far it is."""
+
+    def __init__(self, kit: Kit, request: Request, send: Send) -> None:
+        self.folder = kit.ours / RUNS / request.run
+        self.progress: dict[str, Any] = {"state": "calling", "done": 0, "metrics": {}, "left": {}}
+        self._kit, self._request, self._send, self._log = kit, request, send, party_log(kit)
+        self._rules: dict[str, str] = {}
+        self._silent: set[str] = set()
+        self._scores: Scores = NOT_EVALUATED
+        self._history: list[dict[str, Any]] = []
+        self._is_ours = False  # whether the folder is that of this very request
+        self._ended: dict[str, Any] = {}
+        self._covered = False  # whether the ledger was found to hold everything that the checkpoint does
+
+    @property
+    def _plan(self) -> Plan:
+        return self._request.plan
+
+    def run(self) -> Ended:
+        """The whole attempt; leaves the folder as it stands. A run that was finished before is not begun again."""
+        plan, request = self._plan, self._request
+        self._log.info(
+            "run     %s (attempt %d) of %s: %s, %s, %d rounds",
+            *(request.run, request.attempt, request.requester, plan.label, plan.exchange.name, plan.rounds),
+        )
+        try:
+            self._open_folder()
+            ended = self._ended_before() or self._called() or self._led()
+        except Forbidden as error:
+            ended = Ended("budget", str(error))
+        except (RoundFailed, Refused, TacitError) as error:
+            ended = Ended("refused" if self._rules else "failed", str(error), dict(self._rules))
+        self.progress["state"] = ended.status
+        self._ended = {**ended.as_dict(), "left": self.progress["left"]}
+        if self._is_ours:
+            write_json(self.folder / OUTCOME, self._ended)
+        self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
+        return ended
+
+    def share(self, target: Path) -> None:
+        """Copy what the requester gets into the folder ``target``."""
+        write_json(target / OUTCOME, self._ended)
+        for name in SHARED:
+            if self._is_ours and (self.folder / name).is_file():
+                shutil.copy(self.folder / name, target)
+
+    def _ended_before(self) -> Ended | None:
+        file = self.folder / OUTCOME
+        return Ended("finished") if file.is_file() and read_json(file, "run")["status"] == "finished" else None
+
+    def _open_folder(self) -> None:
+        """The run's folder, new or that of earlier attempts at the same request."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = self.folder / REQUESTED
+        mine = {"digest": self._request.digest}
+        if file.is_file() and read_json(file, "run") != mine:
+            raise RoundFailed(0, "the run's name belongs to another request")
+        write_json(file, mine)
+        self._is_ours = True
+        write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
+        known = source_facts(self._plan.data)
+        assert known.columns is not None, "checked when the request was read"
+        data = self._plan.experiment.data
+        encoder = Encoder(known.columns.checked(), data.standardize, data.missing, None, self._kit.silos)
+        write_json(self.folder / ENCODER, encoder.to_dict())
+
+    def _called(self) -> Ended | None:
+        """Call every silo; how it ended where one of them does not come."""
+        seen = self._heads()
+        calls = {
+            silo: Call({name: Head(*head) for name, head in seen.get(silo, {}).items()}).to_bytes()
+            for silo in self._kit.silos
+        }
+        answers = self._carried(CALL, calls)
+        if self._rules:
+            told = ", ".join(f"{silo} ({rule})" for silo, rule in self._rules.items())
+            return Ended("refused", f"refused by {told}", dict(self._rules))
+        absent = [silo for silo, answer in answers.items() if answer is None]
+        if absent:
+            return Ended("failed", f"no answer from {', '.join(absent)}")
+        return None
+
+    def _led(self) -> Ended:
+        """The protocol from its beginning, or from the last checkpoint."""
+        plan, checkpoint = self._plan, self.folder / CHECKPOINT
+        goes_on = checkpoint.is_file()
+        self._clock = Clock(read_json(self.folder / CLOCK, "run") if goes_on else None)
+        self._history = read_metrics(self.folder / METRICS) if goes_on else []
+        keys = ServerKeys(self._kit.identity(), self._kit.roster())
+        with Charges(plan, self.folder / LEDGER) as charges:
+            self._charges = charges
+            self._side = CoordinatorSide(
+                plan,
+                self._kit.silos,
+                keys,
+                before_round=self._before_round,
+                after_round=self._after_round,
+                checkpoint=checkpoint,
+                resume=goes_on,
+            )
+            self.progress["state"] = "setting up"
+            ended = Ended("finished")
+            try:
+                drive(self._side, lambda told: self._carried(MESSAGE, told))
+            except Forbidden as error:
+                ended = Ended("budget", str(error))
+            except Diverged as error:
+                ended = Ended("diverged", str(error))
+            finally:
+                for one in self._side.refusals:
+                    self._log.warning("without %s in round %d, %s: %s", one.silo, one.round, one.phase, one.reason)
+            self._write_result(ended.status)
+        return ended
+
+    def _before_round(self, number: int) -> None:
+        if not self._covered:
+            self._charges.check_covers(self._side.done)
+            self._covered = True
+        if number == 1:
+            self._evaluate(0, self._side.model())
+        with self._clock("ledger"):
+            self._charges.charge(number)
+        self.progress |= {"state": "training", "done": number - 1}
+
+    def _after_round(self, number: int, model: Params) -> None:
+        with self._clock("ledger"):
+            save_tree(self.folder / MODEL, model, {"round": str(number)})
+            write_json(self.folder / CLOCK, self._clock.seconds())
+        if evaluation_due(self._plan, number):
+            self._evaluate(number, model)
+        self.progress["done"] = number
+
+    def _evaluate(self, number: int, model: Params) -> None:
+        """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records."""
+        with self._clock("evaluate"):
+            told = dict.fromkeys(self._kit.silos, packed(model))
+            before = dict(self._rules)
+            answers = self._carried(EVALUATE, told)
+            self._rules = before  # metrics that stay are no refusal of the run
+            found = {silo: _read_scores(answer) for silo, answer in answers.items() if answer is not None}
+            self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
+        line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
+        self._history = [old for old in self._history if old["round"] < number] + [line]
+        write_bytes(self.folder / METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
+        self.progress["metrics"] = self._scores.overall
+
+    def _write_result(self, status: str) -> None:
+        side = self._side
+        result = summary(
+            self._plan,
+            self.folder,
+            status,
+            rounds=side.done,
+            federation=side.federation,
+            learner=side.learner,
+            guarantees=self._charges.guarantees(),
+            scores=self._scores,
+            seconds=self._clock.seconds(),
+        )
+        write_json(self.folder / RESULT, {**result, "baselines": {}})
+
+    def _carried(self, what: str, messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
+        """Send, and open what comes back; who refuses or fails is noted, and has not answered.
+
+        Who was silent once is not waited for again in this attempt: the others would wait in every phase.
+        """
+        arrived = self._send(what, {silo: data for silo, data in messages.items() if silo not in self._silent})
+        return {silo: self._opened(what, silo, arrived.get(silo)) for silo in messages}
+
+    def _opened(self, what: str, silo: str, data: bytes | None) -> bytes | None:
+        if data is None:
+            if silo not in self._silent:
+                self._log.warning("silent  %s: no answer to a %s in time", silo, what)
+                self._silent.add(silo)
+            return None
+        try:
+            reply = Reply.from_bytes(data)
+        except Malformed as error:
+            self._log.warning("refused %s: an envelope %s", silo, error)
+            return None
+        if reply.head is not None:
+            self._remember(silo, reply.dataset, reply.head)
+        if what == CALL and reply.left is not None:
+            self.progress["left"][silo] = reply.left
+        if reply.rule is not None:
+            self._log.warning("silent  %s: it does not answer a %s (%s)", silo, what, reply.rule)
+            if reply.rule not in (FAILED, "message"):  # its policy says no, and will not say anything else next time
+                self._rules[silo] = reply.rule
+        return reply.content
+
+    def _heads(self) -> dict[str, dict[str, list[Any]]]:
+        file = self._kit.ours / HEADS
+        return dict(read_json(file, "KIT")) if file.is_file() else {}
+
+    def _remember(self, silo: str, dataset: str, head: Head) -> None:
+        """Keep on disk how far a silo's ledger has come: a restored backup of it is found out."""
+        with (self._kit.ours / f"{HEADS}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other runs may be at work beside this one
+            seen = self._heads()
+            if head.lines > seen.get(silo, {}).get(dataset, [0])[0]:
+                seen.setdefault(silo, {})[dataset] = [head.lines, head.hash]
+                write_json(self._kit.ours / HEADS, seen)
+
+
+def _read_scores(answer: bytes) -> tuple[int, Numbers] | None:
+    """Held-out records and metrics of a silo; None where it tells something else."""
+    try:
+        told = json.loads(answer)
+        records, metrics = told["records"], told["metrics"]
+        numbers = {str(name): None if value is None else float(value) for name, value in metrics.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return (records, numbers) if type(records) is int and records >= 0 else None
+
+
+def _together(found: Mapping[str, tuple[int, Numbers]]) -> Scores:
+    names = dict.fromkeys(name for _, metrics in found.values() for name in metrics)
+    overall: Numbers = {}
+    for name in names:
+        known = [(n, value) for n, metrics in found.values() if (value := metrics.get(name)) is not None]
+        total = sum(n for n, _ in known)
+        overall[name] = sum(n * value for n, value in known) / total if total else None
+    averages = {name: overall[name] for name in sorted(RANKING & overall.keys())}
+    return Scores(overall, {silo: metrics for silo, (_, metrics) in found.items()}, over_silos=averages)

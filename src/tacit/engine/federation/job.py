@@ -1,0 +1,73 @@
+"""A request as NVFlare carries it: a folder that names Tacit's two classes and holds the experiment, signed as a whole.
+
+The requester's kit signs every file of it. Server and silos check that signature against their common authority, take
+the requester's name from the certificate that made it, and read everything else from the signed file. What NVFlare's
+own records say about a job is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tacit.engine.federation.kits import CLASSES, Kit
+from tacit.engine.federation.request import Request, received
+from tacit.errors import UserError
+
+REQUEST = "request.json"
+BARRIER, TOPIC, PROGRESS, RESULTS = "tacit-barrier", "tacit", "tacit-progress", "tacit"
+PATIENCE = 120  # seconds that a silo has for an answer, unless the requester says otherwise
+_APP = "app"
+
+
+def write_job(folder: Path, text: str, run: str, attempt: int, least: int, patience: int) -> None:
+    """Fill ``folder`` with the request for an attempt at a run of the experiment ``text``.
+
+    least     how many silos must be there for it to begin
+    patience  seconds that a silo has for an answer
+    """
+    coordinator, silo = CLASSES
+    config = folder / _APP / "config"
+    config.mkdir(parents=True)
+    filters: dict[str, Any] = {
+        "format_version": 2,
+        "task_data_filters": [],
+        "task_result_filters": [],
+        "components": [],
+    }
+    workflow = {"id": "tacit", "path": coordinator, "args": {}}
+    executor = {"tasks": [BARRIER], "executor": {"path": silo, "args": {}}}
+    contents = {
+        folder / "meta.json": {
+            "name": f"tacit-{run[:12]}-{attempt}",
+            "resource_spec": {},
+            "min_clients": least,
+            "deploy_map": {_APP: ["@ALL"]},
+        },
+        config / "config_fed_server.json": {**filters, "workflows": [workflow]},
+        config / "config_fed_client.json": {**filters, "executors": [executor]},
+        config / REQUEST: {"experiment": text, "run": run, "attempt": attempt, "patience": patience},
+    }
+    for file, content in contents.items():
+        file.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
+    """The request in the folder of a job as it was deployed here, and the patience it asks for; UserError where it is
+    not signed by exactly one requester, or is no request."""
+    from nvflare.lighter.utils import verify_folder_signature_and_get_signers
+
+    root = str(kit.startup / "rootCA.pem")
+    verified, signers = verify_folder_signature_and_get_signers(str(app), root)
+    if not verified or len(signers) != 1:
+        raise UserError("request", "it is not signed by one requester of this federation", "ask with `tacit submit`")
+    (requester, *_), *_ = signers
+    try:
+        values = json.loads((app / "config" / REQUEST).read_text(encoding="utf-8"))
+        text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError("request", "it is unreadable", "ask with `tacit submit`") from None
+    if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= 86400:
+        raise UserError("request", "it is unreadable", "ask with `tacit submit`")
+    return Request(received(text), run, attempt, str(requester)), patience

@@ -1,0 +1,418 @@
+"""Kits: what a federation's server, silos and requesters need to know and to trust each other.
+
+``FEDERATION.toml`` names them::
+
+    name = "readmission"
+    silos = ["north", "south", "west"]
+    requesters = ["ana@example.org"]
+
+    [server]
+    host = "federation.example.org"
+    port = 8002
+
+:func:`make_kits` turns it into one folder for each: certificates of one authority (NVFlare's provisioning), what that
+party may do and may be made to do (no code that a request brings along, no shell, nothing but Tacit's own classes,
+signed requests only, no logs that leave), and in ``tacit/`` what NVFlare does not know:
+
+kit.json         who this is, and who else is there
+identity.key     the signing key of a server or silo in exchanges that hide single silos
+roster.json      the public halves of all of them: whoever relays messages cannot put its own in their place
+pseudonyms.key   silos only: the secret by which the same person has the same number in every silo
+
+The authority's own key signs new certificates. It is kept only where a passphrase encrypts it; otherwise it is
+forgotten, and with it the possibility to add anybody later.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Literal, Self, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from pydantic import Field, field_validator, model_validator
+
+from tacit.crypto import Identity, Secret
+from tacit.data.options import Section
+from tacit.engine.folder import read_json, write_json
+from tacit.errors import UserError
+from tacit.exchange.post import SERVER
+
+Kind = Literal["server", "silo", "requester"]
+
+OURS = "tacit"  # the folder of a kit that is Tacit's own
+KIT, IDENTITY, ROSTER, PSEUDONYMS = "kit.json", "identity.key", "roster.json", "pseudonyms.key"
+AUTHORITY, ROOT, ROOT_KEY, MEMBERS = "authority", "rootCA.pem", "rootCA.key", "members.json"
+RUNS = "runs"  # in the server's kit: checkpoints and ledgers of runs
+SECRET_BYTES = 32
+
+# The only classes that a request may name: they live in the installed package and treat every argument as untrusted.
+CLASSES = ("tacit.engine.federation.flare.Coordinator", "tacit.engine.federation.flare.SiloExecutor")
+
+_NOTHING = dict.fromkeys(
+    (
+        "submit_job",
+        "clone_job",
+        "manage_job",
+        "download_job",
+        "view",
+        "operate",
+        "shell_commands",
+        "byoc",
+        "server-predeployed-flwr",
+    ),
+    "none",
+)
+_OWN = "n:submitter"
+# Who may ask for what. Requesters are leads; nobody has another role, and nobody may stop a silo, look at its files, or
+# make it run code that is not installed there.
+_RIGHTS = {
+    "format_version": "1.0",
+    "permissions": {
+        "project_admin": _NOTHING,
+        "org_admin": _NOTHING,
+        "lead": {
+            **_NOTHING,
+            "submit_job": "any",
+            "manage_job": _OWN,
+            "download_job": _OWN,
+            "app_command": _OWN,  # how far is my run?
+            "view": "any",
+            "sys_info": "any",  # who is there?
+        },
+        "member": _NOTHING,
+    },
+}
+
+# Seconds without a sign of life after which a silo is taken to be gone; it gives one every ten.
+_HEARTBEATS = 60
+# A job that finds a silo missing is looked at again soon, and not given up for a long time.
+_SCHEDULING = {"max_jobs": 16, "max_schedule_count": 1000, "min_schedule_interval": 2.0, "max_schedule_interval": 10.0}
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_ADDRESS = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+
+
+class ServerOptions(Section):
+    """Where the server is reached: a name that silos and requesters can resolve, and one port for all of them."""
+
+    host: str
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8002
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        if not _HOST.fullmatch(host) or len(host) > 64:
+            raise ValueError("give a host name of at most 64 letters, digits, dots and hyphens")
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return host
+        raise ValueError("give a host name, not an address: the certificate is made out to it")
+
+
+class FederationOptions(Section):
+    """``FEDERATION.toml``."""
+
+    name: str
+    server: ServerOptions
+    silos: tuple[str, ...] = Field(min_length=2)
+    requesters: tuple[str, ...] = Field(min_length=1)
+    valid_days: Annotated[int, Field(strict=True, ge=1, le=360)] = 360
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        for name in (self.name, *self.silos):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"'{name}' is no name: use at most 63 letters, digits, hyphens and underscores")
+        for name in self.requesters:
+            if not _ADDRESS.fullmatch(name):
+                raise ValueError(f"requester '{name}' is no mail address; write for example ana@example.org")
+        taken = [name.lower() for name in (*self.silos, *self.requesters)]
+        if twice := [name for name in taken if taken.count(name) > 1 or name in _TAKEN]:
+            raise ValueError(f"'{twice[0]}' is taken; give everybody another name")
+        return self
+
+
+_TAKEN = (SERVER, "all", "admin")
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A kit folder, as its holder uses it."""
+
+    path: Path
+    kind: Kind
+    name: str
+    federation: str
+    host: str
+    port: int
+    silos: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: Path, kind: Kind) -> Kit:
+        """The kit in a folder; a UserError where there is none, or one of another kind."""
+        path = path.resolve()
+        file = path / OURS / KIT
+        if not file.is_file():
+            raise UserError("KIT", f"'{path}' is no kit", "name a folder that `tacit federation init` made")
+        try:
+            kit = cls(path, **{**(values := read_json(file, "KIT")), "silos": tuple(values["silos"])})
+        except (TypeError, KeyError):
+            raise UserError("KIT", f"'{KIT}' is damaged", "restore the kit") from None
+        if kit.kind != kind:
+            raise UserError("KIT", f"'{path}' is the kit of a {kit.kind}", f"name the kit of a {kind}")
+        return kit
+
+    @property
+    def ours(self) -> Path:
+        return self.path / OURS
+
+    @property
+    def startup(self) -> Path:
+        return self.path / "startup"
+
+    @property
+    def organisation(self) -> str:
+        """What NVFlare calls the organisation of this party."""
+        return organisation(self.federation if self.kind == "server" else self.name)
+
+    def identity(self) -> Identity:
+        """The signing key in exchanges."""
+        return Identity(self._secret(IDENTITY))
+
+    def roster(self) -> dict[str, bytes]:
+        """The public signing keys of server and silos, by name."""
+        values = read_json(self.ours / ROSTER, "KIT")
+        return {str(name): bytes.fromhex(text) for name, text in values.items()}
+
+    def pseudonyms(self) -> Secret:
+        """What identifiers are hashed with."""
+        return self._secret(PSEUDONYMS)
+
+    def certificate(self) -> x509.Certificate:
+        name = "server.crt" if self.kind == "server" else "client.crt"
+        return x509.load_pem_x509_certificate((self.startup / name).read_bytes())
+
+    def _secret(self, name: str) -> Secret:
+        return read_secret(self.ours / name, "KIT")
+
+
+def read_secret(file: Path, field: str) -> Secret:
+    """32 secret bytes from a file."""
+    content = file.read_bytes() if file.is_file() else b""
+    if len(content) != SECRET_BYTES:
+        raise UserError(field, f"'{file.name}' does not hold {SECRET_BYTES} bytes", "restore it from a backup")
+    return Secret(content)
+
+
+def require_nvflare() -> None:
+    """NVFlare is an extra."""
+    try:
+        import nvflare  # noqa: F401
+    except ImportError:
+        problem = "a federation needs NVFlare, which is not installed"
+        raise UserError("federation", problem, 'install the extra: pip install ".[federation]"') from None
+
+
+def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> dict[str, Path]:
+    """Make the kits of everybody who has none yet, under ``out``; their folders by name.
+
+    The first time, that is everybody. Later, with the passphrase of the authority's key, it is the silos and requesters
+    that have been added to the file since; server and silos then need the new ``roster.json``.
+    """
+    require_nvflare()
+    folders = {
+        SERVER: out / SERVER,
+        **{name: out / "silos" / name for name in options.silos},
+        **{name: out / "requesters" / name for name in options.requesters},
+    }
+    authority = out / AUTHORITY
+    begun = authority.is_dir()
+    opened = _opened(authority, passphrase) if begun else None
+    known = read_json(authority / MEMBERS, "--out") if begun else {"roster": {}, "requesters": []}
+    missing = [name for name in folders if name not in (*known["roster"], *known["requesters"])]
+    if not missing:
+        raise UserError("FEDERATION.toml", "everybody has a kit", "add a silo or a requester, or name a new --out")
+    if there := next((folders[name] for name in missing if folders[name].exists()), None):
+        raise UserError("--out", f"'{there}' exists", "name a new folder")
+    pseudonyms = _shared_pseudonyms(folders, options.silos, begun)
+    _private_folder(out)
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        made, key, root = _provisioned(options, Path(scratch), opened)
+        for name in missing:
+            folders[name].parent.mkdir(exist_ok=True)
+            shutil.move(made[name], folders[name])
+            public = _complete(folders[name], name, options, pseudonyms)
+            known["roster"] |= {} if public is None else {name: public.hex()}
+    known["requesters"] = sorted({*known["requesters"], *options.requesters})
+    if not begun:
+        _keep_authority(authority, key, root, passphrase)
+    write_json(authority / MEMBERS, known)
+    for folder in folders.values():
+        if (folder / OURS / IDENTITY).is_file():
+            write_json(folder / OURS / ROSTER, known["roster"])
+    return {name: folders[name] for name in missing}
+
+
+def _provisioned(
+    options: FederationOptions, scratch: Path, authority: tuple[RSAPrivateKey, bytes] | None
+) -> tuple[dict[str, Path], RSAPrivateKey, bytes]:
+    """NVFlare's own part of everybody's kit, the authority's key and its certificate."""
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.entity import Project
+    from nvflare.lighter.impl.cert import CertBuilder
+    from nvflare.lighter.impl.signature import SignatureBuilder
+    from nvflare.lighter.impl.static_file import StaticFileBuilder
+    from nvflare.lighter.impl.workspace import WorkspaceBuilder
+    from nvflare.lighter.provisioner import Provisioner
+
+    given = {} if authority is None else {"root_private_key": authority[0], "serialized_root_cert": authority[1]}
+    project = Project(options.name, "", **given)
+    host, port = options.server.host, options.server.port
+    ports = {"fed_learn_port": port, "admin_port": port, "default_host": host}
+    project.set_server(host, organisation(options.name), ports)
+    for name in options.silos:
+        project.add_client(name, organisation(name), {})
+    for name in options.requesters:
+        project.add_admin(name, organisation(name), {"role": "lead"})
+    builders = [
+        WorkspaceBuilder(["master_template.yml"]),
+        StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),
+        CertBuilder(root_valid_days=options.valid_days),
+        SignatureBuilder(),
+    ]
+    with redirect_stdout(StringIO()):
+        context = Provisioner(str(scratch), builders).provision(project)
+    if context.get(CtxKey.BUILD_ERROR):
+        problem = " ".join(context.get_errors()) or "NVFlare could not make the kits"
+        raise UserError("FEDERATION.toml", problem, "mend what it names")
+    folder = Path(context[CtxKey.CURRENT_PROD_DIR])
+    key = cast(RSAPrivateKey, context[CtxKey.ROOT_PRI_KEY])
+    root = context[CtxKey.ROOT_CERT].public_bytes(serialization.Encoding.PEM)
+    names = {SERVER: host, **{name: name for name in (*options.silos, *options.requesters)}}
+    return {name: folder / place for name, place in names.items()}, key, root
+
+
+def organisation(name: str) -> str:
+    """A name as NVFlare wants organisations to be called."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: bytes) -> bytes | None:
+    """What is Tacit's in a kit: the limits on what it can be made to do, and ``tacit/``. Returns the public half of its
+    signing key, if it has one."""
+    kind: Kind = "server" if name == SERVER else "silo" if name in options.silos else "requester"
+    ours = folder / OURS
+    for path in (folder, folder / "startup", ours):
+        _private_folder(path)
+    identity = None if kind == "requester" else Identity()
+    if identity is not None:
+        _restrict(folder / "local", kind)
+        _write_secret(ours / IDENTITY, bytes(identity.secret().expose()))
+    if kind == "silo":
+        _write_secret(ours / PSEUDONYMS, pseudonyms)
+    write_json(
+        ours / KIT,
+        {
+            "kind": kind,
+            "name": name,
+            "federation": options.name,
+            "host": options.server.host,
+            "port": options.server.port,
+            "silos": list(options.silos),
+        },
+    )
+    return None if identity is None else identity.public
+
+
+def _restrict(local: Path, kind: Kind) -> None:
+    """Replace NVFlare's defaults, which are loose, by what Tacit needs."""
+    resources = json.loads((local / "resources.json.default").read_text())
+    resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
+    if kind == "silo":
+        resources["allow_log_streaming"] = False
+        # its components other than those that start a job would only carry logs to the server
+        resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
+    else:
+        resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS
+        scheduler = next(one for one in resources["components"] if one["id"] == "job_scheduler")
+        scheduler["args"] = _SCHEDULING
+    write_json(local / "resources.json", resources)
+    write_json(local / "authorization.json", _RIGHTS)
+    for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
+        (local / name).unlink()
+
+
+def place_stores(kit: Kit) -> None:
+    """Let the server keep what it keeps within its kit, wherever that lies now (NVFlare's default is a folder that
+    everybody on the machine shares)."""
+    file = kit.path / "local" / "resources.json"
+    resources = read_json(file, "KIT")
+    stores = {name: kit.ours / "store" / name for name in ("jobs", "snapshots")}
+    for store in stores.values():
+        store.mkdir(parents=True, exist_ok=True, mode=0o700)
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(stores["snapshots"])
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(stores["jobs"])
+    write_json(file, resources)
+
+
+def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bool) -> bytes:
+    """The secret that silos share: a new one, or what they have already."""
+    if not begun:
+        return secrets.token_bytes(SECRET_BYTES)
+    places = (folders[name] / OURS / PSEUDONYMS for name in silos)
+    found = next((file for file in places if file.is_file()), None)
+    if found is None:
+        problem = f"no silo's kit is here to take '{PSEUDONYMS}' from"
+        raise UserError("--out", problem, "run it where a silo's kit is, or ask a silo for the file")
+    return bytes(read_secret(found, "--out").expose())
+
+
+def _keep_authority(folder: Path, key: RSAPrivateKey, root: bytes, passphrase: str | None) -> None:
+    _private_folder(folder)
+    (folder / ROOT).write_bytes(root)
+    if passphrase:
+        sealed = serialization.BestAvailableEncryption(passphrase.encode())
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        _write_secret(folder / ROOT_KEY, key.private_bytes(pem, pkcs8, sealed))
+
+
+def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]:
+    """The authority's key and certificate."""
+    if not (folder / ROOT_KEY).is_file():
+        problem = f"'{folder}' holds no key: it was made without a passphrase, and nobody can be added"
+        raise UserError("--out", problem, "make all kits anew in another folder")
+    if not passphrase:
+        raise UserError("--passphrase", "is needed to add kits", "give the passphrase of the first time")
+    try:
+        key = serialization.load_pem_private_key((folder / ROOT_KEY).read_bytes(), passphrase.encode())
+    except ValueError:
+        raise UserError("--passphrase", "does not open the authority's key", "give that of the first time") from None
+    return cast(RSAPrivateKey, key), (folder / ROOT).read_bytes()
+
+
+def _private_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _write_secret(file: Path, content: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(content)

@@ -1,0 +1,379 @@
+"""The silo's own no: what its policy allows, recomputed from the plan, and written down before anything leaves.
+
+``POLICY.toml`` sets limits that no request can lift::
+
+    requesters = ["ana@example.org"]
+    methods = ["subject-sgd", "uldp-avg"]
+    exchanges = ["masked"]
+    unit = "subject"                   # the weakest that is acceptable: record, subject or silo
+    against = ["public", "server"]     # who must be kept from learning about one of them
+    delta = 1e-5
+    epsilon_per_run = 4.0
+    epsilon_in_total = 10.0            # over all runs on this data set
+    least_records = 100
+
+A :class:`Guard` believes nothing that a request says about privacy. It computes, from the plan alone and before a
+record is used, what every onlooker of the policy would learn about one unit; it keeps the silo's ledger of that data
+set, in which a release has its line, on disk, before it leaves; and it refuses by the name of a rule. That name is all
+that leaves; the reason is for the silo's own log.
+
+**Epsilon of a policy.** For one onlooker it is the smallest over the units that are strong enough (a bound on what is
+learned about a whole silo bounds what is learned about a person in it), and over onlookers the largest.
+
+**Why nothing is under-counted.** Lines are written first, and only grow. A run is admitted if all of its rounds, beside
+everything in the ledger, fit into both limits. A line is written without another look while no release of the run is
+there twice and nobody else has written meanwhile: a part of what was found to fit, fits. In all other cases (a round
+that is repeated after a crash, another run beside this one) the ledger is added up anew with the line in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, field_validator
+
+from tacit.config import Plan
+from tacit.data.options import Count, Section, Share
+from tacit.engine.charges import Line, events, has_seed, once_line, round_line, seed_mark
+from tacit.engine.federation.request import Request
+from tacit.exchange import EXCHANGES
+from tacit.methods import METHODS
+from tacit.privacy import (
+    RELATIONS,
+    UNITS,
+    Composed,
+    Event,
+    Ledger,
+    LedgerError,
+    Nothing,
+    Relation,
+    Unit,
+    Unprotected,
+    View,
+    spent,
+)
+from tacit.privacy.ledger import place
+from tacit.promise import beside, cost
+
+COUNTS = "counts"  # what a plan discloses about numbers of records, before its first round
+
+# An epsilon that a policy allows at most; ``inf`` allows everything.
+Limit = Annotated[float, Field(strict=True, gt=0)]
+
+Rule = Literal[
+    "requesters",
+    "methods",
+    "exchanges",
+    "silos",
+    "silos_per_subject",
+    "seeds",
+    "metrics",
+    "against",
+    "epsilon_per_run",
+    "epsilon_in_total",
+    "least_records",
+    "ledger",
+    "replayed",
+    "request",
+    "message",
+    "data",
+]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+class Refusal(Exception):
+    """The silo does not do it. ``rule`` may leave; ``reason`` stays."""
+
+    def __init__(self, rule: Rule, reason: str) -> None:
+        super().__init__(f"{rule}: {reason}")
+        self.rule = rule
+        self.reason = reason
+
+
+class Policy(Section):
+    """``POLICY.toml``. Without a rule nothing is allowed that the rule is about."""
+
+    requesters: tuple[str, ...] = Field(min_length=1)
+    methods: tuple[str, ...] = Field(min_length=1)
+    exchanges: tuple[str, ...] = Field(min_length=1)
+    unit: Unit
+    relation: Relation = "zero-out"
+    against: tuple[str, ...] = Field(min_length=1)
+    delta: Share
+    epsilon_per_run: Limit
+    epsilon_in_total: Limit
+    least_records: Count
+    silos_per_subject: Count | None = None  # a person may be in so many silos; by default in all
+    seeds: bool = False  # a run with a seed draws noise that whoever knows the seed can draw again
+    metrics: bool = False  # metrics on held-out records without noise may leave
+    budget_shown: bool = False  # what is left of epsilon_in_total may leave
+
+    @field_validator("methods")
+    @classmethod
+    def _are_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _known(names, METHODS)
+
+    @field_validator("exchanges")
+    @classmethod
+    def _are_exchanges(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return _known(names, EXCHANGES)
+
+    @field_validator("against")
+    @classmethod
+    def _are_views(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            View.parse(text)
+        return texts
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The units that are strong enough: a record is part of a subject's, a subject's part of a silo's."""
+        return UNITS[UNITS.index(self.unit) :]
+
+    def places(self) -> list[list[str]]:
+        """For every onlooker the places of a ledger, one per unit that is strong enough."""
+        assert self.relation in RELATIONS
+        return [[place(unit, View.parse(text), self.relation) for unit in self.units] for text in self.against]
+
+    def epsilon(self, event_at: Callable[[str], Event]) -> float:
+        """What ``event_at`` every place comes to."""
+        return max(min(cost(event_at(where), self.delta).epsilon for where in places) for places in self.places())
+
+
+def _known(names: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...]:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"'{name}' is unknown; known: {', '.join(known)}")
+    return names
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far the ledger of a data set had come: its number of lines and the hash of the last."""
+
+    lines: int
+    hash: str
+
+
+class Guard:
+    """A silo's policy and its ledger of one data set. Use as a context.
+
+    ledger      what was released of this data set, by all runs
+    admissions  which attempts at which runs were admitted, so that none is replayed
+    """
+
+    def __init__(self, policy: Policy, silo: str, ledger: Path) -> None:
+        self.policy, self._silo = policy, silo
+        self._ledger = _opened(ledger)
+        try:
+            self._admissions = _opened(ledger.with_name(f"{ledger.stem}.admissions.jsonl"))
+        except Refusal:
+            self._ledger.close()
+            raise
+        self._admitted: _Admitted | None = None
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ledger.close()
+        self._admissions.close()
+
+    @property
+    def head(self) -> Head:
+        """What others may remember of the ledger."""
+        return Head(len(self._ledger.lines), self._ledger.head)
+
+    def left(self) -> float | None:
+        """What is left of the total epsilon, where the policy lets it be known."""
+        if not self.policy.budget_shown:
+            return None
+        lines = self._ledger.lines
+        return max(0.0, self.policy.epsilon_in_total - self.policy.epsilon(lambda where: spent(lines, where)))
+
+    def admit(self, request: Request, silos: Sequence[str], seen: Head | None, records: Callable[[], int]) -> None:
+        """Let a run begin, or go on; :class:`Refusal` names the rule that forbids it.
+
+        silos    who takes part in the federation
+        seen     how far the server has seen this ledger come
+        records  counts those that are here: the data are read when nothing else forbids it
+        """
+        self._check_words(request, silos)
+        self._check_not_older(seen)
+        self._check_price(request.plan, request.run)
+        found = records()
+        if found < self.policy.least_records:
+            raise Refusal("least_records", f"there are {found} records")
+        self._write_admission(request)
+        name = _run_name(request.plan, request.run)
+        others = sum(line["run"] != name for line in self._ledger.lines)
+        self._admitted = _Admitted(request, events(request.plan.promise), others)
+
+    def before_release(self, mechanism: str, number: int, released: Mapping[str, Event]) -> None:
+        """Write down that something is about to leave; :class:`Refusal`, and nothing written, where it may not.
+
+        ``released`` says what, by place, where it is no round (whose events follow from the plan).
+        """
+        admitted = self._admitted
+        if admitted is None:
+            raise Refusal("request", "nothing was admitted")
+        line = admitted.line(mechanism, number, released)
+        run = admitted.run_name
+        if admitted.seeded and any(_same_release(old, run, line) for old in self._ledger.lines):
+            return  # the same noise again tells nobody anything new
+
+        def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
+            return self._refusal(admitted, lines, line)
+
+        try:
+            self._ledger.append(
+                run=run,
+                party=self._silo,
+                round=number,
+                mechanism=line.mechanism,
+                step=number,
+                events=line.events,
+                joint=line.joint,
+                people=line.people,
+                unless=refusal,
+            )
+        except (LedgerError, OSError) as error:
+            raise Refusal("ledger", str(error)) from None
+
+    def _check_words(self, request: Request, silos: Sequence[str]) -> None:
+        """What can be decided without a number."""
+        policy, plan = self.policy, request.plan
+        if request.requester not in policy.requesters:
+            raise Refusal("requesters", f"{request.requester} is not among them")
+        if plan.method.name not in policy.methods:
+            raise Refusal("methods", f"{plan.method.name} is not among them")
+        if plan.exchange.name not in policy.exchanges:
+            raise Refusal("exchanges", f"{plan.exchange.name} is not among them")
+        if plan.promise.facts.silos != len(silos):
+            raise Refusal("silos", f"the plan counts {plan.promise.facts.silos} silos, there are {len(silos)}")
+        assumed, possible = plan.promise.facts.silos_of_a_subject, policy.silos_per_subject or len(silos)
+        if assumed < possible:
+            raise Refusal("silos_per_subject", f"the plan counts on at most {assumed}, and it may be {possible}")
+        if plan.experiment.seed is not None and not policy.seeds:
+            raise Refusal("seeds", "the plan has one: its noise can be drawn again")
+
+    def _check_not_older(self, seen: Head | None) -> None:
+        lines = self._ledger.lines
+        if seen is None or seen.lines == 0:
+            return
+        if len(lines) < seen.lines or lines[seen.lines - 1]["hash"] != seen.hash:
+            raise Refusal("ledger", f"it has {len(lines)} lines, and the server has seen line {seen.lines} of it")
+
+    def _check_price(self, plan: Plan, run: str) -> None:
+        """Whether all planned rounds fit, beside what was spent."""
+        policy, whole = self.policy, plan.events() if plan.method.private else {}
+        for places in policy.places():
+            if plan.method.private and not any(where in whole for where in places):
+                raise Refusal("against", f"the exchange says nothing about {places[0]}")
+        alone = policy.epsilon(lambda where: whole.get(where, _unprotected(plan)))
+        if alone > policy.epsilon_per_run:
+            raise Refusal("epsilon_per_run", f"{alone:.4g} is more than {policy.epsilon_per_run:g}")
+        own = _run_name(plan, run)
+        before = [line for line in self._ledger.lines if line["run"] != own]
+        if has_seed(before, seed_mark(plan)):
+            raise Refusal("seeds", "another run had the same one: noise that is drawn twice protects only once")
+        total = policy.epsilon(lambda where: beside(spent(before, where), whole.get(where, _unprotected(plan))))
+        if total > policy.epsilon_in_total:
+            raise Refusal("epsilon_in_total", f"it would come to {total:.4g} of {policy.epsilon_in_total:g}")
+
+    def _write_admission(self, request: Request) -> None:
+        def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
+            earlier = [line for line in lines if line["run"] == request.run]
+            if any(line["mechanism"] != request.digest for line in earlier):
+                return Refusal("replayed", "the run has begun with another plan or requester")
+            if any(line["round"] >= request.attempt for line in earlier):
+                return Refusal("replayed", f"attempt {request.attempt} was admitted before")
+            return None
+
+        try:
+            self._admissions.append(
+                run=request.run,
+                party=self._silo,
+                round=request.attempt,
+                mechanism=request.digest,
+                step=request.attempt,
+                events={},
+                unless=refusal,
+            )
+        except (LedgerError, OSError) as error:
+            raise Refusal("ledger", str(error)) from None
+
+    def _refusal(self, admitted: _Admitted, lines: Sequence[Mapping[str, Any]], line: Line) -> Refusal | None:
+        own = [old for old in lines if old["run"] == admitted.run_name]
+        releases = [(line.mechanism, line.number), *((old["mechanism"], old["round"]) for old in own)]
+        if len(set(releases)) == len(releases) and len(lines) - len(own) == admitted.others:
+            return None
+        policy = self.policy
+
+        def total(some: Sequence[Mapping[str, Any]], where: str) -> Event:
+            new = line.events.get(where, _unprotected(admitted.request.plan))
+            before = spent(some, where)
+            return new if isinstance(before, Nothing) else Composed((before, new))
+
+        alone = policy.epsilon(lambda where: total(own, where))
+        if alone > policy.epsilon_per_run:
+            return Refusal("epsilon_per_run", f"with repeated rounds it would come to {alone:.4g}")
+        everything = policy.epsilon(lambda where: total(lines, where))
+        if everything > policy.epsilon_in_total:
+            return Refusal("epsilon_in_total", f"it would come to {everything:.4g}")
+        return None
+
+
+@dataclass(frozen=True)
+class _Admitted:
+    """A run that was let in: what its rounds release, and how many lines others had then."""
+
+    request: Request
+    events: Mapping[str, Event]
+    others: int
+
+    @property
+    def run_name(self) -> str:
+        return _run_name(self.request.plan, self.request.run)
+
+    @property
+    def seeded(self) -> bool:
+        return self.request.plan.experiment.seed is not None
+
+    def line(self, mechanism: str, number: int, released: Mapping[str, Event]) -> Line:
+        promise = self.request.plan.promise
+        if mechanism == COUNTS and number == 0:
+            return Line(COUNTS, 0, released)
+        for once in promise.once:
+            if once.mechanism == mechanism:
+                return once_line(promise, once.mechanism, number)
+        if mechanism != promise.method.name:
+            raise Refusal("request", f"nothing of the plan is called {mechanism}")
+        if not 1 <= number <= promise.facts.rounds:
+            raise Refusal("request", f"the plan has no round {number}")
+        return round_line(promise, number, self.events)
+
+
+def _run_name(plan: Plan, run: str) -> str:
+    return run + seed_mark(plan)
+
+
+def _same_release(old: Mapping[str, Any], run: str, line: Line) -> bool:
+    return (old["run"], old["mechanism"], old["round"]) == (run, line.mechanism, line.number)
+
+
+def _unprotected(plan: Plan) -> Event:
+    return Unprotected(f"{plan.method.name} promises nothing here")
+
+
+def _opened(path: Path) -> Ledger:
+    try:
+        return Ledger(path)
+    except (LedgerError, OSError) as error:
+        raise Refusal("ledger", str(error)) from None

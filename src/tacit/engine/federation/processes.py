@@ -1,0 +1,167 @@
+"""A server or a silo as a process of this machine: NVFlare's, started from a kit, with a log that people can read.
+
+``tacit/log.txt`` of a kit says what happens to runs, in one line each: who joined, what was asked for by whom, what was
+released, what was refused and why. ``tacit/nvflare.log`` is everything that NVFlare has said since the last start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tacit.config import read_section
+from tacit.engine.federation.kits import Kit, place_stores, read_secret, require_nvflare
+from tacit.engine.federation.policy import Policy
+from tacit.engine.federation.shard import read_silo_data
+from tacit.engine.folder import read_json, write_json
+from tacit.errors import UserError
+
+LOG, NVFLARE_LOG, PID, SETTINGS = "log.txt", "nvflare.log", "process.pid", "settings.json"
+_LOOK = 0.2  # seconds between two looks at the log
+_PATIENCE = 15  # seconds that a process gets to end by itself
+
+
+def party_log(kit: Kit) -> logging.Logger:
+    """The log of a kit, for whoever holds it. What it says may name values of the silo's own data."""
+    logger = logging.getLogger(f"tacit.kit.{str(kit.path).replace('.', '_')}")
+    if not logger.handlers:
+        handler = logging.FileHandler(kit.ours / LOG, encoding="utf-8")
+        formatter = logging.Formatter("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        handler.setFormatter(formatter)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger
+
+
+def prepare_server(path: Path) -> Kit:
+    """The kit of a server that is about to start."""
+    require_nvflare()
+    kit = Kit.load(path, "server")
+    place_stores(kit)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", kit.port))
+        except OSError:
+            problem = f"port {kit.port} is taken on this machine"
+            raise UserError("KIT", problem, "stop what uses it, or make kits with another port") from None
+    return kit
+
+
+def prepare_silo(path: Path, data: Path, policy: Path) -> Kit:
+    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now."""
+    require_nvflare()
+    kit = Kit.load(path, "silo")
+    options = read_silo_data(data)
+    if not Path(options.path).is_file():
+        raise UserError("DATA.toml", f"there is no file '{options.path}'", "mend path")
+    if options.pseudonyms is not None:
+        read_secret(Path(options.pseudonyms), "DATA.toml")
+    read_section(policy, Policy, "POLICY.toml")
+    write_json(kit.ours / SETTINGS, {"data": str(data.resolve()), "policy": str(policy.resolve())})
+    return kit
+
+
+def settings(kit: Kit) -> tuple[Path, Path]:
+    """Where the silo's data and policy files are."""
+    values = read_json(kit.ours / SETTINGS, "KIT")
+    return Path(values["data"]), Path(values["policy"])
+
+
+def command(kit: Kit) -> list[str]:
+    """How NVFlare is started from a kit."""
+    module, config, who = {
+        "server": ("server.server_train", "fed_server.json", []),
+        "silo": ("client.client_train", "fed_client.json", [f"uid={kit.name}"]),
+    }[kit.kind]
+    start = [sys.executable, "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.path), "-s", config]
+    return [*start, "--set", "secure_train=true", f"org={kit.organisation}", "config_folder=config", *who]
+
+
+def start(kit: Kit) -> subprocess.Popen[bytes]:
+    """Start the process of a kit, by itself; its number is in ``tacit/process.pid``."""
+    pid_file = kit.ours / PID
+    if pid_file.is_file() and _is_alive(int(pid_file.read_text())):
+        problem = f"it runs already (process {pid_file.read_text().strip()})"
+        raise UserError("KIT", problem, "stop that process first")
+    with (kit.ours / NVFLARE_LOG).open("wb") as output:
+        process = subprocess.Popen(
+            command(kit),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=kit.path,
+            start_new_session=True,
+        )
+    pid_file.write_text(f"{process.pid}\n")
+    return process
+
+
+def joined(kit: Kit) -> bool:
+    """Whether a silo's process has been accepted by the server since it was started."""
+    log = kit.ours / NVFLARE_LOG
+    return log.is_file() and b"Successfully registered client" in log.read_bytes()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process that :func:`start` began, and with it those that work on its runs (they watch it)."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def attend(kit: Kit, tell: Callable[[str], None]) -> int:
+    """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code."""
+    log = kit.ours / LOG
+    log.touch()
+    at = log.stat().st_size
+    process = start(kit)
+    asked: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: asked.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while process.poll() is None and not asked:
+            time.sleep(_LOOK)
+            at = _told(log, at, tell)
+        if not asked:
+            tell(f"NVFlare ended by itself (exit code {process.returncode}); see {kit.ours / NVFLARE_LOG}")
+    finally:
+        stop(process)
+        (kit.ours / PID).unlink(missing_ok=True)
+        _told(log, at, tell)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0 if asked else process.returncode or 1
+
+
+def _told(log: Path, at: int, tell: Callable[[str], None]) -> int:
+    """Tell whole lines after position ``at``; the new position."""
+    with log.open("rb") as file:
+        file.seek(at)
+        news = file.read()
+    whole = news[: news.rfind(b"\n") + 1]
+    for line in whole.decode(errors="replace").splitlines():
+        tell(line)
+    return at + len(whole)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

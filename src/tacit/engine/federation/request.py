@@ -1,0 +1,108 @@
+"""What a requester asks a federation for: an experiment that means the same wherever it is read.
+
+An experiment that travels names no file: nobody's paths mean anything to the others, and a silo opens no file and
+imports no module because a request says so. Data come from the silos' own tables, people and silos are those that there
+are, and the columns are declared, so that all silos make the same features of their rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from tacit.config import Experiment, Plan, plan, read_experiment
+from tacit.data import source_facts
+from tacit.errors import UserError
+from tacit.methods import Calibrated
+
+NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
+RUN_DIGITS = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment, who asks for it, and for which attempt at which run.
+
+    run        32 hexadecimal digits that the requester drew
+    attempt    1, and one more whenever the run is asked for again (after a crash)
+    requester  who signed it
+    """
+
+    plan: Plan
+    run: str
+    attempt: int
+    requester: str
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.run, str) and len(self.run) == RUN_DIGITS and set(self.run) <= set("0123456789abcdef")):
+            raise UserError("run", "is not 32 hexadecimal digits", "ask with `tacit submit`")
+        if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 1:
+            raise UserError("attempt", "is no count", "ask with `tacit submit`")
+
+    @property
+    def digest(self) -> str:
+        """What is asked for and by whom, in a few digits: the same for all attempts at a run."""
+        return hashlib.sha256(f"{self.requester}\n{travelling(self.plan)}".encode()).hexdigest()[:32]
+
+
+def travelling(planned: Plan) -> str:
+    """The experiment of a plan as text for others: without the paths of the one who wrote it, and with the noise that
+    was solved for, so that everybody means the same to the last digit. Refuses (UserError) one that would not mean the
+    same elsewhere."""
+    content = planned.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+    content.get("data", {}).pop("path", None)
+    content.get("privacy", {}).pop("budget_file", None)
+    method = planned.method
+    if isinstance(method, Calibrated) and content["method"].pop("target_epsilon", None) is not None:
+        content["method"][method.noise_key] = getattr(method, method.noise_key)
+    _check_portable(read_experiment(content))
+    return tomli_w.dumps(content)
+
+
+def received(text: str) -> Plan:
+    """The plan of an experiment that came from elsewhere; a UserError where it is none, or names files or modules."""
+    try:
+        experiment = read_experiment(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        raise UserError("experiment", "is no valid TOML", "ask with `tacit submit`") from None
+    _check_portable(experiment)
+    if experiment.data.path is not None or experiment.privacy.budget_file is not None:
+        raise UserError("data.path", "an experiment that travels has no paths", "ask with `tacit submit`")
+    return plan(experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True), folder=NOWHERE)
+
+
+def _check_portable(experiment: Experiment) -> None:
+    """Refuse what would be looked up on the machine of whoever reads it."""
+    data, model = experiment.data, experiment.model
+    local = {
+        "model.init_from": model.init_from is not None,
+        "data.schema": data.schema_ is not None,
+        "evaluation.data": experiment.evaluation.data != "held-out",
+    }
+    for field, given in local.items():
+        if given:
+            raise UserError(field, "names a file, which silos would not open", "leave it out in a federation")
+    if ":" in model.name:
+        problem = f"'{model.name}' is code, which silos would not run"
+        raise UserError("model.name", problem, "use a built-in model in a federation")
+    for field, made in (("data.subjects.assign", data.subjects.assign), ("data.silos.assign", data.silos.assign)):
+        if made:
+            raise UserError(field, "in a federation, people and silos are those that there are", "leave it out")
+    known = source_facts(data)
+    if known.columns is None:
+        problem = f"source '{data.source}' is no table, and silos of a federation hold tables"
+        raise UserError("data.source", problem, 'use "table"')
+    if known.feature_shape is None:
+        problem = "is missing: silos must make the same features of their rows"
+        raise UserError("data.numeric", problem, "declare the feature columns (data.numeric, data.categorical)")
+    if known.subject_column is None:
+        raise UserError("data.subjects.column", "is missing: whose a row is", "name the column of the identifiers")
+    if not known.subject_count:
+        problem = "is missing: pseudonyms of people are numbers below it"
+        raise UserError("data.subjects.count", problem, "declare it; more numbers than people keep them apart")
+    if data.standardize == "per-silo":
+        raise UserError("data.standardize", "'per-silo' is not part of a federation", 'use "declared"')

@@ -1,0 +1,247 @@
+"""The requester's end: ask a federation for a run, follow it, collect its folder; and see who is there.
+
+A request survives what may happen to it. Where the job is lost (a silo's or the server's process died, the server was
+started anew), or a silo was missing where it was needed, it is asked for again as the next attempt at the same run,
+which goes on at the last checkpoint; at most ``retries`` times, and said aloud each time. What a silo's policy forbids
+is not asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from tacit.config import Plan
+from tacit.engine.federation.agreement import check_federated
+from tacit.engine.federation.job import PATIENCE, PROGRESS, RESULTS, write_job
+from tacit.engine.federation.kits import Kit, require_nvflare
+from tacit.engine.federation.request import travelling
+from tacit.engine.folder import RESULT, Run, free_folder, read_json, write_json
+from tacit.engine.run import Progress, Silence
+from tacit.errors import Forbidden, UserError
+
+RETRIES = 3
+OUTCOME = "outcome.json"
+_LOOK = 1.0  # seconds between two looks at a run
+_LOST = 60.0  # seconds without a sign of life of a job that NVFlare believes to be running
+_LEFT = "left.json"  # in the requester's kit: what silos said that is left of their budgets, when they said it last
+_MEMORY = "runs"  # in the requester's kit: what was asked for, to be collected after detaching
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that was asked for: its experiment as text, where its folder goes, and the job of its last attempt."""
+
+    run: str
+    experiment: str
+    out: str
+    least: int
+    patience: int
+    attempt: int = 0
+    job: str = ""
+
+    def kept(self, kit: Kit) -> Asked:
+        """Remember it in the kit."""
+        folder = kit.ours / _MEMORY
+        folder.mkdir(exist_ok=True)
+        write_json(folder / f"{self.run}.json", vars(self))
+        return self
+
+    @classmethod
+    def of(cls, kit: Kit, run: str) -> Asked:
+        file = kit.ours / _MEMORY / f"{run}.json"
+        if not run.isalnum() or not file.is_file():
+            raise UserError("--attach", f"no run '{run}' was asked for with this kit", "name one that was")
+        return cls(**read_json(file, "--attach"))
+
+
+class Detached(Exception):
+    """The person at the keyboard went away; the run goes on."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Asked:
+    """A new run of ``plan``, not yet asked for; everything is refused here that silos would not understand."""
+    check_federated(plan)
+    text = travelling(plan)
+    silos = plan.promise.facts.silos
+    if silos != len(kit.silos):
+        problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
+        raise UserError("data.silos.count", problem, f"set it to {len(kit.silos)}")
+    if out is not None and out.exists():
+        raise UserError("--out", f"'{out}' exists", "name a new folder")
+    place = (out or free_folder(plan.title)).resolve()
+    return Asked(secrets.token_hex(16), text, str(place), silos, patience)
+
+
+def follow(
+    kit: Kit,
+    asked: Asked,
+    rounds: int,
+    label: str,
+    *,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    retries: int = RETRIES,
+) -> Run:
+    """Ask for the run (again, where its job is lost) and wait for its end; the run folder, once it has one.
+
+    Ctrl-C raises :class:`Detached`: the run goes on, and can be followed again.
+    """
+    require_nvflare()
+    shown = progress or Silence()
+    shown.begin(label, rounds, 0)
+    try:
+        while True:
+            if not asked.job:
+                asked = _submitted(kit, asked)
+                tell(f"asked for run {asked.run}, attempt {asked.attempt}")
+            results = _watched(kit, asked, shown)
+            outcome: dict[str, Any] = {"status": "lost", "reason": ""}
+            if results is not None:
+                outcome = read_json(results / OUTCOME, "run")
+            write_json(kit.ours / _LEFT, {**_left(kit), **outcome.get("left", {})})
+            if outcome["status"] not in ("failed", "lost") or asked.attempt > retries:
+                break
+            tell(f"attempt {asked.attempt}: {outcome['reason'] or 'its processes are gone'}; asking again")
+            asked = replace(asked, job="")
+    except KeyboardInterrupt:
+        raise Detached(asked.run) from None
+    finally:
+        shown.end()
+    return _collected(asked, results, outcome)
+
+
+def status(kit: Kit) -> dict[str, Any]:
+    """Who is there, which runs there are, and what silos let this requester know of their budgets, at its last run."""
+    require_nvflare()
+    with _session(kit) as session:
+        info = session.get_system_info()
+        here = {client.name for client in info.client_info}
+        jobs = session.list_jobs(detailed=True)
+        running = [job for job in jobs if str(job.get("status", "")).startswith(("RUNNING", "SUBMITTED", "DISPATCHED"))]
+        return {
+            "federation": kit.federation,
+            "server": f"{kit.host}:{kit.port}",
+            "silos": {silo: silo in here for silo in kit.silos},
+            "left": _left(kit),
+            "runs": [
+                {
+                    "job": job.get("job_id"),
+                    "name": job.get("job_name"),
+                    "requester": job.get("submitter_name"),
+                    "state": job.get("status"),
+                    **_state(session, str(job.get("job_id"))),
+                }
+                for job in running
+            ],
+        }
+
+
+def _left(kit: Kit) -> dict[str, float]:
+    file = kit.ours / _LEFT
+    return dict(read_json(file, "--kit")) if file.is_file() else {}
+
+
+def _submitted(kit: Kit, asked: Asked) -> Asked:
+    """The next attempt, asked for."""
+    asked = replace(asked, attempt=asked.attempt + 1)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / f"tacit-{asked.run[:12]}"
+        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.least, asked.patience)
+        with _session(kit) as session:
+            job = session.submit_job(str(folder))
+    return replace(asked, job=job).kept(kit)
+
+
+def _watched(kit: Kit, asked: Asked, shown: Progress) -> Path | None:
+    """Wait for the end of an attempt; the folder of what it left behind, None where nothing can be had."""
+    from nvflare.fuel.flare_api.api_spec import NoConnection
+
+    alive = time.monotonic()
+    while True:
+        try:
+            with _session(kit) as session:
+                while True:
+                    state = str(session.get_job_status(asked.job))
+                    if state.startswith(("FINISHED", "FAILED")):
+                        return _downloaded(session, kit, asked)
+                    told = _state(session, asked.job)
+                    if told or not state.startswith("RUNNING"):
+                        alive = time.monotonic()
+                        shown.advance(int(told.get("done", 0)), told.get("metrics") or {})
+                    elif time.monotonic() - alive > _LOST:
+                        return None
+                    time.sleep(_LOOK)
+        except (UserError, NoConnection):
+            if time.monotonic() - alive > _LOST + asked.patience:
+                raise
+            time.sleep(_LOOK)
+
+
+def _state(session: Any, job: str) -> Mapping[str, Any]:
+    """What the server's process of a job says about it; nothing where it does not answer (yet, or any more)."""
+    with contextlib.suppress(Exception):  # NVFlare raises half a dozen kinds for a job that has no process
+        told = session.do_app_command(job, PROGRESS, {})
+        return told if isinstance(told, dict) else {}
+    return {}
+
+
+def _downloaded(session: Any, kit: Kit, asked: Asked) -> Path | None:
+    """What the server's run folder shares, in a folder of the kit."""
+    target = kit.ours / _MEMORY / f"{asked.run}-{asked.attempt}"
+    shutil.rmtree(target, ignore_errors=True)
+    location = session.download_job_result(asked.job, str(target))
+    found = [file.parent for file in Path(location or target).rglob(f"{RESULTS}/{OUTCOME}")]
+    return found[0] if found else None
+
+
+def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -> Run:
+    """The run folder where it was wanted, or the reason why there is none."""
+    state, reason = outcome["status"], outcome["reason"]
+    if state == "refused":
+        silos = ", ".join(f"{silo}: {rule}" for silo, rule in outcome["rules"].items())
+        raise Forbidden("policy", f"silos refuse the run ({silos})", "plan within their policies, or ask them")
+    if results is None or not (results / RESULT).is_file():
+        problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
+        raise UserError("run", problem, "see the logs of server and silos, then ask again")
+    place = Path(asked.out)
+    shutil.copytree(results, place)
+    result = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    write_json(place / RESULT, {**result, "run": str(place)})
+    return Run.load(place)
+
+
+@contextmanager
+def _session(kit: Kit) -> Iterator[Any]:
+    """An open session with the server; closed in any case, or the process would not end."""
+    from nvflare.fuel.flare_api.api_spec import AuthenticationError, NoConnection
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    try:
+        with redirect_stdout(StringIO()):
+            session = new_secure_session(kit.name, str(kit.path), timeout=10.0)
+    except NoConnection:
+        problem = f"the server at {kit.host}:{kit.port} does not answer"
+        raise UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall") from None
+    except AuthenticationError:
+        problem = "the server does not accept this kit"
+        raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
+    try:
+        yield session
+    finally:
+        with redirect_stdout(StringIO()):
+            session.close()

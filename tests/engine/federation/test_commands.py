@@ -1,0 +1,99 @@
+"""The commands of a federation, as far as they need none that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from tacit.cli import app
+from tacit.errors import UserError
+
+pytest.importorskip("nvflare")
+
+ANA = "ana@example.org"
+
+
+def called(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("commands")
+    file = folder / "FEDERATION.toml"
+    silos = {"name": "visits", "silos": ["north", "south"], "requesters": [ANA], "server": {"host": "localhost"}}
+    file.write_text(tomli_w.dumps(silos))
+    told = json.loads(called("federation", "init", file, "--out", folder / "kits", "--json"))
+    assert set(told["kits"]) == {"server", "north", "south", ANA}
+    return folder / "kits"
+
+
+def test_init_says_where_kits_are_and_what_to_do_with_them(tmp_path):
+    file = tmp_path / "FEDERATION.toml"
+    silos = {"name": "visits", "silos": ["north", "south"], "requesters": [ANA], "server": {"host": "localhost"}}
+    file.write_text(tomli_w.dumps(silos))
+    told = called("federation", "init", file, "--out", tmp_path / "kits")
+    assert "delete it here" in told
+    assert "nobody can be added later" in told
+    with pytest.raises(UserError, match="nobody can be added"):
+        called("federation", "init", file, "--out", tmp_path / "kits")
+
+
+def test_a_silo_does_not_start_with_a_file_that_is_missing_or_wrong(kits, tmp_path):
+    data, policy = tmp_path / "DATA.toml", tmp_path / "POLICY.toml"
+    arguments = ("silo", kits / "silos" / "north", "--data", data, "--policy", policy)
+    with pytest.raises(UserError, match="does not exist"):
+        called(*arguments)
+    data.write_text('path = "nowhere.csv"\n')
+    with pytest.raises(UserError, match=r"no file .*nowhere\.csv"):
+        called(*arguments)
+    (tmp_path / "nowhere.csv").write_text("patient,age\n1,2\n")
+    policy.write_text('methods = ["all"]\n')
+    with pytest.raises(UserError, match="methods"):
+        called(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"model": {"name": "package.module:factory"}}, "code"),
+        ({"data": {"silos": {"assign": "uniform", "count": 2}}}, "those that there are"),
+        ({"data": {"silos": {"count": 5}}}, "the federation has 2"),
+        ({"method": {"name": "pooled-dp-sgd", "noise_multiplier": 1.0, "sample_rate": 0.1}}, "one place"),
+        ({"data": {"numeric": None}}, "declare the feature columns"),
+    ],
+)
+def test_what_silos_would_not_understand_is_refused_before_it_is_asked_for(kits, tmp_path, change, problem):
+    content = {
+        "data": {
+            "label": "ill",
+            "subjects": {"column": "patient", "count": 100},
+            "silos": {"count": 2},
+            "numeric": {"age": {"mean": 50, "scale": 20}},
+            "records_per_silo": 100,
+        },
+        "method": {"name": "uldp-avg", "noise_multiplier": 5.0},
+        "train": {"rounds": 2},
+    }
+    for section, values in change.items():
+        content[section] = {**content.get(section, {}), **values} if section == "data" else values
+        content[section] = {key: value for key, value in content[section].items() if value is not None}
+    file = tmp_path / "experiment.toml"
+    file.write_text(tomli_w.dumps(content))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "module.py").write_text("def factory(shape, outputs):\n    return (lambda k: {}), None\n")
+    with pytest.raises(UserError, match=problem):
+        called("submit", file, "--kit", kits / "requesters" / ANA)
+
+
+def test_a_kit_of_another_kind_is_refused(kits):
+    with pytest.raises(UserError, match="kit of a silo"):
+        called("server", kits / "silos" / "north")
+    with pytest.raises(UserError, match="kit of a server"):
+        called("federation", "status", "--kit", kits / "server")

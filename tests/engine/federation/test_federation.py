@@ -1,0 +1,122 @@
+"""A federation of real processes over mutually authenticated TLS."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare")
+
+from safetensors.numpy import load_file
+
+from tacit.engine.trees import _named_leaves
+from tacit.errors import Forbidden
+from tacit.privacy import Ledger
+
+from . import worlds
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    with worlds.federation(tmp_path_factory.mktemp("federation")) as running:
+        yield running
+
+
+def test_a_whole_federation_in_one_command(tmp_path):
+    command = [sys.executable, "-m", "tacit.cli", "federation", "try", "--out", str(tmp_path / "try"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["status"] == "finished"
+    assert told["rounds"] == 30
+    assert {line["view"]: line["epsilon"] for line in told["guarantees"]}["server"] <= 4.0
+    assert told["metrics"]["auc"] > 0.6
+    assert Path(told["report"]).is_file()
+    for silo in ("north", "south", "west"):
+        with Ledger(tmp_path / "try" / "silos" / silo / "DATA.ledger.jsonl") as ledger:
+            assert [line["round"] for line in ledger.lines] == list(range(1, 31))
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [
+        ({"name": "uldp-avg", "noise_multiplier": 5.0}, "masked"),
+        ({"name": "local-record", "noise_multiplier": 1.0, "sample_rate": 0.02}, "plain"),
+    ],
+    ids=["uldp-avg-masked", "local-record-plain"],
+)
+def test_federation_and_simulator_learn_the_same_from_one_seed(trial, method, exchange):
+    content = worlds.experiment(seed=7 if exchange == "masked" else 8, exchange={"name": exchange})
+    content["method"] = method
+    run = worlds.finished(trial, content, f"agree-{exchange}")
+    learned = load_file(run.path / "model.safetensors")
+    expected = dict(_named_leaves(worlds.simulated(trial, content)))
+    assert set(learned) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(learned[name], np.asarray(values), atol=1e-6)
+
+
+def test_a_run_that_a_policy_forbids_ends_with_the_names_of_rule_and_silo(trial):
+    content = worlds.experiment()
+    content["method"] = {"name": "uldp-sgd", "noise_multiplier": 5.0}
+    with pytest.raises(Forbidden, match="north: methods"):
+        worlds.finished(trial, content, "forbidden")
+
+
+def test_what_travels_is_encrypted(tmp_path):
+    """A proxy between one silo and the server sees neither a planted value nor the experiment's own words."""
+    trial = worlds.Trial(tmp_path, worlds.POLICY)
+    trial.prepare()
+    seen = bytearray()
+    with _proxy(trial.kit("server").port, seen) as port:
+        config = trial.kit("north").startup / "fed_client.json"
+        config.write_text(config.read_text().replace(f":{trial.kit('north').port}", f":{port}"))
+        with trial.running():
+            run = worlds.finished(trial, worlds.experiment(exchange={"name": "plain"}), "run")
+    assert run.result["status"] == "finished"
+    assert len(seen) > 100_000
+    for word in (b"uldp-avg", b"tacit-federation-1", b"randhie", b"safetensors", b"tacit-message"):
+        assert word not in seen
+    model = load_file(run.path / "model.safetensors")
+    assert not any(values.tobytes() in seen for values in model.values())
+
+
+class _proxy:  # noqa: N801 - used as a context
+    """Carries bytes to ``target`` on this machine and keeps them."""
+
+    def __init__(self, target: int, seen: bytearray) -> None:
+        self._target, self._seen = target, seen
+
+    def __enter__(self) -> int:
+        self._listener = socket.create_server(("localhost", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+        return int(self._listener.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("localhost", self._target))
+            except OSError:
+                return
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while block := one.recv(65536):
+                self._seen += block
+                other.sendall(block)
+        except OSError:
+            pass
+        other.close()

@@ -1,0 +1,309 @@
+"""Server and silos as their processes run them, with bytes carried by hand: what leaves, what is written, what is
+refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+
+from tacit.engine import Run
+from tacit.engine.federation.envelope import Reply
+from tacit.engine.federation.host import CALL, CHECKPOINT, EVALUATE, LEDGER, MESSAGE, CoordinatorHost, Ended, SiloHost
+from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
+from tacit.engine.federation.processes import prepare_silo
+from tacit.engine.federation.request import Request, received
+from tacit.privacy import Ledger
+
+pytest.importorskip("nvflare")
+
+ANA = "ana@example.org"
+SILOS = ("north", "south", "west")
+RUN = "0123456789abcdef" * 2
+PLANTED = 123.456789  # a value of one record
+EXPERIMENT = """
+[data]
+label = "ill"
+subjects = { column = "patient", count = 400 }
+silos = { count = 3 }
+numeric = { age = { mean = 50, scale = 20 }, pressure = { mean = 120, scale = 30 } }
+
+[model]
+name = "logistic"
+
+[method]
+name = "uldp-avg"
+noise_multiplier = 8.0
+
+[train]
+rounds = 3
+
+[exchange]
+name = "masked"
+"""
+POLICY = {
+    "requesters": [ANA],
+    "methods": ["uldp-avg"],
+    "exchanges": ["masked"],
+    "unit": "subject",
+    "against": ["public", "server"],
+    "delta": 1e-5,
+    "epsilon_per_run": 3.0,
+    "epsilon_in_total": 6.0,
+    "least_records": 10,
+    "metrics": True,
+}
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("federation") / "kits"
+    options = FederationOptions(name="test", server={"host": "localhost"}, silos=SILOS, requesters=(ANA,))
+    make_kits(options, out, None)
+    return out
+
+
+class World:
+    """A federation without a network. ``tamper(what, silo, answer)`` is the network."""
+
+    def __init__(self, kits: Path, folder: Path) -> None:
+        self.server = Kit.load(kits / "server", "server")
+        self.silos = {name: Kit.load(kits / "silos" / name, "silo") for name in SILOS}
+        self.homes = {name: folder / name for name in SILOS}
+        self.sent: list[bytes] = []
+        rng = np.random.default_rng(1)
+        for k, (name, home) in enumerate(self.homes.items()):
+            home.mkdir()
+            who = np.repeat(np.arange(40 * k, 40 * k + 60), 2)
+            age = rng.uniform(0, 100, len(who))
+            table = {"patient": who, "age": age, "pressure": rng.normal(120, 20, len(who)), "ill": (age > 50) * 1}
+            frame = pd.DataFrame(table)
+            frame.loc[5, "pressure"] = PLANTED
+            frame.to_csv(home / "table.csv", index=False)
+            (home / "DATA.toml").write_text('path = "table.csv"\n')
+            self.allow(name)
+
+    def allow(self, name: str, **changes) -> None:
+        (self.homes[name] / "POLICY.toml").write_text(tomli_w.dumps({**POLICY, **changes}))
+        prepare_silo(self.silos[name].path, self.homes[name] / "DATA.toml", self.homes[name] / "POLICY.toml")
+
+    def ledger(self, name: str) -> Path:
+        return self.homes[name] / "DATA.ledger.jsonl"
+
+    def lines(self, name: str) -> list[dict]:
+        with Ledger(self.ledger(name)) as book:
+            return book.lines
+
+    def attempt(
+        self,
+        number: int = 1,
+        *,
+        run: str = RUN,
+        text: str = EXPERIMENT,
+        requester: str = ANA,
+        tamper: Callable[[str, str, bytes], bytes | None] = lambda what, silo, answer: answer,
+    ) -> tuple[Ended, CoordinatorHost]:
+        hosts = {name: SiloHost(kit) for name, kit in self.silos.items()}
+
+        def send(what: str, messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
+            answers: dict[str, bytes | None] = {}
+            for silo, message in messages.items():
+                host = hosts[silo]
+                if what == CALL:
+                    answer = host.call(lambda: Request(received(text), run, number, requester), message)
+                else:
+                    answer = {MESSAGE: host.message, EVALUATE: host.evaluate}[what](message)
+                self.sent += [message, answer]
+                answers[silo] = tamper(what, silo, answer)
+            return answers
+
+        host = CoordinatorHost(self.server, Request(received(text), run, number, requester), send)
+        try:
+            return host.run(), host
+        finally:
+            for silo in hosts.values():
+                silo.close()
+
+
+@pytest.fixture
+def world(kits, tmp_path) -> World:
+    copy = tmp_path / "kits"
+    shutil.copytree(kits, copy)
+    return World(copy, tmp_path)
+
+
+def test_a_run_ends_with_a_folder_like_any_other_and_every_side_has_written_every_round(world):
+    ended, host = world.attempt()
+    assert ended == Ended("finished")
+    run = Run.load(host.folder)
+    assert run.result["rounds"] == 3
+    assert 0 < run.metrics["accuracy"] <= 1
+    assert set(run.result["silos"]) == set(SILOS)
+    assert {line["view"]: line["epsilon"] for line in run.guarantees()}["server"] < 3.0
+    assert len(run.predict(pd.DataFrame({"age": [20.0, 80.0], "pressure": [120.0, 120.0]}))) == 2
+    with Ledger(host.folder / LEDGER) as book:
+        assert [line["round"] for line in book.lines] == [1, 2, 3]
+    for name in SILOS:
+        assert [(line["party"], line["round"]) for line in world.lines(name)] == [(name, 1), (name, 2), (name, 3)]
+
+
+def test_nothing_of_a_record_leaves_a_silo_in_the_clear(world):
+    world.attempt()
+    everything = b"".join(world.sent)
+    standardized = np.float32((PLANTED - 120) / 30)
+    for form in (
+        str(PLANTED).encode(),
+        np.float32(PLANTED).tobytes(),
+        np.float64(PLANTED).tobytes(),
+        standardized.tobytes(),
+    ):
+        assert form not in everything
+    assert b"patient" not in everything
+    assert b"table.csv" not in everything
+
+
+def test_a_silo_that_forbids_the_run_is_named_with_its_rule_and_nothing_is_released(world):
+    world.allow("south", methods=["uldp-sgd"])
+    ended, host = world.attempt()
+    assert ended.status == "refused"
+    assert ended.rules == {"south": "methods"}
+    assert not (host.folder / LEDGER).exists()
+    assert all(not world.lines(name) for name in SILOS)
+    assert "methods" in (world.silos["south"].ours / "log.txt").read_text()
+
+
+def test_what_goes_wrong_in_a_silo_stays_in_its_log(world):
+    (world.homes["west"] / "table.csv").write_text("patient,age,pressure,ill\nsecret-name,not-a-number,1,0\n")
+    ended, _ = world.attempt()
+    assert ended.rules == {"west": "data"}
+    everything = b"".join(world.sent)
+    assert b"not-a-number" not in everything
+    assert b"secret-name" not in everything
+    assert "not-a-number" in (world.silos["west"].ours / "log.txt").read_text()
+
+
+def test_an_unexpected_failure_says_nothing_but_that(world, monkeypatch):
+    from tacit.engine.federation import host
+
+    def broken(*_):
+        raise RuntimeError("the value 42 of patient 7")
+
+    monkeypatch.setattr(host, "load_shard", broken)
+    ended, _ = world.attempt()
+    assert ended.status == "failed"
+    assert b"patient 7" not in b"".join(world.sent)
+
+
+def test_metrics_stay_where_the_policy_says_so(world):
+    for name in SILOS:
+        world.allow(name, metrics=False)
+    ended, host = world.attempt()
+    assert ended.status == "finished"
+    assert Run.load(host.folder).metrics == {}
+
+
+def test_a_silo_that_falls_silent_ends_the_attempt_and_the_next_goes_on_at_the_checkpoint(world):
+    heard = []
+
+    def cut(what, silo, answer):
+        heard.append(what)
+        return None if silo == "west" and what == MESSAGE and len(heard) > 60 else answer
+
+    ended, host = world.attempt(tamper=cut)
+    assert ended.status == "failed"
+    assert "west" in ended.reason
+    done = host.progress["done"]
+    assert (host.folder / CHECKPOINT).is_file() == (done > 0)
+    ended, host = world.attempt(2)
+    assert ended.status == "finished"
+    with Ledger(host.folder / LEDGER) as book:
+        rounds = [line["round"] for line in book.lines]
+    assert sorted(set(rounds)) == [1, 2, 3]
+    assert len(rounds) <= 4
+    for name in SILOS:  # nobody has released what is not written down
+        assert {line["round"] for line in world.lines(name)} >= {1, 2, 3}
+
+
+def test_a_run_that_is_finished_is_not_begun_again(world):
+    world.attempt()
+    before = {name: world.lines(name) for name in SILOS}
+    ended, _ = world.attempt(2)
+    assert ended.status == "finished"
+    assert {name: world.lines(name) for name in SILOS} == before
+
+
+def test_the_same_attempt_is_not_taken_twice(world):
+    _, host = world.attempt()
+    shutil.rmtree(host.folder)  # a server that pretends to know nothing of it
+    ended, _ = world.attempt()
+    assert set(ended.rules.values()) == {"replayed"}
+
+
+def test_a_run_is_neither_gone_on_with_nor_shown_to_somebody_else(world, tmp_path):
+    for name in SILOS:
+        world.allow(name, requesters=[ANA, "eve@example.org"])
+    world.attempt()
+    ended, host = world.attempt(2, requester="eve@example.org")
+    assert ended.status == "failed"
+    assert "another request" in ended.reason
+    (tmp_path / "shared").mkdir()
+    host.share(tmp_path / "shared")
+    assert [file.name for file in (tmp_path / "shared").iterdir()] == ["outcome.json"]
+
+
+def test_a_silo_with_an_older_ledger_is_refused(world):
+    world.attempt()
+    ledger = world.ledger("north")
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:1]))
+    ended, _ = world.attempt(run="f" * 32)
+    assert ended.rules == {"north": "ledger"}
+
+
+def test_runs_beyond_the_total_are_refused(world):
+    for name in SILOS:
+        world.allow(name, epsilon_in_total=1.0)
+    assert world.attempt()[0].status == "finished"
+    assert set(world.attempt(run="f" * 32)[0].rules.values()) == {"epsilon_in_total"}
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"x" * 100, Reply(b"no message").to_bytes(), Reply(b"\x00" * 5_000_000).to_bytes()]
+)
+def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
+    def spoil(what, silo, answer):
+        return garbage if silo == "west" and what == MESSAGE else answer
+
+    ended, _ = world.attempt(tamper=spoil)
+    assert ended.status == "failed"
+    assert "west" in ended.reason
+
+
+def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
+    host = SiloHost(world.silos["north"])
+    host.call(lambda: Request(received(EXPERIMENT), RUN, 1, ANA), b"{}")
+    reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
+    assert (reply.content, reply.rule) == (None, "message")
+    assert "50000000 bytes" in (world.silos["north"].ours / "log.txt").read_text()
+    host.close()
+
+
+def test_a_message_before_a_call_is_refused(world):
+    host = SiloHost(world.silos["north"])
+    assert Reply.from_bytes(host.message(b"hello")).rule == "request"
+    assert Reply.from_bytes(host.evaluate(b"hello")).rule == "request"
+
+
+def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
+    roster = world.server.ours / "roster.json"
+    keys = json.loads(roster.read_text())
+    keys["north"], keys["south"] = keys["south"], keys["north"]
+    roster.write_text(json.dumps(keys))
+    ended, _ = world.attempt()
+    assert ended.status == "failed"
+    assert all(not world.lines(name) for name in SILOS)

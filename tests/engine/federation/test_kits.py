@@ -1,0 +1,199 @@
+"""Kits: what is in them, what they forbid, and who can be added later."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.x509.oid import NameOID
+
+from tacit.config import read_section
+from tacit.engine.federation.kits import (
+    AUTHORITY,
+    CLASSES,
+    ROOT,
+    ROOT_KEY,
+    FederationOptions,
+    Kit,
+    make_kits,
+    place_stores,
+)
+from tacit.errors import UserError
+
+pytest.importorskip("nvflare")
+
+ANA = "ana@example.org"
+OPTIONS = FederationOptions(
+    name="visits", server={"host": "localhost", "port": 8102}, silos=("north", "south"), requesters=(ANA,)
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("federation") / "kits"
+    folders = make_kits(OPTIONS, out, "correct horse")
+    assert set(folders) == {"server", "north", "south", ANA}
+    return out
+
+
+def local(folder: Path, name: str) -> dict:
+    return json.loads((folder / "local" / name).read_text())
+
+
+def test_everybody_has_a_certificate_of_the_one_authority_in_their_own_name(made):
+    root = x509.load_pem_x509_certificate((made / AUTHORITY / ROOT).read_bytes())
+    public = root.public_key()
+    assert isinstance(public, RSAPublicKey)
+    kits = [Kit.load(made / "server", "server"), Kit.load(made / "silos" / "north", "silo")]
+    for kit, name in [
+        *zip(kits, ("localhost", "north"), strict=True),
+        (Kit.load(made / "requesters" / ANA, "requester"), ANA),
+    ]:
+        certificate = kit.certificate()
+        assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == name
+        assert certificate.signature_hash_algorithm is not None
+        public.verify(
+            certificate.signature,
+            certificate.tbs_certificate_bytes,
+            padding.PKCS1v15(),
+            certificate.signature_hash_algorithm,
+        )
+
+
+@pytest.mark.parametrize("folder", ["server", "silos/north", "silos/south"])
+def test_no_role_may_ship_code_or_run_commands_and_only_our_classes_are_built(made, folder):
+    rights = local(made / folder, "authorization.json")["permissions"]
+    assert set(rights) == {"project_admin", "org_admin", "lead", "member"}
+    for allowed in rights.values():
+        for right in ("byoc", "shell_commands", "operate", "clone_job"):
+            assert allowed[right] == "none"
+    resources = local(made / folder, "resources.json")
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert resources["class_allow_list"] == list(CLASSES)
+    assert not (made / folder / "local" / "resources.json.default").exists()
+    assert not (made / folder / "local" / "authorization.json.default").exists()
+
+
+@pytest.mark.parametrize("folder", ["server", "silos/north"])
+def test_jobs_must_be_signed(made, folder):
+    name = "fed_server.json" if folder == "server" else "fed_client.json"
+    assert json.loads((made / folder / "startup" / name).read_text())["require_signed_jobs"] is True
+
+
+def test_a_silo_streams_no_log(made):
+    resources = local(made / "silos" / "north", "resources.json")
+    assert resources["allow_log_streaming"] is False
+    assert not any("log" in component["id"] for component in resources["components"])
+
+
+def test_keys_are_readable_by_their_holder_alone(made):
+    keys = [*made.rglob("*.key")]
+    assert len(keys) >= 9  # certificates of four, signing keys of three, pseudonyms of two, the authority's
+    for key in keys:
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600, key
+        assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700, key
+
+
+def test_the_authoritys_key_is_encrypted_and_nowhere_else(made):
+    assert b"ENCRYPTED" in (made / AUTHORITY / ROOT_KEY).read_bytes()
+    assert not [*made.rglob("cert.json")]
+    assert not [folder for folder in made.iterdir() if folder.name not in ("server", "silos", "requesters", AUTHORITY)]
+
+
+def test_without_a_passphrase_the_authoritys_key_is_forgotten(tmp_path):
+    make_kits(OPTIONS, tmp_path / "kits", None)
+    assert not (tmp_path / "kits" / AUTHORITY / ROOT_KEY).exists()
+    with pytest.raises(UserError, match="nobody can be added"):
+        make_kits(OPTIONS.model_copy(update={"silos": ("north", "south", "west")}), tmp_path / "kits", "any")
+
+
+def test_silos_share_a_secret_that_the_server_does_not_have(made):
+    north, south = (Kit.load(made / "silos" / name, "silo").pseudonyms() for name in ("north", "south"))
+    assert north == south
+    assert not [*(made / "server").rglob("pseudonyms*")]
+    assert not [*(made / "requesters").rglob("pseudonyms*")]
+
+
+def test_everybody_who_signs_is_on_everybodys_roster(made):
+    kits = [Kit.load(made / "server", "server"), *(Kit.load(made / "silos" / n, "silo") for n in ("north", "south"))]
+    rosters = [kit.roster() for kit in kits]
+    assert rosters[0] == rosters[1] == rosters[2]
+    assert {kit.name: kit.identity().public for kit in kits} == rosters[0]
+
+
+def test_the_servers_stores_lie_in_its_kit_wherever_that_is(made):
+    kit = Kit.load(made / "server", "server")
+    place_stores(kit)
+    resources = local(kit.path, "resources.json")
+    assert "/tmp/nvflare" not in json.dumps(resources)
+    manager = next(one for one in resources["components"] if one["id"] == "job_manager")
+    assert Path(manager["args"]["uri_root"]).is_relative_to(kit.path)
+
+
+def test_a_silo_can_be_added_with_the_passphrase_and_leaves_the_others_as_they_are(tmp_path):
+    out = tmp_path / "kits"
+    make_kits(OPTIONS, out, "correct horse")
+    before = (out / "silos" / "north" / "startup" / "client.crt").read_bytes()
+    more = OPTIONS.model_copy(update={"silos": ("north", "south", "west")})
+    with pytest.raises(UserError, match="passphrase"):
+        make_kits(more, out, "wrong")
+    assert set(make_kits(more, out, "correct horse")) == {"west"}
+    assert (out / "silos" / "north" / "startup" / "client.crt").read_bytes() == before
+    north, west = (Kit.load(out / "silos" / name, "silo") for name in ("north", "west"))
+    assert "west" in north.roster()
+    assert north.roster() == west.roster()
+    assert north.pseudonyms() == west.pseudonyms()
+    with pytest.raises(UserError, match="everybody has a kit"):
+        make_kits(more, out, "correct horse")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('name = "x"', ["is missing"]),
+        (
+            'name = "x y"\nsilos = ["a", "b"]\nrequesters = ["a@b.org"]\nserver = { host = "localhost" }',
+            ["x y", "no name"],
+        ),
+        (
+            'name = "x"\nsilos = ["a"]\nrequesters = ["a@b.org"]\nserver = { host = "localhost" }',
+            ["silos", "at least 2"],
+        ),
+        ('name = "x"\nsilos = ["a", "A"]\nrequesters = ["a@b.org"]\nserver = { host = "localhost" }', ["'a' is taken"]),
+        (
+            'name = "x"\nsilos = ["a", "server"]\nrequesters = ["a@b.org"]\nserver = { host = "h" }',
+            ["'server' is taken"],
+        ),
+        (
+            'name = "x"\nsilos = ["a", "b"]\nrequesters = ["ana"]\nserver = { host = "localhost" }',
+            ["'ana'", "mail address"],
+        ),
+        (
+            'name = "x"\nsilos = ["a", "b"]\nrequesters = ["a@b.org"]\nserver = { host = "10.0.0.1" }',
+            ["host", "not an address"],
+        ),
+        ('name = "x"\nsilos = ["a", "b"]\nrequesters = ["a@b.org"]\nserver = { hots = "h" }', ["did you mean 'host'"]),
+        ('name = "x', ["no valid TOML"]),
+    ],
+)
+def test_a_wrong_federation_file_is_refused_in_one_line(tmp_path, text, names):
+    file = tmp_path / "FEDERATION.toml"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_section(file, FederationOptions, "FEDERATION.toml")
+    line = str(caught.value)
+    assert "\n" not in line
+    for name in names:
+        assert name in line
+
+
+def test_a_folder_that_is_no_kit_or_another_kind_of_kit_is_refused(made, tmp_path):
+    with pytest.raises(UserError, match="no kit"):
+        Kit.load(tmp_path, "silo")
+    with pytest.raises(UserError, match="kit of a server"):
+        Kit.load(made / "server", "silo")

@@ -1,0 +1,320 @@
+"""The silo's policy: what it refuses, by which rule, and what its ledger adds up to."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tacit.config import read_section
+from tacit.engine.federation.policy import RULES, Guard, Head, Policy, Refusal
+from tacit.engine.federation.request import Request, received
+from tacit.errors import UserError
+from tacit.privacy import Ledger, spent
+from tacit.privacy.ledger import place
+from tacit.promise import cost
+
+ANA = "ana@example.org"
+SILOS = ("north", "south", "west")
+RUN = "0123456789abcdef" * 2
+EXPERIMENT = """
+[data]
+label = "ill"
+subjects = { column = "patient", count = 500 }
+silos = { count = 3 }
+numeric = { age = { mean = 50, scale = 20 } }
+
+[method]
+name = "uldp-avg"
+noise_multiplier = 8.0
+
+[train]
+rounds = 4
+
+[privacy]
+max_silos_per_subject = 3
+
+[exchange]
+name = "masked"
+
+[evaluation]
+status = "paid"
+noise_multiplier = 50.0
+"""
+POLICY = Policy(
+    requesters=(ANA,),
+    methods=("uldp-avg", "subject-sgd"),
+    exchanges=("masked",),
+    unit="subject",
+    against=("public", "server"),
+    delta=1e-5,
+    epsilon_per_run=3.0,
+    epsilon_in_total=5.0,
+    least_records=10,
+)
+
+
+def request(text: str = EXPERIMENT, run: str = RUN, attempt: int = 1, requester: str = ANA) -> Request:
+    return Request(received(text), run, attempt, requester)
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Path:
+    return tmp_path / "visits.ledger.jsonl"
+
+
+def refused(guard: Guard, asked: Request, *, silos=SILOS, records: int = 100, seen: Head | None = None) -> str:
+    with pytest.raises(Refusal) as caught:
+        guard.admit(asked, silos, seen, lambda: records)
+    assert caught.value.rule in RULES
+    return caught.value.rule
+
+
+def released(rounds: Iterable[int], *guards: Guard) -> None:
+    for number in rounds:
+        for guard in guards:
+            guard.before_release("uldp-avg", number, {})
+
+
+def replaced(old: str, new: str) -> str:
+    assert old in EXPERIMENT
+    return EXPERIMENT.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        (request(requester="eve@example.org"), "requesters"),
+        (request(replaced('"uldp-avg"', '"uldp-sgd"')), "methods"),
+        (request(replaced('[exchange]\nname = "masked"', "")), "exchanges"),
+        (request(replaced("silos = { count = 3 }", "silos = { count = 4 }")), "silos"),
+        (request(replaced("max_silos_per_subject = 3", "max_silos_per_subject = 1")), "silos_per_subject"),
+        (request("seed = 7\n" + EXPERIMENT), "seeds"),
+        (request(replaced("noise_multiplier = 8.0", "noise_multiplier = 1.0")), "epsilon_per_run"),
+        (request(replaced("rounds = 4", "rounds = 400")), "epsilon_per_run"),
+        (request(replaced("noise_multiplier = 50.0", "noise_multiplier = 0.1")), "epsilon_per_run"),
+    ],
+)
+def test_what_a_policy_does_not_allow_is_refused_by_name_and_leaves_no_line(asked, rule, ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, asked) == rule
+        assert guard.head.lines == 0
+
+
+def test_what_a_plan_says_about_its_epsilon_is_not_believed(ledger):
+    """A target that only the published accounting reaches, views that leave out the server: the silo computes anew."""
+    blind = replaced(
+        "max_silos_per_subject = 3", 'max_silos_per_subject = 3\nunit = "subject"\nagainst = ["public"]\ndelta = 0.5'
+    )
+    weak = blind.replace("noise_multiplier = 8.0", "noise_multiplier = 1.0")
+    assert received(weak).promise.planned_epsilon() < 3.0  # so it says
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, request(weak)) == "epsilon_per_run"
+
+
+def test_a_view_that_the_exchange_does_not_speak_of_is_refused(ledger):
+    strict = POLICY.model_copy(update={"against": ("server+silos:1",)})
+    with Guard(strict, "north", ledger) as guard:
+        assert refused(guard, request()) == "against"
+        guard.admit(request(replaced('name = "masked"', 'name = "masked"\ncolluding = 1')), SILOS, None, lambda: 100)
+
+
+def test_a_method_without_noise_needs_a_policy_without_limits(ledger):
+    text = replaced('name = "uldp-avg"\nnoise_multiplier = 8.0', 'name = "fedavg"').replace('"masked"', '"plain"')
+    free = POLICY.model_copy(update={"methods": ("fedavg",), "exchanges": ("plain",)})
+    with Guard(free, "north", ledger) as guard:
+        assert refused(guard, request(text)) == "epsilon_per_run"
+    unlimited = free.model_copy(update={"epsilon_per_run": float("inf"), "epsilon_in_total": float("inf")})
+    with Guard(unlimited, "north", ledger) as guard:
+        guard.admit(request(text), SILOS, None, lambda: 100)
+        guard.before_release("fedavg", 1, {})
+    with Guard(POLICY, "north", ledger) as guard:  # whoever has a limit finds nothing left
+        assert refused(guard, request(run="f" * 32)) == "epsilon_in_total"
+
+
+def test_a_silo_that_knows_its_people_to_be_nowhere_else_may_say_so(ledger):
+    apart = POLICY.model_copy(update={"silos_per_subject": 1})
+    with Guard(apart, "north", ledger) as guard:
+        guard.admit(
+            request(replaced("max_silos_per_subject = 3", "max_silos_per_subject = 1")), SILOS, None, lambda: 100
+        )
+
+
+def test_few_records_are_refused(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, request(), records=9) == "least_records"
+
+
+def test_every_release_has_its_line_and_they_add_up_to_the_plan(ledger):
+    asked = request()
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(asked, SILOS, None, lambda: 100)
+        for number in range(1, 5):
+            guard.before_release("uldp-avg", number, {})
+            assert json.loads(ledger.read_text().splitlines()[-1])["round"] == number
+        guard.before_release("evaluation", 4, {})
+    with Ledger(ledger) as book:
+        where = place("subject", "server", "zero-out")
+        assert {line["party"] for line in book.lines} == {"north"}
+        total = cost(spent(book.lines, where), 1e-5).epsilon
+    assert total == pytest.approx(cost(asked.plan.events()[where], 1e-5).epsilon, rel=1e-6)
+
+
+def test_nothing_is_released_that_was_not_admitted_or_planned(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        with pytest.raises(Refusal):
+            guard.before_release("uldp-avg", 1, {})
+        guard.admit(request(), SILOS, None, lambda: 100)
+        for mechanism, number in (("uldp-avg", 5), ("uldp-avg", 0), ("statistics", 0), ("other", 1)):
+            with pytest.raises(Refusal):
+                guard.before_release(mechanism, number, {})
+        assert guard.head.lines == 0
+
+
+def test_runs_add_up_over_the_data_set(ledger):
+    alone = POLICY.epsilon(lambda where: request().plan.events()[where])
+    limit = POLICY.model_copy(update={"epsilon_in_total": alone * 1.2})
+    with Guard(limit, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        released(range(1, 5), guard)
+    with Guard(limit, "north", ledger) as guard:
+        assert refused(guard, request(run="f" * 32)) == "epsilon_in_total"
+
+
+def test_two_runs_at_once_cannot_both_take_the_last_part(ledger):
+    alone = POLICY.epsilon(lambda where: request().plan.events()[where])
+    limit = POLICY.model_copy(update={"epsilon_in_total": alone * 1.05})
+    with Guard(limit, "north", ledger) as one, Guard(limit, "north", ledger) as two:
+        one.admit(request(), SILOS, None, lambda: 100)
+        two.admit(request(run="f" * 32), SILOS, None, lambda: 100)
+        with pytest.raises(Refusal, match="epsilon_in_total"):
+            released(range(1, 5), one, two)
+    with Ledger(ledger) as book:
+        spent_in_all = limit.epsilon(lambda where: spent(book.lines, where))
+    assert spent_in_all <= limit.epsilon_in_total
+
+
+def test_rounds_that_are_repeated_after_a_crash_are_counted_again(ledger):
+    alone = POLICY.epsilon(lambda where: request().plan.events()[where])
+    tight = POLICY.model_copy(update={"epsilon_per_run": alone * 1.01})
+    with Guard(tight, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        released((1, 2, 3), guard)
+    with Guard(tight, "north", ledger) as guard:
+        guard.admit(request(attempt=2), SILOS, None, lambda: 100)
+        with pytest.raises(Refusal, match="epsilon_per_run"):
+            released((2, 3, 4), guard)
+
+
+def test_with_a_seed_a_repeated_round_is_the_same_release_and_another_run_must_not_repeat_it(ledger):
+    seeded = POLICY.model_copy(update={"seeds": True})
+    with Guard(seeded, "north", ledger) as guard:
+        guard.admit(request("seed = 7\n" + EXPERIMENT), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+        guard.before_release("uldp-avg", 1, {})
+        assert guard.head.lines == 1
+    with Guard(seeded, "north", ledger) as guard:
+        assert refused(guard, request("seed = 7\n" + EXPERIMENT, run="f" * 32)) == "seeds"
+
+
+def test_a_request_is_not_taken_twice(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        assert refused(guard, request()) == "replayed"
+        guard.admit(request(attempt=2), SILOS, None, lambda: 100)
+        assert refused(guard, request(attempt=2)) == "replayed"
+        # the run's name with another plan
+        assert refused(guard, request(replaced("rounds = 4", "rounds = 3"), attempt=3)) == "replayed"
+
+
+def test_a_ledger_that_is_older_than_what_the_server_has_seen_is_refused(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+        backup = ledger.read_bytes()
+        guard.before_release("uldp-avg", 2, {})
+        seen = guard.head
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(attempt=2), SILOS, seen, lambda: 100)
+    ledger.write_bytes(backup)
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, request(attempt=3), seen=seen) == "ledger"
+    ledger.unlink()
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, request(attempt=3), seen=seen) == "ledger"
+
+
+def test_an_altered_ledger_is_refused(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+    ledger.write_text(ledger.read_text().replace('"round": 1', '"round": 2'))
+    with pytest.raises(Refusal) as caught:
+        Guard(POLICY, "north", ledger)
+    assert caught.value.rule == "ledger"
+
+
+def test_nothing_leaves_where_the_line_cannot_be_written(ledger, monkeypatch):
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(Refusal) as caught:
+            guard.before_release("uldp-avg", 2, {})
+        assert caught.value.rule == "ledger"
+        monkeypatch.undo()
+        guard.before_release("uldp-avg", 2, {})
+        assert guard.head.lines == 2
+
+
+def test_what_is_left_is_shown_only_where_the_policy_says_so(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        assert guard.left() is None
+    with Guard(POLICY.model_copy(update={"budget_shown": True}), "north", ledger) as guard:
+        assert guard.left() == POLICY.epsilon_in_total
+
+
+def test_a_strong_unit_is_enough_for_a_policy_with_a_weak_one(ledger):
+    weak = POLICY.model_copy(update={"unit": "record"})
+    with Guard(weak, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ('methods = ["uldp-agv"]', ["methods", "uldp-agv"]),
+        ('unit = "user"', ["unit"]),
+        ("epsilon_per_run = 0.0", ["epsilon_per_run", "greater than 0"]),
+        ('against = ["everyone"]', ["against", "everyone"]),
+        ("epsilons = 3", ["epsilons"]),
+    ],
+)
+def test_a_wrong_policy_file_is_refused_in_one_line(tmp_path, line, names):
+    right = {
+        "requesters": '["a@b.org"]',
+        "methods": '["uldp-avg"]',
+        "exchanges": '["masked"]',
+        "unit": '"subject"',
+        "against": '["public"]',
+        "delta": "1e-5",
+        "epsilon_per_run": "1.0",
+        "epsilon_in_total": "inf",
+        "least_records": "1",
+    }
+    file = tmp_path / "POLICY.toml"
+    file.write_text("\n".join(f"{key} = {value}" for key, value in right.items()))
+    assert read_section(file, Policy, "POLICY.toml").epsilon_in_total == float("inf")
+    key, _, value = line.partition(" = ")
+    file.write_text("\n".join(f"{k} = {v}" for k, v in (right | {key: value}).items()))
+    with pytest.raises(UserError) as caught:
+        read_section(file, Policy, "POLICY.toml")
+    for name in names:
+        assert name in str(caught.value)

@@ -1,0 +1,139 @@
+"""Federations of real processes for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from tacit.config import Plan, plan
+from tacit.data import Federation, Records
+from tacit.engine import Run
+from tacit.engine.federation.requester import Asked, ask, follow
+from tacit.engine.federation.shard import load_shard, read_silo_data
+from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
+from tacit.engine.learner import learner
+from tacit.engine.simulate import Simulation
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+# everything that the tests of this folder ask for
+POLICY = {
+    "methods": ["uldp-avg", "subject-sgd", "local-record", "fedavg"],
+    "exchanges": ["masked", "plain", "weighted"],
+    "unit": "record",
+    "against": ["public"],
+    "epsilon_per_run": float("inf"),
+    "epsilon_in_total": float("inf"),
+    "seeds": True,
+}
+
+
+def experiment(**changes: object) -> dict:
+    """A few rounds of a small model on the built-in table."""
+    base: dict = {
+        "title": "test",
+        "data": {"source": "randhie", "subjects": {"count": 50000}, "silos": {"count": 3}, "records_per_silo": 5400},
+        "model": {"name": "logistic"},
+        "method": {"name": "uldp-avg", "noise_multiplier": 5.0},
+        "train": {"rounds": 3, "server_learning_rate": 10.0},
+        "privacy": {"max_records_per_subject_and_silo": 5, "max_silos_per_subject": 3},
+        "exchange": {"name": "masked"},
+    }
+    for key, value in changes.items():
+        base[key] = {**base[key], **value} if isinstance(value, dict) else value
+    return base
+
+
+@contextmanager
+def federation(folder: Path, **policy: object) -> Iterator[Trial]:
+    """Server and silos, running."""
+    trial = Trial(folder, {**POLICY, **policy})
+    trial.prepare()
+    with trial.running():
+        yield trial
+
+
+def asked(trial: Trial, content: dict, name: str, patience: int = 60) -> tuple[Plan, Asked]:
+    planned = plan(content)
+    return planned, ask(trial.kit(REQUESTER), planned, trial.folder / name, patience)
+
+
+def finished(trial: Trial, content: dict, name: str, *, patience: int = 60, told: list[str] | None = None) -> Run:
+    """The run of an experiment on the federation."""
+    planned, request = asked(trial, content, name, patience)
+    tell = (lambda line: None) if told is None else told.append
+    return follow(trial.kit(REQUESTER), request, planned.rounds, planned.label, tell=tell)
+
+
+def simulated(trial: Trial, content: dict) -> Params:
+    """The model of the same experiment in the simulator, on what the silos hold."""
+    planned = plan(content)
+    shards = [
+        load_shard(planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms())
+        for silo in PARTS
+    ]
+    joined = united(shards)
+    randomness = Randomness.from_seed(planned.experiment.seed)
+    made = learner(planned.experiment.model, joined.labels, joined.train.features.shape[1:], randomness)
+    simulation = Simulation(planned, joined, made, randomness)
+    for number in range(1, planned.rounds + 1):
+        simulation.round(number)
+    return simulation.model()
+
+
+def united(shards: list[Federation]) -> Federation:
+    """What silos hold, in one place."""
+
+    def rows(part: str) -> Records:
+        parts: list[Records] = [getattr(shard, part) for shard in shards]
+        silo = np.concatenate([np.full(len(one), k, np.int32) for k, one in enumerate(parts)])
+        columns = (np.concatenate([getattr(one, name) for one in parts]) for name in ("features", "labels", "subject"))
+        return Records(*columns, silo)
+
+    names = tuple(shard.silo_names[0] for shard in shards)
+    return replace(shards[0], train=rows("train").grouped(), test=rows("test"), silo_names=names)
+
+
+class Mishap:
+    """Something that happens to a run when the server's ledger of it has so many lines."""
+
+    def __init__(self, trial: Trial, run: str, lines: int, happen: Callable[[], None]) -> None:
+        self.happened = threading.Event()
+        ledger = trial.kit("server").ours / "runs" / run / "ledger.jsonl"
+
+        def wait() -> None:
+            while not ledger.is_file() or ledger.read_bytes().count(b"\n") < lines:
+                time.sleep(0.02)
+            happen()
+            self.happened.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def job_processes(trial: Trial, name: str) -> list[psutil.Process]:
+    """The processes that work on runs for the server or a silo."""
+    return psutil.Process(trial.processes[name].pid).children(recursive=True)
+
+
+def kill(trial: Trial, name: str) -> None:
+    """All processes of the server or a silo, at once and without warning."""
+    everything = [*job_processes(trial, name), psutil.Process(trial.processes[name].pid)]
+    for process in everything:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    trial.processes.pop(name).wait()
+
+
+def send_signal(trial: Trial, name: str, number: signal.Signals) -> None:
+    for process in [psutil.Process(trial.processes[name].pid), *job_processes(trial, name)]:
+        os.kill(process.pid, number)
