@@ -603,7 +603,8 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
     """What is public about the sum over silos that ``method`` asks for."""
     noise = method.sum_noise(facts)
     if isinstance(method, PerSubject):
-        counted = 0.0 if method.adaptive_clip is None else method.sigma / (2 * method.adaptive_clip.count_noise)
+        adaptive = method.adaptive_clip
+        counted = 0.0 if adaptive is None else method.sigma * adaptive.sensitivity / adaptive.count_noise
         bound, rate = method.clip * max(1.0, counted), method.subject_sample_rate
         return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, rate)
     if isinstance(method, Shuffled):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pandas as pd
@@ -10,12 +12,16 @@ from jax.flatten_util import ravel_pytree
 
 import tacit
 from tacit.config import plan
+from tacit.engine import read_metrics
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
+from tacit.exchange import MaskedSession
 from tacit.exchange.grid import share_variance
-from tacit.privacy import Randomness
+from tacit.exchange.post import TooFew
+from tacit.privacy import Ledger, Randomness
+from tests.exchange.test_masked_sum import vanishing
 
 METHODS = {
     "uldp-avg": {"local_epochs": 2, "local_learning_rate": 0.5},
@@ -90,6 +96,34 @@ def test_a_masked_run_leaves_a_folder_with_its_promises(experiment, visits, tmp_
     assert any("3 of 3 silos stay" in text for text in found["server"]["assumptions"])
     assert run.result["seconds"]["exchange"] > 0
     assert not any("floating point" in text for text in found["server"]["assumptions"])
+
+
+@pytest.mark.parametrize("seed", [5, None])
+def test_a_round_that_ends_releases_nothing_and_costs_at_most_itself(seed, experiment, visits, tmp_path, monkeypatch):
+    made = experiment_with(experiment, "uldp-avg", {"name": "masked"}, noise_multiplier=3.0)
+    made = {key: value for key, value in made.items() if key != "seed"} | ({} if seed is None else {"seed": seed})
+    take = MaskedSession.sum
+
+    def with_a_silo_lost(session: MaskedSession, number: int, vectors: np.ndarray, noise: list) -> np.ndarray:
+        lost = {("vectors", session.terms.silos[1])} if number == 3 else set()
+        return take(session, number, vectors, noise, vanishing(lost))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedSession, "sum", with_a_silo_lost)
+        with pytest.raises(TooFew, match="south"):
+            tacit.run(made, visits, out=tmp_path / "run")
+    assert rounds_in(tmp_path / "run/ledger.jsonl") == [1, 2, 3]  # written before the round begins
+    assert max(line["round"] for line in read_metrics(tmp_path / "run/metrics.jsonl")) == 2
+    resumed = tacit.run(made, visits, resume=tmp_path / "run")
+    whole = tacit.run(made, visits, out=tmp_path / "whole")
+    assert resumed.result["rounds"] == whole.result["rounds"] == 4
+    assert rounds_in(tmp_path / "run/ledger.jsonl") in ([1, 2, 3, 3, 4], [1, 2, 3, 4])
+    spent = [{g["view"]: g["epsilon"] for g in run.result["guarantees"]}["server"] for run in (resumed, whole)]
+    assert spent[0] == spent[1] if seed else spent[1] < spent[0] < 1.25 * spent[1]
+
+
+def rounds_in(ledger: Path) -> list[int]:
+    return [line["round"] for line in Ledger(ledger).lines]
 
 
 def test_the_server_gains_the_sampling_that_it_cannot_see(experiment):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.config import plan
+from tacit.config import plan, sum_facts
 from tacit.errors import UserError
+from tacit.exchange import Grid
+from tacit.exchange.grid import beyond
 from tests.exchange.test_masked_training import experiment_with, simulation, weights
 
 # 2048 bits are allowed, with a warning, and quicker
@@ -41,6 +43,17 @@ def test_with_hidden_sampling_everybody_works_and_some_are_left_out(experiment, 
         hidden.round(number)
     assert np.isfinite(weights(hidden)).all()
     assert np.abs(weights(hidden)).max() > 0
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])
+def test_what_an_adaptive_clip_counts_stays_within_the_agreed_bound(quantile, experiment, visits):
+    """A person counts as 1 - quantile or as -quantile, on the scale of the noise."""
+    adaptive = {"quantile": quantile, "count_noise": 1.0}
+    run = simulation(weighted(experiment, EXCHANGE, noise_multiplier=5.0, adaptive_clip=adaptive), visits)
+    grid, bound = Grid(1e-8), sum_facts(run.method, run.facts).bound
+    people, _ = run.work.people(run.work.draw(1), run.server, run.frozen, run.arrays, grid)
+    assert bound == pytest.approx(0.5 * 5 * max(quantile, 1 - quantile))
+    assert not any(beyond(own.vectors, grid.steps(bound)) for own in people)
 
 
 def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):
