@@ -398,7 +398,7 @@ def _print_survey(found: Survey, folder: Path) -> None:
 def _print_audit(found: Audit, page: Path) -> None:
     """What was tried, what came out, and what is claimed; red where a lower bound exceeds a claim."""
     from tacit.privacy.statement import epsilon_text
-    from tacit.report.audits import VERDICTS
+    from tacit.report.audits import VERDICTS, lower
 
     published = {str(line.view): line.as_published for line in found.guarantees}
     console.print(f"{found.method}: epsilon at delta {found.delta:g} for one {found.unit}", style="bold")
@@ -413,9 +413,9 @@ def _print_audit(found: Audit, page: Path) -> None:
             line.seen,
             line.view,
             f"{line.right}/{line.guesses}",
-            f"{line.epsilon:.2f}",
-            f"{line.fdp_epsilon:.2f}",
-            f"{line.estimate:.2f}",
+            lower(line.epsilon),
+            lower(line.fdp_epsilon),
+            lower(line.estimate),
             epsilon_text(line.proved),
             "–" if claim is None else epsilon_text(claim.epsilon),
             style="red" if line.refuted or line.epsilon > line.proved or beaten else None,
@@ -427,8 +427,8 @@ def _print_audit(found: Audit, page: Path) -> None:
         alone.add_row(
             one.view,
             f"{one.found.runs:,}",
-            f"{one.found.epsilon:.2f}",
-            f"{one.found.gaussian_epsilon:.2f}",
+            lower(one.found.epsilon),
+            lower(one.found.gaussian_epsilon),
             epsilon_text(one.proved),
             f"{one.found.hits:.3f}",
             f"{one.found.most_hits:.3f}",

@@ -10,72 +10,15 @@ import math
 import numpy as np
 import pytest
 
-from tacit.audit.cases import Case, case, numbers_of
+from tacit.audit.cases import case, numbers_of
+from tacit.audit.every import BATCHES, MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.mechanism import audit_mechanism, claim_of, simulation
 from tacit.audit.views import at_once, one_by_one
 from tacit.methods import METHODS
 from tacit.privacy import Randomness, account
 
 NOISE = {"noise_multiplier": 0.5, "clip": 1.0}
-BATCHES = {"sample_rate": 0.5, "batches_per_round": 2, "local_learning_rate": 0.1}
 
-NODES = {"exchange": {"name": "direct"}, "silos": 3}
-SHUFFLED = {"exchange": {"name": "shuffled", "sealed": False}, "records": 1}
-
-# name -> method, other numbers of the case, views; all private methods, and the variants whose code is their own
-CASES: dict[str, tuple[dict, dict, tuple[str, ...]]] = {
-    "subject-sgd": ({"name": "subject-sgd", "subject_sample_rate": 0.5}, {}, ("public", "server", "silo")),
-    "subject-sgd, training": ({"name": "subject-sgd", "local_epochs": 2, "records_per_subject": 2}, {}, ("public",)),
-    "uldp-avg": ({"name": "uldp-avg", "local_epochs": 2}, {}, ("public", "server", "silo")),
-    "uldp-sgd": ({"name": "uldp-sgd", "subject_sample_rate": 0.5}, {}, ("public",)),
-    "uldp-naive": ({"name": "uldp-naive"}, {}, ("public", "server")),
-    "uldp-naive, silo": ({"name": "uldp-naive"}, {"unit": "silo"}, ("public",)),
-    "uldp-group": ({"name": "uldp-group", "group_size": 4, **BATCHES}, {"records": 2}, ("public",)),
-    "local-record": ({"name": "local-record", **BATCHES}, {}, ("public", "server")),
-    "local-record, subject": ({"name": "local-record", **BATCHES}, {"unit": "subject"}, ("public",)),
-    "local-group": ({"name": "local-group", "group_cap": 2, **BATCHES}, {}, ("public", "server")),
-    "higrad": ({"name": "higrad", **BATCHES}, {}, ("public", "server")),
-    "higrad, one batch": ({"name": "higrad", **BATCHES, "batches_per_round": 1}, {}, ("public",)),
-    "user-ldp": ({"name": "user-ldp", **BATCHES}, {}, ("public", "server")),
-    "user-ldp, subject": ({"name": "user-ldp", **BATCHES}, {"unit": "subject"}, ("public",)),
-    "pooled-dp-sgd": ({"name": "pooled-dp-sgd", **BATCHES}, {}, ("public",)),
-    "dp-fedavg": ({"name": "dp-fedavg", "silo_sample_rate": 0.5, "batch_size": 4}, {}, ("public",)),
-    "dp-fedavg, subject": ({"name": "dp-fedavg", "silo_sample_rate": 0.5}, {"unit": "subject"}, ("public",)),
-    "dp-fedsgd": ({"name": "dp-fedsgd"}, {}, ("public",)),
-    "fine-tune": ({"name": "fine-tune"}, {}, ("public",)),
-    "mean-regularized": ({"name": "mean-regularized", "silo_sample_rate": 0.5}, {}, ("public",)),
-    "mean-regularized, subject, two rounds": (
-        {"name": "mean-regularized"},
-        {"unit": "subject", "rounds": 2},
-        ("public",),
-    ),
-    "graph-regularized": ({"name": "graph-regularized", "relations": "learned"}, {}, ("public",)),
-    "per-fedavg": ({"name": "per-fedavg", "order": "hessian-vector"}, {}, ("public",)),
-    "pfedme": ({"name": "pfedme"}, {}, ("public",)),
-    "fedem": ({"name": "fedem", "components": 2}, {}, ("public",)),
-    "central-group": ({"name": "central-group", "sample_rate": 0.5}, {}, ("public",)),
-    "subject-sgd, adaptive": ({"name": "subject-sgd", "adaptive_clip": {"count_noise": 1.0}}, {}, ("public",)),
-    "ldp-gaussian": ({"name": "ldp-gaussian", "local_epsilon": 2.0}, {"records": 1}, ("public", "server")),
-    "ldp-laplace": ({"name": "ldp-laplace", "local_epsilon": 2.0}, {"records": 1}, ("public", "server")),
-    "ss-simple": ({"name": "ss-simple", "local_epsilon": 2.0}, SHUFFLED, ("public", "shuffler+analyzer")),
-    "ss-double": (
-        {"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5},
-        SHUFFLED,
-        ("public", "shuffler+analyzer"),
-    ),
-    "ss-double, fixed": (
-        {"name": "ss-double", "local_epsilon": 2.0, "index_rate": 0.5, "index_sampling": "fixed"},
-        SHUFFLED,
-        ("public",),
-    ),
-    "ss-topk": ({"name": "ss-topk", "local_epsilon": 2.0, "index_rate": 0.5}, SHUFFLED, ("public",)),
-    "muffliato-sgd": ({"name": "muffliato-sgd", "topology": "complete"}, NODES, ("public",)),
-    "muffliato-sgd, adopted": ({"name": "muffliato-sgd", "adopt": True}, NODES, ("public",)),
-    "random-walk": ({"name": "random-walk", "walk_steps": 3}, NODES, ("public",)),
-    "local-walk": ({"name": "local-walk", "walk_steps": 3}, NODES, ("public",)),
-    "higrad, adaptive": ({"name": "higrad", "adaptive_clip": {"count_noise": 1.0}, **BATCHES}, {}, ("public",)),
-}
-PAIRS = [(name, view) for name, (_, _, views) in CASES.items() for view in views]
 # one of each way in which vectors are clipped and noise is added; all others are run by ``-m slow``
 QUICK = {
     *(("subject-sgd", "public"), ("uldp-avg", "server"), ("uldp-avg", "silo"), ("uldp-naive", "public")),
@@ -85,21 +28,16 @@ QUICK = {
 }
 
 
-def made(name: str) -> Case:
-    method, numbers, _ = CASES[name]
-    return case(method if "local_epsilon" in method else {**NOISE, **method}, **numbers)
-
-
 def test_every_private_method_is_audited():
     private = {name for name, kind in METHODS.items() if kind().private}
-    assert private == {method["name"] for method, _, _ in CASES.values()}
+    assert private == {sample.method["name"] for sample in SAMPLES.values()}
 
 
 @pytest.mark.parametrize(
     ("name", "view"), [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS]
 )
 def test_what_is_proved_is_not_refuted(name, view):
-    one = made(name)
+    one = SAMPLES[name].made()
     proved = account(claim_of(one, view), 1e-5).epsilon
     # people who are drawn anew in every run are run one by one
     runs = 300 if name == "subject-sgd" else 600
@@ -116,12 +54,22 @@ def test_what_is_proved_is_not_refuted(name, view):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "view"), PAIRS)
 def test_no_false_alarm_over_twenty_seeds(name, view):
-    one = made(name)
+    one = SAMPLES[name].made()
     proved = account(claim_of(one, view), 1e-5).epsilon
     for seed in range(20):
         found = audit_mechanism(one, view, runs=300, randomness=Randomness.from_seed(seed))
         assert not found.refuted
         assert found.epsilon <= proved
+
+
+@pytest.mark.parametrize(
+    ("name", "view"), [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS]
+)
+def test_a_small_part_of_the_noise_is_caught_in_every_method(name, view):
+    """So that silence says something: the same worlds, views and attacks."""
+    one = SAMPLES[name].made(MUCH)
+    found = audit_mechanism(one, view, runs=400, randomness=Randomness.from_seed(11), broken=hardly_noisy)
+    assert found.refuted
 
 
 def test_the_masked_exchange_leaves_the_same_noise():
@@ -159,7 +107,7 @@ def test_a_method_as_numbers_is_the_same_method_again():
 @pytest.mark.parametrize("view", ["public", "server", "silo"])
 @pytest.mark.parametrize("name", ["uldp-avg", "higrad", "uldp-naive"])
 def test_many_rounds_at_once_are_the_rounds_one_by_one(name, view):
-    one = made(name)
+    one = SAMPLES[name].made()
     sim = simulation(one.plan, one.present, Randomness.from_seed(2))
     start, numbers = sim.server, [1, 5, 6]
     together = at_once(sim, view, numbers)

@@ -7,7 +7,7 @@ one run     many canaries were there or not, each by a fair coin of its own, in 
 estimate_…  what the numbers look like under a model of the scores; no bound
 
 A lower bound at 99.9 % confidence that exceeds a proved epsilon means that proof or code is wrong, except once in a
-thousand audits.
+thousand such bounds.
 """
 
 from __future__ import annotations
