@@ -57,7 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedem": {**NOISY, "batch_size": 16, "local_learning_rate": 0.5},
     "dp-fedsgd": {**NOISY, "adaptive_clip": {"quantile": 0.5, "count_noise": 1.0}},
     "ss-simple": EXACT,
-    "ss-double": {**EXACT, "index_rate": 1.0},
+    "ss-double": {**EXACT, "index_rate": 1.0, "index_sampling": "fixed"},
     # the accountant of ss-topk wants a table of losses: less of everything
     "ss-topk": {**EXACT, "index_rate": 0.5, "local_epsilon": 1e5, "value_range": 0.002},
     "ldp-laplace": EXACT,

@@ -241,8 +241,7 @@ class CoordinatorSide:
 
         heard = self._from_all(told, answers, HELLO, heard_from)
         hellos = {silo: read_hello(content, silo) for silo, content in heard.items()}
-        run = run_mark(self._desk.run, heard)
-        self._prepare(run, hellos)
+        self._prepare(run_mark(self._desk.run, heard), hellos)
         done = write_json({"done": self.done})
         told = self._to_all(BEGIN, join([done, join_named(signed), packed(self._silos.frozen)]))
         answers = yield told
@@ -264,13 +263,11 @@ class CoordinatorSide:
             yield from self._asked_analyzer(BEGIN, join_named(signed))
             told = self._to_all(OPEN, b"")
             answers = yield told
-            self._know(run, self._from_all(told, answers, OPEN, self._signed(OPEN)))
+            self._know(self._from_all(told, answers, OPEN, self._signed(OPEN)))
 
-    def _know(self, run: str, people: Mapping[str, bytes]) -> None:
+    def _know(self, people: Mapping[str, bytes]) -> None:
         """Everybody who reports, as their silos tell."""
-        exchange = self.plan.exchange
-        assert isinstance(exchange, Shuffled)
-        terms = exchange.terms(run, self._silos.sum_facts())
+        terms = self._shuffling
         self._people: dict[str, tuple[str, ...]] = {}
         roster = shuffling_roster(self._keys.roster)
         for k, silo in enumerate(self.names):
@@ -281,7 +278,6 @@ class CoordinatorSide:
             self._people[silo] = tuple(due)
             roster |= told
         self._shuffler = Shuffler(terms, self._keys.identity, roster)
-        self._most += terms.longest(max(len(own) for own in self._people.values()))
 
     def _asked_analyzer(
         self, phase: str, content: bytes, *, signed: bool = True
@@ -327,6 +323,9 @@ class CoordinatorSide:
             weighting = exchange.terms(run, self.names, self._numbers, known)
             self._lead = WeightedServer(weighting, identity, roster, workers=os.cpu_count() or 1)
             self._most += weighting.longest
+        elif isinstance(exchange, Shuffled):
+            self._shuffling = exchange.terms(run, known)
+            self._most += self._shuffling.longest(-(-known.people // len(self.names)))
 
     # -- a round
 
