@@ -219,7 +219,7 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
         raise UserError("run", problem, "see the logs of server and silos, then ask again")
     place = Path(asked.out)
-    shutil.copytree(results, place)
+    shutil.copytree(results, place, ignore=shutil.ignore_patterns(OUTCOME))  # budgets are for this requester alone
     result = json.loads((place / RESULT).read_text(encoding="utf-8"))
     write_json(place / RESULT, {**result, "run": str(place)})
     return Run.load(place)
