@@ -141,7 +141,7 @@ def status(kit: Kit) -> dict[str, Any]:
             "runs": [
                 {
                     "job": job.get("job_id"),
-                    "name": job.get("job_name"),
+                    "name": job.get("name"),
                     "requester": job.get("submitter_name"),
                     "state": job.get("status"),
                     **_state(session, str(job.get("job_id"))),
