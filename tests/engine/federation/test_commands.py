@@ -15,6 +15,12 @@ from tacit.errors import UserError
 pytest.importorskip("nvflare")
 
 ANA = "ana@example.org"
+FACTORY = """
+import jax.numpy as jnp
+def factory(shape, outputs):
+    init = lambda key: {"layer0": {"weight": jnp.zeros((shape[0], outputs))}}
+    return init, (lambda params, x: x @ params["layer0"]["weight"])
+"""
 
 
 def called(*arguments: str | Path) -> str:
@@ -55,7 +61,7 @@ def test_a_silo_does_not_start_with_a_file_that_is_missing_or_wrong(kits, tmp_pa
         called(*arguments)
     (tmp_path / "nowhere.csv").write_text("patient,age\n1,2\n")
     policy.write_text('methods = ["all"]\n')
-    with pytest.raises(UserError, match="methods"):
+    with pytest.raises(UserError, match="requesters: is missing"):
         called(*arguments)
 
 
@@ -87,7 +93,7 @@ def test_what_silos_would_not_understand_is_refused_before_it_is_asked_for(kits,
     file = tmp_path / "experiment.toml"
     file.write_text(tomli_w.dumps(content))
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "module.py").write_text("def factory(shape, outputs):\n    return (lambda k: {}), None\n")
+    (tmp_path / "package" / "module.py").write_text(FACTORY)
     with pytest.raises(UserError, match=problem):
         called("submit", file, "--kit", kits / "requesters" / ANA)
 

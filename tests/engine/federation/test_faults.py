@@ -19,6 +19,8 @@ from tacit.privacy import Ledger
 
 from . import worlds
 
+pytestmark = pytest.mark.slow  # a minute each
+
 ROUNDS = 8
 PATIENCE = 20
 

@@ -310,7 +310,7 @@ class CoordinatorHost:
             self.progress["state"] = "setting up"
             ended = Ended("finished")
             try:
-                drive(self._side, lambda told: self._carried(MESSAGE, told))
+                drive(self._side, self._worked)
             except Forbidden as error:
                 ended = Ended("budget", str(error))
             except Diverged as error:
@@ -320,6 +320,10 @@ class CoordinatorHost:
                     self._log.warning("without %s in round %d, %s: %s", one.silo, one.round, one.phase, one.reason)
             self._write_result(ended.status)
         return ended
+
+    def _worked(self, told: Mapping[str, bytes]) -> dict[str, bytes | None]:
+        with self._clock("train"):
+            return self._carried(MESSAGE, told)
 
     def _before_round(self, number: int) -> None:
         if not self._covered:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tacit.engine.federation.kits import CLASSES, Kit
+from tacit.engine.federation.kits import CLASSES, REQUESTER_ROLE, Kit
 from tacit.engine.federation.request import Request, received
 from tacit.errors import UserError
 
@@ -60,9 +60,10 @@ def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
 
     root = str(kit.startup / "rootCA.pem")
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
-    if not verified or len(signers) != 1:
+    # everybody of the federation has a key that signs; the certificate says who is a requester
+    if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:
         raise UserError("request", "it is not signed by one requester of this federation", "ask with `tacit submit`")
-    (requester, *_), *_ = signers
+    requester = signers[0][0]
     try:
         values = json.loads((app / "config" / REQUEST).read_text(encoding="utf-8"))
         text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))

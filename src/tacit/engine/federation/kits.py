@@ -61,6 +61,8 @@ SECRET_BYTES = 32
 # The only classes that a request may name: they live in the installed package and treat every argument as untrusted.
 CLASSES = ("tacit.engine.federation.flare.Coordinator", "tacit.engine.federation.flare.SiloExecutor")
 
+REQUESTER_ROLE = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
+
 _NOTHING = dict.fromkeys(
     (
         "submit_job",
@@ -83,7 +85,7 @@ _RIGHTS = {
     "permissions": {
         "project_admin": _NOTHING,
         "org_admin": _NOTHING,
-        "lead": {
+        REQUESTER_ROLE: {
             **_NOTHING,
             "submit_job": "any",
             "manage_job": _OWN,
@@ -288,7 +290,7 @@ def _provisioned(
     for name in options.silos:
         project.add_client(name, organisation(name), {})
     for name in options.requesters:
-        project.add_admin(name, organisation(name), {"role": "lead"})
+        project.add_admin(name, organisation(name), {"role": REQUESTER_ROLE})
     builders = [
         WorkspaceBuilder(["master_template.yml"]),
         StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),

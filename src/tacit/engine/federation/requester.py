@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -141,7 +141,7 @@ def status(kit: Kit) -> dict[str, Any]:
             "runs": [
                 {
                     "job": job.get("job_id"),
-                    "name": job.get("job_name"),
+                    "name": job.get("name"),
                     "requester": job.get("submitter_name"),
                     "state": job.get("status"),
                     **_state(session, str(job.get("job_id"))),
@@ -219,7 +219,7 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
         raise UserError("run", problem, "see the logs of server and silos, then ask again")
     place = Path(asked.out)
-    shutil.copytree(results, place)
+    shutil.copytree(results, place, ignore=shutil.ignore_patterns(OUTCOME))  # budgets are for this requester alone
     result = json.loads((place / RESULT).read_text(encoding="utf-8"))
     write_json(place / RESULT, {**result, "run": str(place)})
     return Run.load(place)
@@ -228,16 +228,17 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
 @contextmanager
 def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
+    from nvflare.apis.fl_exception import FLCommunicationError
     from nvflare.fuel.flare_api.api_spec import AuthenticationError, NoConnection
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     try:
-        with redirect_stdout(StringIO()):
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = new_secure_session(kit.name, str(kit.path), timeout=10.0)
     except NoConnection:
         problem = f"the server at {kit.host}:{kit.port} does not answer"
         raise UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall") from None
-    except AuthenticationError:
+    except (AuthenticationError, FLCommunicationError):
         problem = "the server does not accept this kit"
         raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
     try:
