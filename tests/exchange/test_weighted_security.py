@@ -9,10 +9,10 @@ import pytest
 from gmpy2 import invert, mpz, powmod
 from scipy import stats
 
-from tacit.crypto import BadSignature, Identity, Refused, Replayed
+from tacit.crypto import BadSignature, Identity, Refused, Replayed, seal
 from tacit.crypto.paillier import insecure_key_for_tests
 from tacit.exchange import Grid, PersonVectors, WeightedSession
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import SERVER, join, join_named, named_parts, parted
 from tacit.exchange.weighted import WeightedSilo
 from tests.exchange.test_masked_security import flipped, truncated, unsigned
 from tests.exchange.test_weighted_sum import (
@@ -20,6 +20,7 @@ from tests.exchange.test_weighted_sum import (
     KEY,
     NUMBERS,
     PEOPLE,
+    PRECISION,
     contributions,
     expected,
     session,
@@ -327,6 +328,38 @@ def test_a_key_of_another_length_and_a_short_one_are_refused():
     # and without the door for tests, a silo takes no key so short
     with pytest.raises(Refused, match="2048 are the least"):
         WeightedSession(Grid(1e-4), terms(), COUNTS)
+
+
+def test_keys_that_the_server_puts_in_the_middle_are_refused():
+    run = object.__new__(WeightedSession)
+
+    def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes:
+        if (at, sender, recipient) != ("seed", SERVER, "clinic 0"):
+            return message
+        public, keys = parted(message[64:], SERVER)
+        listed, post = named_parts(keys, SERVER, run.terms.silos), run.server._post
+        listed["clinic 1"] = Identity().sign(post.place("clinic 1", "*", "keys"), bytes(range(64)))
+        return post.write(recipient, at, join([public, join_named(listed)]))
+
+    with pytest.raises(BadSignature, match="clinic 1"):
+        run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
+
+
+def test_a_seed_that_the_server_puts_in_the_middle_is_refused():
+    """Anybody can seal for a silo; with a seed of its own the server would know all r_u, and with them N_u."""
+    run, keys = object.__new__(WeightedSession), {}
+
+    def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes:
+        if at == "keys":
+            keys[sender] = message[64:96]
+        if (at, sender, recipient) != ("counts", SERVER, "clinic 1"):
+            return message
+        place = run.server._post.place("clinic 0", recipient, "seed")
+        forged = Identity().sign(place, seal(bytes(32), keys[recipient], place))
+        return run.server._post.write(recipient, at, forged)
+
+    with pytest.raises(BadSignature, match="clinic 0"):
+        run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
 
 
 def test_a_stranger_cannot_speak_for_a_silo():
