@@ -110,14 +110,28 @@ def without_strangers(federation: Federation, seed: int, unit: str = "subject") 
     return replace(federation, train=federation.train.take(~held_out), test=federation.train.take(held_out))
 
 
-def judged(file: Path, contender: Contender, metric: str, unit: str = "subject") -> Iterator[tuple[float, Settings]]:
-    """Every setting of the grid with its score on held-out training people: the larger, the better."""
+def judged(
+    file: Path,
+    contender: Contender,
+    metric: str,
+    unit: str = "subject",
+    seeds: Sequence[int] = (CHOOSING_SEED,),
+) -> Iterator[tuple[float, Settings]]:
+    """Every setting of the grid with its score on held-out training people, the mean over ``seeds``: the larger, the
+    better."""
     names, sign = list(contender.grid), 1 if higher_is_better(metric) else -1
+    read: list[tuple[Any, Federation]] = []  # data are read once, for a grid of learning rates
     for values in itertools.product(*contender.grid.values()):
-        chosen = dict(zip(names, values, strict=True))
-        plan = planned(file, contender, chosen, CHOOSING_SEED)
-        federation = without_strangers(load_federation(plan), CHOOSING_SEED, unit)
-        score = sign * trial(plan, federation).get(metric, math.nan)
+        chosen, scores = dict(zip(names, values, strict=True)), []
+        for seed in seeds:
+            plan = planned(file, contender, chosen, seed)
+            source = seed, plan.experiment.data, plan.experiment.privacy
+            known = [federation for other, federation in read if other == source]
+            if not known:
+                known = [without_strangers(load_federation(plan), seed, unit)]
+                read = [(source, *known), *read][: len(seeds)]
+            scores.append(sign * trial(plan, known[0]).get(metric, math.nan))
+        score = statistics.mean(scores)
         yield (-math.inf if math.isnan(score) else score), chosen
 
 
