@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from scipy.stats import binom
 
 from tacit.audit.bounds import (
@@ -86,6 +87,20 @@ def test_clopper_pearson_bounds_are_the_exact_ones():
     assert float(rate_at_most(0, 50, 0.025)) == pytest.approx(1 - 0.025 ** (1 / 50))
 
 
+def test_both_rates_hold_at_once_with_half_of_the_error_each():
+    hits, false_alarms = Rates(40, 50, 3, 60).surely(0.95)
+    assert binom.sf(39, 50, hits) == pytest.approx(0.025)
+    assert binom.cdf(3, 60, false_alarms) == pytest.approx(0.025)
+
+
+def test_the_bound_from_many_runs_is_where_the_hockey_stick_divergence_is_delta():
+    rates, delta = Rates(80, 100, 5, 100), 0.2
+    hits, false_alarms = rates.surely(0.99)
+    epsilon = hockey_stick_epsilon(rates, delta, 0.99)
+    assert epsilon > 1
+    assert hits - math.exp(epsilon) * false_alarms == pytest.approx(delta)
+
+
 def test_an_attack_without_success_bounds_nothing():
     assert hockey_stick_epsilon(Rates(0, 100, 0, 100), DELTA, 0.95) == 0
     assert hockey_stick_epsilon(Rates(50, 100, 50, 100), DELTA, 0.95) == 0
@@ -130,6 +145,40 @@ def test_the_p_value_of_one_run_is_a_binomial_tail_without_delta():
     assert one_run_p_value(guesses, 1.0, 1e-3) > one_run_p_value(guesses, 1.0, 0.0)
     low = float(rate_at_least(80, 100, 0.05))
     assert one_run_epsilon(guesses, 0.0, 0.95) == pytest.approx(math.log(low / (1 - low)), abs=2e-4)
+
+
+def test_the_p_value_covers_a_mechanism_that_gives_canaries_away_with_probability_delta():
+    """(0, delta)-private: each of m canaries is published with probability delta, and one guess is made. It is right
+    surely if anything was published, and half of the time if not."""
+    for canaries, delta in ((10, 1e-3), (1000, 1e-4)):
+        right = 1 - (1 - delta) ** canaries / 2
+        assert right <= one_run_p_value(Guesses(canaries, 1, 1), 0.0, delta) <= right + canaries * delta
+
+
+def test_the_p_value_is_the_one_of_the_theorem():
+    m, made, right, epsilon, delta = 500, 60, 48, 0.8, 1e-4
+    q = math.exp(epsilon) / (1 + math.exp(epsilon))
+    near = [sum(binom.pmf(right - j, made, q) for j in range(1, i + 1)) / i for i in range(1, right + 1)]
+    exact = binom.sf(right - 1, made, q) + 2 * m * delta * max(near)
+    assert one_run_p_value(Guesses(m, made, right), epsilon, delta) == pytest.approx(exact)
+
+
+@pytest.mark.parametrize(("m", "c", "v", "epsilon", "delta"), [(20, 10, 10, 1.0, 0.0), (30, 30, 24, 0.7, 0.02)])
+def test_the_curve_is_refuted_exactly_where_no_distribution_of_right_guesses_is_left(m, c, v, epsilon, delta):
+    """For one pair (epsilon, delta) the theorem's conditions are linear in the probabilities p_0 … p_c of so many right
+    guesses: a linear program finds the largest possible tail from v on."""
+    j, growth = np.arange(c + 1), math.exp(epsilon)
+    rows, limits = [], []
+    for i in range(1, c + 1):
+        r, h = (j >= i) * j / m, (j >= i - 1) * (c - j) / m
+        rows += [r - growth * h, growth * r - h]  # most_hits: both of its lines
+        limits += [delta, growth - 1 + delta]
+    found = linprog(-(j >= v).astype(float), A_ub=rows, b_ub=limits, A_eq=np.ones((1, c + 1)), b_eq=[1.0])
+    largest = -found.fun
+    curve, guesses = claimed(epsilon, delta), Guesses(m, c, v)
+    assert 0.001 < largest < 0.9
+    assert one_run_refutes(guesses, curve, 1 - 1.001 * largest)
+    assert not one_run_refutes(guesses, curve, 1 - 0.999 * largest)
 
 
 def test_guesses_that_are_no_better_than_coins_bound_nothing():
