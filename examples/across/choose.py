@@ -67,10 +67,13 @@ def keep(data: str, label: str, found: dict[str, Any]) -> None:
     SETTINGS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def settings_of(data: str, label: str) -> dict[str, Any]:
+def settings_of(data: str, contender: Contender) -> dict[str, Any]:
     """What was chosen for a contender; nothing for one that cannot run, or that has nothing to choose."""
     known = json.loads(SETTINGS.read_text(encoding="utf-8")).get(data, {})
-    found: dict[str, Any] = known.get(chosen_as(label), {}).get("settings", {})
+    chosen = known.get(chosen_as(contender.label))
+    if chosen is None and contender.grid:
+        raise SystemExit(f"nothing is chosen for {contender.label} on {data} yet: first run choose.py --data {data}")
+    found: dict[str, Any] = (chosen or {}).get("settings", {})
     return found
 
 

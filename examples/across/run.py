@@ -105,7 +105,7 @@ def shared(scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found | 
 
 def result(figure: Figure, scene: Scene, contender: Contender, seeds: Sequence[int]) -> Found:
     """A contender's curves under the seeds, and what they cost; see shown.py."""
-    chosen, begun = settings_of(scene.data, contender.label), time.monotonic()
+    chosen, begun = settings_of(scene.data, contender), time.monotonic()
     chosen = {key: value * scene.rate_factor if key == RATE else value for key, value in chosen.items()}
     contender = replace(contender, changes={**contender.changes, **scene.changes})
     runs = []

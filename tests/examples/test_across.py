@@ -102,6 +102,23 @@ def test_results_become_a_table_and_a_picture_between_the_markers(across: Module
     ElementTree.parse(tmp_path / "figures" / "across-4-zipf-1000.svg")
 
 
+def test_nobody_trains_with_settings_that_were_not_chosen(across: ModuleType, tmp_path: Path, monkeypatch):
+    choices = tmp_path / "settings.json"
+    choices.write_text(json.dumps({"mnist": {"uldp-avg-w": {"settings": {"clip": 0.3}}}}))
+    monkeypatch.setattr(sys.modules["choose"], "SETTINGS", choices)
+    by_label = {contender.label: contender for contender in across.FIGURES["5"].scenes()[0].contenders}
+    assert across.settings_of("mnist", by_label["uldp-avg"]) == {"clip": 0.3}
+    with pytest.raises(SystemExit, match="uldp-sgd on mnist yet: first run choose.py --data mnist"):
+        across.settings_of("mnist", by_label["uldp-sgd"])
+
+
+@pytest.mark.parametrize("name", ["4", "6", "7", "8", "9", "beyond"])
+def test_settings_are_chosen_for_everybody_who_has_some_to_choose(across: ModuleType, name: str):
+    for scene in across.FIGURES[name].scenes():
+        for contender in scene.contenders:
+            across.settings_of(scene.data, contender)
+
+
 def test_sampling_is_drawn_over_its_rate(across: ModuleType, tmp_path: Path):
     figure = across.FIGURES["9"]
     (scene,) = figure.scenes()

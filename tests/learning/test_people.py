@@ -270,6 +270,22 @@ def test_records_that_overflow_spoil_nobody_elses_contribution(name, local, bad)
         np.testing.assert_allclose(found.total, without.total, atol=1e-6)
 
 
+@pytest.mark.parametrize("others", [4, 7])
+def test_how_many_records_others_have_does_not_decide_what_a_person_adds(others):
+    """Batches of three, people side by side: the last of this person's leaves a finite model whose outputs are not."""
+    _, _, arrays = problem("mlp")
+    features, labels = np.array(arrays.features), np.array(arrays.labels)
+    features[3] *= 1e30
+    labels[3] = 1
+    arrays = Arrays(jnp.asarray(features), jnp.asarray(labels))
+    local = Local(rate=1.0, batch_size=3)
+    starts, counts = spans([4, others, others, others])
+    alone = total_of("mlp", local, starts, counts, np.array([1, 0, 0, 0]), arrays=arrays)
+    beside = total_of("mlp", local, starts, counts, np.array([1, 1e-30, 1e-30, 1e-30]), arrays=arrays)
+    assert np.linalg.norm(alone.total) == pytest.approx(CLIP, rel=1e-5)
+    np.testing.assert_allclose(beside.total, alone.total, atol=1e-6)
+
+
 def test_who_is_below_the_clip_is_counted_with_and_without_weights():
     starts, counts = spans([6, 6, 6, 6])
     local = Local(epochs=3, rate=0.5)

@@ -200,6 +200,16 @@ def test_replacement_never_costs_less_than_removal(name, unit):
     assert cost("zero-out") <= cost("replace") < math.inf
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_published_number_that_is_called_valid_is_not_below_what_is_proved(name, relation):
+    for unit in ("subject", "record"):
+        privacy = {"unit": unit, "relation": relation, **(NO_CAPS if unit == "record" else {})}
+        for g in planned({"name": name, "noise_multiplier": 5.0}, rounds=2, privacy=privacy).guarantees():
+            if g.as_published is not None and g.as_published.valid == "yes":
+                assert g.as_published.epsilon >= g.epsilon, (unit, g.view)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_no_noise_promises_nothing(name):
     plan = planned({"name": name, "noise_multiplier": 0})

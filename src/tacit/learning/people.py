@@ -265,10 +265,9 @@ class _Work:
 
         One person alone is not batched: products with single models are faster than batches of them.
         """
-        longest = self._batches(counts.max())
 
         def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            found, records_lost = self._vector(start, count, longest)
+            found, records_lost = self._vector(start, count)
             vector, finite, below = bounded(found, self.numbers.clip)
             return vector, records_lost + ~finite, below
 
@@ -277,7 +276,7 @@ class _Work:
         vector, not_finite, below = person(starts[0], counts[0])
         return vector[None], not_finite[None], below[None]
 
-    def _vector(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _vector(self, start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
         """What a person's records give before it is clipped, and how many of them counted as zero."""
         if self.plan.kind == "record-gradients":
             mean, share_lost = self._over_records(self._clipped_records, self.params, start, count)
@@ -285,36 +284,40 @@ class _Work:
         if self.plan.kind == "gradient":
             found = self._over_records(self._gradient, self.params, start, count)
         else:
-            found = jax.tree.map(jnp.subtract, self._trained(start, count, longest), self.params)
+            found = jax.tree.map(jnp.subtract, self._trained(start, count), self.params)
         return ravel_pytree(found)[0], jnp.int32(0)
 
-    def _trained(self, start: jax.Array, count: jax.Array, longest: jax.Array) -> Params:
-        """The person's model after local training; ``longest`` is the largest number of batches in the chunk."""
+    def _trained(self, start: jax.Array, count: jax.Array) -> Params:
+        """The person's model after local training.
+
+        Side by side, everybody stops after their own last step. A further step on nothing would be no step only where
+        nothing overflows, and would make what a person adds depend on how many records the others have.
+        """
         gradient: Callable[[jax.Array, Params], Params]
+        steps: jax.Array | np.int32 = self.numbers.epochs
         if self.shape.whole:
             everything = self._batch(start, count, jnp.int32(0), count)
 
             def gradient(t: jax.Array, params: Params) -> Params:
                 return self._gradient(params, everything)
+        elif self.plan.batch_size is None:
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return self._over_records(self._gradient, params, start, count)
         else:
-            batches = self._batches(count)
-            size = count if self.plan.batch_size is None else jnp.int32(self.plan.batch_size)
+            size = self.plan.batch_size
+            batches = jnp.maximum(1, -(-count // size))
+            steps = self.numbers.epochs * batches
 
             def gradient(t: jax.Array, params: Params) -> Params:
                 first = t % batches * size
-                taken = jnp.where(t < self.numbers.epochs * batches, jnp.minimum(size, count - first), 0)
+                taken = jnp.minimum(size, count - first)
                 return self._over_records(self._gradient, params, start, count, first, taken)
 
         def step(t: jax.Array, params: Params) -> Params:
             return jax.tree.map(lambda p, g: p - self.numbers.rate * g, params, gradient(t, params))
 
-        return jax.lax.fori_loop(0, self.numbers.epochs * longest, step, self.params)
-
-    def _batches(self, count: jax.Array) -> jax.Array:
-        """How many batches ``count`` records are; 1 where they are taken together, or where there are none."""
-        if self.shape.whole or self.plan.batch_size is None:
-            return jnp.ones_like(count)
-        return jnp.maximum(1, -(-count // self.plan.batch_size))
+        return jax.lax.fori_loop(0, steps, step, self.params)
 
     def _over_records(
         self,

@@ -156,6 +156,8 @@ class UldpGroup(NoisyBatches):
         steps = max(self.batches(facts)) * facts.rounds
         k = self.group_size
         epsilon = as_published_uldp_group(k, max(self.rates(facts)), self.effective_sigma, steps, delta)
+        if exposure.replaces:
+            return AsPublished(epsilon, "no", f"replacing a person changes up to {2 * k} records, not {k}")
         if k.bit_count() == 1:
             return AsPublished(epsilon, "yes", "sound for a public k that is a power of two; the mixture is tighter")
         return AsPublished(epsilon, "no", f"the paper rounds {k} down to a power of two, which is no bound")
