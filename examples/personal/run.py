@@ -3,8 +3,9 @@
     TACIT_DATA=… python examples/personal/run.py docs/personal.md                 writes both parts
     TACIT_DATA=… python examples/personal/run.py docs/personal.md --only digits   one of them
 
-The clip of every private method is chosen on a fifth of the training records (examples/study.py), then run with other
-seeds on the held-out ones. Every part of the page stands between two comments, with its pictures in a folder beside.
+The clip and the strength of the pull are chosen on a fifth of the training records (examples/study.py), then run with
+other seeds on the held-out ones. Every part of the page stands between two comments; pictures lie in a folder beside
+it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +51,7 @@ DIGITS, DRIFT = HERE / "digits.toml", HERE / "drift.toml"
 METRIC = "accuracy"
 EPSILON = 8.0
 SHARE = 0.2  # of the training images, by lot: silos with little to learn from
-ALPHAS = (100.0, 1.0, 0.1, 0.03)
+ALPHAS = (100.0, 0.3, 0.03)
 
 # of the rates 0.3 and 1, silo-only, fedavg and fine-tune prefer 1 on held-out training images
 WORK = {"batch_size": 32, "batches_per_round": 5, "local_learning_rate": 1.0}
@@ -72,20 +74,26 @@ def contenders(private: bool) -> list[Contender]:
     """All methods with and without privacy; what each may choose from."""
     # without privacy: no noise, and a clip that nothing reaches
     wrapper = {"noise_multiplier": needed_noise()} if private else {"noise_multiplier": 0.0, "clip": 1e6}
-    grid = {"clip": (0.3, 1.0)} if private else {}
     own = {
         "fine-tune": {"personal_epochs": 20},
-        "mean-regularized": {"personal_weight": 0.1},
-        "graph-regularized": {"personal_weight": 0.1, "relations": "learned"},
+        "mean-regularized": {},
+        "graph-regularized": {"relations": "learned"},
         "per-fedavg": {"inner_learning_rate": 0.3, "order": "hessian-vector", "adaptation_steps": 5},
         "pfedme": {"inner_learning_rate": 0.3, "personal_weight": 0.5},
         "fedem": {},
     }
-    personal = [Contender(name, {"name": name, **WORK, **wrapper, **more}, grid) for name, more in own.items()]
+    made = [Contender(name, {"name": name, **WORK, **wrapper, **more}) for name, more in own.items()]
     if private:
-        return [Contender("dp-fedavg", {"name": "dp-fedavg", **WORK, **wrapper}, grid), *personal]
-    alone = [Contender(name, {"name": name, **WORK}, grid) for name in ("silo-only", "fedavg")]
-    return [*alone, *personal]
+        return [Contender("dp-fedavg", {"name": "dp-fedavg", **WORK, **wrapper}, {"clip": (0.3, 1.0)}), *made]
+    alone = [Contender(name, {"name": name, **WORK}) for name in ("silo-only", "fedavg")]
+    weights = {"personal_weight": (0.003, 0.01, 0.03)}
+    return [*alone, *(replace(one, grid=weights) if one.label == "mean-regularized" else one for one in made)]
+
+
+def inherited(label: str, known: Settings) -> Settings:
+    """What a method takes over from those that chose it before: the clip, and the strength of the same penalty."""
+    pulled = label in ("mean-regularized", "graph-regularized")
+    return {key: value for key, value in known.items() if key == "clip" or pulled}
 
 
 @lru_cache
@@ -127,8 +135,8 @@ def chosen_for(contender: Contender, federation: Federation) -> Settings:
     return max(judged(), key=lambda pair: pair[0])[1]
 
 
-def outcome(contender: Contender) -> Outcome:
-    settings: Settings = {}
+def outcome(contender: Contender, settings: Settings) -> Outcome:
+    """Under given settings, or those that the contender chooses itself."""
     if contender.grid:
         settings = chosen_for(contender, without_strangers(loaded(DIGITS, "", CHOOSING_SEED), CHOOSING_SEED))
     own, shared = [], []
@@ -153,12 +161,14 @@ def numbers(scores: Scores) -> tuple[float, float]:
 def digits(page: Path | None) -> list[str]:
     """Every method with and without privacy: a table and two pictures each, written as far as they are known."""
     lines: list[str] = []
+    known: dict[str, Any] = {}
     for private in (False, True):
-        found = []
+        found: list[Outcome] = []
         how = f"every silo protected, epsilon {EPSILON:g}" if private else "without privacy"
         for contender in contenders(private):
             begun = time.monotonic()
-            found.append(outcome(contender))
+            found.append(outcome(contender, inherited(contender.label, known)))
+            known |= found[-1].chosen
             print(f"{row(found[-1])} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
             drawn = pictures(page, "private" if private else "open", how, found)
             part = [f"### {how[:1].upper()}{how[1:]}", "", *drawn, *table(found), ""]
