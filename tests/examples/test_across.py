@@ -108,7 +108,7 @@ def test_nobody_trains_with_settings_that_were_not_chosen(across: ModuleType, tm
     monkeypatch.setattr(sys.modules["choose"], "SETTINGS", choices)
     by_label = {contender.label: contender for contender in across.FIGURES["5"].scenes()[0].contenders}
     assert across.settings_of("mnist", by_label["uldp-avg"]) == {"clip": 0.3}
-    with pytest.raises(SystemExit, match="uldp-sgd on mnist yet: first run choose.py --data mnist"):
+    with pytest.raises(SystemExit, match=r"uldp-sgd on mnist yet: first run choose\.py --data mnist"):
         across.settings_of("mnist", by_label["uldp-sgd"])
 
 
