@@ -94,7 +94,7 @@ def test_results_become_a_table_and_a_picture_between_the_markers(across: Module
         assert text.endswith("after\n")
         assert "old" not in text
         assert text.count("| `uldp-avg-w` | 0.800 ± 0.141 |") == 1
-        assert "| 3.00 | 3.50 | 2 | clip 0.3, server learning rate 10.0 |" in text
+        assert "| 3.00 | 3.500 | 2 | clip 0.3, server learning rate 10.0 |" in text
         assert "| ∞ | – |" in text
         assert "Not run: `uldp-group-2`: is less than one record.\n" in text
         assert "accuracy 0.9980" in text
@@ -108,7 +108,7 @@ def test_nobody_trains_with_settings_that_were_not_chosen(across: ModuleType, tm
     monkeypatch.setattr(sys.modules["choose"], "SETTINGS", choices)
     by_label = {contender.label: contender for contender in across.FIGURES["5"].scenes()[0].contenders}
     assert across.settings_of("mnist", by_label["uldp-avg"]) == {"clip": 0.3}
-    with pytest.raises(SystemExit, match="uldp-sgd on mnist yet: first run choose.py --data mnist"):
+    with pytest.raises(SystemExit, match=r"uldp-sgd on mnist yet: first run choose\.py --data mnist"):
         across.settings_of("mnist", by_label["uldp-sgd"])
 
 
