@@ -22,16 +22,18 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 def conversion(picture: Path, page: Path) -> list[str]:
     """The section of the page; its picture is written to ``picture``."""
-    curves = {
+    published = {
         "by Rényi divergences, as published": [as_published_uldp_group(k, RATE, SIGMA, STEPS, DELTA) for k in SIZES],
         "by normal DP, as published": [as_published_group_dp(k, RATE, SIGMA, STEPS, DELTA) for k in SIZES],
-        "proved directly": [account(grouped_records(RATE, k, SIGMA, STEPS), DELTA).epsilon for k in SIZES],
     }
+    proved = {"proved directly": [account(grouped_records(RATE, k, SIGMA, STEPS), DELTA).epsilon for k in SIZES]}
+    curves = published | proved
     lines = [Line(name, look, SIZES, values) for (name, values), look in zip(curves.items(), RUN_STYLES, strict=False)]
     panel = Panel("Epsilon for a person with k records", "k", lines, log_x=True, log_y=True)
     picture.parent.mkdir(parents=True, exist_ok=True)
     picture.write_text(drawing([panel], "Epsilon over the number of records k."), encoding="utf-8")
     rows = [["k", *map(str, SIZES)], ["---"] * (len(SIZES) + 1)]
-    rows += [[name, *map(words.epsilon, values)] for name, values in curves.items()]
+    rows += [[name, *map(words.published_epsilon, values)] for name, values in published.items()]
+    rows += [[name, *map(words.epsilon, values)] for name, values in proved.items()]
     shown = f"![Group-privacy conversion (figure 2)]({picture.relative_to(page.parent).as_posix()})"
     return [shown, "", *(f"| {' | '.join(row)} |" for row in rows), ""]

@@ -77,7 +77,7 @@ def table(figure: Figure, found: Sequence[Found]) -> list[str]:
 
 def costs(one: Found) -> tuple[str, str]:
     proved, paper = float(one["proved"][-1]), one["published"][-1]
-    return words.epsilon(proved), "–" if paper is None else words.epsilon(paper)
+    return words.epsilon(proved), "–" if paper is None else words.published_epsilon(paper)
 
 
 def told(settings: Mapping[str, Any]) -> str:

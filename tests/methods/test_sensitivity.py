@@ -131,6 +131,7 @@ PER_SUBJECT = {
     "uldp-sgd": {"name": "uldp-sgd", "weights": "records", "disclose_counts": True},
     "uldp-avg": {"name": "uldp-avg", "local_epochs": 2, "subject_sample_rate": 0.7},
     "uldp-avg, record weights": {"name": "uldp-avg", "weights": "records", "disclose_counts": True, "local_epochs": 4},
+    "uldp-avg, batches": {"name": "uldp-avg", "batch_size": 2, "local_epochs": 2},
     "uldp-avg, diverging": {"name": "uldp-avg", "local_learning_rate": 1e20, "local_epochs": 4},
 }
 

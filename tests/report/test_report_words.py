@@ -170,6 +170,11 @@ def test_an_epsilon_is_never_shown_smaller_than_it_is():
     assert words.epsilon(1234.2) == "1,235"
 
 
+def test_a_papers_number_is_shown_with_its_digits():
+    shown = [words.published_epsilon(value) for value in (0.8349, 7.9949, 10.72551, 98.787, 2151.98, math.inf)]
+    assert shown == ["0.8349", "7.995", "10.73", "98.79", "2,152", "∞"]
+
+
 def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(make_run):
     """Weighted by test records, as the metrics of silos alone are; without it, silo b would weigh as much as a."""
     run = make_run(

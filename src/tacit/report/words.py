@@ -135,6 +135,13 @@ def epsilon(value: float) -> str:
     return f"{math.ceil(value):,}" if value >= 1000 else f"{up:#.3g}".rstrip(".")
 
 
+def published_epsilon(value: float) -> str:
+    """A paper's own number, to the nearest of four digits: it promises nothing, and has the digits of the paper."""
+    if not math.isfinite(value):
+        return "∞"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:#.4g}"
+
+
 def delta(value: float | None) -> str:
     """``10⁻⁵`` or ``2.5 × 10⁻⁶``."""
     if value is None:
@@ -303,7 +310,7 @@ def as_published(published: AsPublished | None) -> str:
         return MISSING
     verdict = VALIDITY.get(published.valid, published.valid)
     reason = f": {published.reason}" if published.reason else ""
-    return f"ε = {epsilon(published.epsilon)}, {verdict}{reason}"
+    return f"ε = {published_epsilon(published.epsilon)}, {verdict}{reason}"
 
 
 # ---- is joining worth it?
