@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pandas as pd
 from tacit.config import Plan, plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
-from tacit.engine.federation.sides import CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
+from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange.local import introduced
 from tacit.exchange.post import SERVER
+from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.methods import METHODS as ALL
+from tacit.methods.encoders import Encoder
 from tacit.privacy import Randomness
 
 ROUNDS = 3
@@ -26,6 +30,8 @@ ROUNDS = 3
 NOISY = {"clip": 0.5, "noise_multiplier": 1.0}
 BATCHES = {**NOISY, "sample_rate": 0.1, "batches_per_round": 2, "local_learning_rate": 0.3}
 PEOPLE = {**NOISY, "subject_sample_rate": 0.5}
+# People who report for themselves: in the simulator they draw in other groups, so their noise is next to none here.
+EXACT = {"local_epsilon": 1e16, "value_range": 0.5, "local_epochs": 2, "local_learning_rate": 0.5, "batch_subjects": 20}
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"batch_size": 16, "local_learning_rate": 0.5, "silo_sample_rate": 0.7},
     "fedprox": {"batch_size": 16, "local_learning_rate": 0.5},
@@ -44,12 +50,19 @@ METHODS: dict[str, dict[str, Any]] = {
     "central-group": {**NOISY, "sample_rate": 0.1},
     "dp-fedavg": {**NOISY, "local_learning_rate": 0.5, "silo_sample_rate": 0.7},
     "dp-fedsgd": {**NOISY, "adaptive_clip": {"quantile": 0.5, "count_noise": 1.0}},
+    "ss-simple": EXACT,
+    "ss-double": {**EXACT, "index_rate": 1.0, "index_sampling": "fixed"},
+    # the accountant of ss-topk wants a table of losses: less of everything
+    "ss-topk": {**EXACT, "index_rate": 0.5, "local_epsilon": 1e5, "value_range": 0.002},
+    "ldp-laplace": EXACT,
+    "ldp-gaussian": EXACT,
 }
 # 2048 bits are allowed, with a warning, and quicker
 EXCHANGES: dict[str, dict[str, Any]] = {
     "plain": {"name": "plain"},
     "masked": {"name": "masked"},
     "weighted": {"name": "weighted", "key_bits": 2048},
+    "shuffled": {"name": "shuffled"},
 }
 
 
@@ -68,6 +81,8 @@ def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, 
         "train": {"rounds": ROUNDS},
         "privacy": {"max_records_per_subject_and_silo": 4},
     }
+    if issubclass(ALL[method], Encoder):
+        made["privacy"] = {"max_silos_per_subject": 1}
     for name, section in sections.items():
         made[name] = section if not isinstance(section, dict) else made.get(name, {}) | section
     return plan(made)
@@ -78,7 +93,7 @@ class Parties:
 
     def __init__(self, made: Plan, federation: Federation, **options: Any) -> None:
         self.plan, self.names = made, federation.silo_names
-        identities, roster = introduced(self.names)
+        identities, roster = introduced((*self.names, ANALYZER))
         common = Secret.random()
         hook, memory = options.pop("before_release", None), options.pop("memory", None)
         self.silos = {
@@ -92,6 +107,9 @@ class Parties:
             )
             for k, name in enumerate(self.names)
         }
+        self.analyzer: AnalyzerSide | None = None
+        if made.exchange.name == "shuffled":
+            self.analyzer = AnalyzerSide(made, ServerKeys(identities[ANALYZER], roster))
         self.coordinator = CoordinatorSide(made, self.names, ServerKeys(identities[SERVER], roster), **options)
         self.steps = 0
 
@@ -101,12 +119,18 @@ class Parties:
             answers: dict[str, bytes | None] = {}
             for silo, message in told.items():
                 try:
-                    answers[silo] = harm(silo, self.steps, self.silos[silo].handle(message))
+                    answers[silo] = harm(silo, self.steps, self._handler(silo).handle(message))
                 except Refused:
                     answers[silo] = None
             return answers
 
         return drive(self.coordinator, carry)
+
+    def _handler(self, party: str) -> SiloSide | AnalyzerSide:
+        if party != ANALYZER:
+            return self.silos[party]
+        assert self.analyzer is not None
+        return self.analyzer
 
 
 def _folder(memory: Path, name: str) -> Path:
@@ -115,12 +139,21 @@ def _folder(memory: Path, name: str) -> Path:
 
 
 def parties(made: Plan, frame: pd.DataFrame, **options: Any) -> Parties:
-    return Parties(made, load_federation(made, frame), **options)
+    return Parties(made, loaded(made, frame), **options)
+
+
+def loaded(made: Plan, frame: pd.DataFrame) -> Federation:
+    """The records of a plan; where people report for themselves, each in the silo to which the number belongs."""
+    federation = load_federation(made, frame)
+    if not isinstance(made.method, Encoder):
+        return federation
+    train = replace(federation.train, silo=federation.train.subject % federation.silo_count).grouped()
+    return replace(federation, train=train)
 
 
 def simulated(made: Plan, frame: pd.DataFrame, rounds: int = ROUNDS) -> Simulation:
     """The same plan in the simulator, after so many rounds."""
-    federation, randomness = load_federation(made, frame), Randomness.from_seed(made.experiment.seed)
+    federation, randomness = loaded(made, frame), Randomness.from_seed(made.experiment.seed)
     shape = federation.train.features.shape[1:]
     simulation = Simulation(
         made, federation, learner(made.experiment.model, federation.labels, shape, randomness), randomness

@@ -16,7 +16,6 @@ from tacit.engine.run import load_federation
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.methods import METHODS as ALL
-from tacit.methods.encoders import Encoder
 from tests.engine.federated import EXCHANGES, METHODS, ROUNDS, flat, parties, planned, simulated
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
@@ -26,11 +25,13 @@ QUICK = [
     ("uldp-avg", "masked"),
     ("local-record", "plain"),
     ("uldp-avg", "weighted"),
+    ("ss-simple", "shuffled"),
+    ("ldp-laplace", "plain"),
 ]
 CELLS = [
     pytest.param(name, exchange, marks=() if (name, exchange) in QUICK else pytest.mark.slow)
     for name, kind in ALL.items()
-    if not kind.pools and not issubclass(kind, Encoder)
+    if not kind.pools
     for exchange in EXCHANGES
     if exchange in kind.exchanges
 ]
@@ -311,4 +312,73 @@ def test_what_parties_apart_cannot_do_is_refused(change, words, experiment, visi
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():
-    assert set(METHODS) == {name for name, kind in ALL.items() if not kind.pools and not issubclass(kind, Encoder)}
+    assert set(METHODS) == {name for name, kind in ALL.items() if not kind.pools}
+
+
+# -- people who report for themselves
+
+
+def shuffled(experiment, **method):
+    return planned(experiment, "ss-simple", "shuffled", method={"batch_subjects": 60, **method})
+
+
+def test_people_without_records_report_as_everybody_does(experiment, visits):
+    federation = parties(shuffled(experiment), visits)
+    federation.run()
+    for k, name in enumerate(federation.names):
+        side = federation.silos[name]
+        drawn = side.silos.work.draw(1)
+        assert sorted([*drawn.present, *drawn.without]) == list(range(k, 60, 3))
+        assert len(drawn.without) > 0
+
+
+def test_fillings_take_the_places_of_people_whose_silo_is_silent(experiment, visits):
+    federation = parties(shuffled(experiment), visits)
+    # hello, begin; the analyzer's two; open; then a round has the key, the reports, and the sums
+    outcome = federation.run(lambda party, step, answer: None if (party, step) == ("south", 7) else answer)
+    assert outcome.rounds == ROUNDS
+    assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(1, "south")]
+
+
+@pytest.mark.parametrize("step", [3, 4, 6, 8])
+def test_without_the_analyzer_nothing_is_released(step, experiment, visits):
+    federation = parties(shuffled(experiment), visits)
+    with pytest.raises(RoundFailed, match="analyzer: no answer"):
+        federation.run(lambda party, at, answer: None if (party, at) == ("analyzer", step) else answer)
+    assert federation.coordinator.done == 0
+
+
+def test_a_silo_reports_for_its_own_people_only(experiment, visits):
+    federation = parties(shuffled(experiment), visits)
+    kept = {}
+
+    def harm(party, step, answer):
+        kept[party, step] = answer
+        return kept["north", 7] if (party, step) == ("south", 7) else answer
+
+    outcome = federation.run(harm)
+    (refusal,) = outcome.refusals
+    assert refusal.silo == "south"
+    assert "strangers" in refusal.reason
+
+
+def test_reports_have_the_noise_that_the_plan_says(experiment, visits):
+    """Without a seed every run draws its own: 40 runs of one round, 5 numbers each, are within 25 % (1e-6)."""
+    exact = {"batch_subjects": 60}
+    once = {"train": {"rounds": 1}, "seed": None}
+    noisy = planned(experiment, "ldp-gaussian", method={**exact, "local_epsilon": 8.0}, **once)
+    bare = flat(parties(planned(experiment, "ldp-gaussian", method=exact, **once), visits).run().model)
+    drawn = np.array([flat(parties(noisy, visits).run().model) - bare for _ in range(40)])
+    assert drawn.std() == pytest.approx(noisy.noise_deviation / 60, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"privacy": {"max_silos_per_subject": 2}}, "max_silos_per_subject"),
+        ({"exchange": {"sealed": False}}, "exchange.sealed"),
+    ],
+)
+def test_plans_of_reports_that_parties_apart_cannot_keep_are_refused(sections, words, experiment, visits):
+    with pytest.raises(UserError, match=words):
+        parties(planned(experiment, "ss-simple", "shuffled", **sections), visits)

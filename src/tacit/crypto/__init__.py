@@ -21,7 +21,7 @@ from tacit.crypto.agreement import KeyPair, derive
 from tacit.crypto.blinding import Blinding
 from tacit.crypto.context import EVERYONE, Context
 from tacit.crypto.errors import BadShares, BadSignature, Refused, Replayed, Tampered
-from tacit.crypto.identities import Identity, Roster, fingerprint, verify
+from tacit.crypto.identities import IDENTITY_BYTES, Identity, Roster, fingerprint, verify
 from tacit.crypto.paillier import Ciphertexts, PublicKey, SecretKey, WeakKeyWarning
 from tacit.crypto.sealed import SealingKey, seal, seal_many, seal_rows
 from tacit.crypto.secret import Secret
@@ -31,6 +31,7 @@ from tacit.crypto.transfer import TransferReceiver, TransferSender
 
 __all__ = [
     "EVERYONE",
+    "IDENTITY_BYTES",
     "BadShares",
     "BadSignature",
     "Blinding",

@@ -26,7 +26,7 @@ from tacit.crypto.secret import Secret
 
 _DOMAIN = b"tacit-signed-1"
 _SIGNATURE_BYTES = 64
-_KEY_BYTES = 32
+IDENTITY_BYTES = 32
 
 
 class Identity:
@@ -36,8 +36,8 @@ class Identity:
         """A new identity, or the one whose 32 secret bytes are given."""
         if secret is None:
             self._key = Ed25519PrivateKey.generate()
-        elif len(secret) != _KEY_BYTES:
-            raise ValueError(f"an identity has {_KEY_BYTES} secret bytes, not {len(secret)}")
+        elif len(secret) != IDENTITY_BYTES:
+            raise ValueError(f"an identity has {IDENTITY_BYTES} secret bytes, not {len(secret)}")
         else:
             self._key = Ed25519PrivateKey.from_private_bytes(secret.expose())
         self.public = self._key.public_key().public_bytes_raw()
@@ -81,8 +81,8 @@ class Roster:
 
     def __init__(self, identities: Mapping[str, bytes]) -> None:
         for name, public in identities.items():
-            if len(public) != _KEY_BYTES:
-                raise Refused(f"a public identity has {_KEY_BYTES} bytes, not {len(public)}", name)
+            if len(public) != IDENTITY_BYTES:
+                raise Refused(f"a public identity has {IDENTITY_BYTES} bytes, not {len(public)}", name)
         if len(set(identities.values())) != len(identities):
             raise ValueError("two names with the same identity")
         self._identities = dict(identities)

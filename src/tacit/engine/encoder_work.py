@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +37,12 @@ class Batch(NamedTuple):
     without: np.ndarray
 
 
+def people_of(k: int, people: int, silos: int) -> np.ndarray:
+    """The numbers of the people of silo ``k``: k, k + silos, k + 2 silos, … A public choice, so that whoever has no
+    records reports all the same."""
+    return np.arange(k, people, silos)
+
+
 class EncoderWork:
     """Who takes part in a round, and what they report."""
 
@@ -49,8 +55,10 @@ class EncoderWork:
         params: Params,
         arrays: Arrays,
         randomness: Randomness,
+        here: Sequence[int] | None = None,
     ) -> None:
-        """``federation``: all records of a person in one place."""
+        """``federation``: all records of a person in one place. ``here``: the silos of which this is the work, where
+        not all are, with the people whose numbers are theirs (:func:`people_of`)."""
         self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
         self.people = facts.subjects or 1
         numbers = int(federation.train.subject.max(initial=-1)) + 1  # held-out people come after all others, or between
@@ -60,14 +68,18 @@ class EncoderWork:
         self._layout = method.learning.layout(objective, params, arrays)
         if self._layout.parameters != method.dimensions(facts):
             raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")
-        (silo,) = federation.silos
-        self._starts, self._counts = silo.offsets[:-1], np.diff(silo.offsets)
+        subjects = np.concatenate([silo.subjects for silo in federation.silos])
+        self._starts = np.concatenate([silo.offsets[:-1] for silo in federation.silos])
+        self._counts = np.concatenate([np.diff(silo.offsets) for silo in federation.silos])
+        everybody = np.arange(self.people)
+        if here is not None:
+            everybody = np.concatenate([np.zeros(0, int), *(people_of(k, self.people, facts.silos) for k in here)])
         batches = method.turns(facts)
         batch = np.empty(self.people, np.int64)
         batch[_PUBLIC.stream("batches").permutation(self.people)] = np.arange(self.people) % batches
-        self._entries = [np.flatnonzero(batch[silo.subjects] == b) for b in range(batches)]
-        self._present = [silo.subjects[entries] for entries in self._entries]
-        self._without = [np.setdiff1d(np.flatnonzero(batch == b), self._present[b]) for b in range(batches)]
+        self._entries = [np.flatnonzero(batch[subjects] == b) for b in range(batches)]
+        self._present = [subjects[entries] for entries in self._entries]
+        self._without = [np.setdiff1d(everybody[batch[everybody] == b], self._present[b]) for b in range(batches)]
         self._lanes: dict[int, tuple[Lane, ...]] = {}
 
     def draw(self, number: int) -> Batch:

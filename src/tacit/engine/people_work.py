@@ -73,7 +73,7 @@ class PeopleWork:
         self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
         self.draws_everybody = False
 
-    def _checked_weights(self, facts: Facts, totals: np.ndarray | None) -> np.ndarray:
+    def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
         here = np.bincount(self._subject, self._counts, self._subjects)
         totals = here if totals is None else np.maximum(totals[: self._subjects], here)

@@ -87,7 +87,7 @@ class Silos:
         method, facts, federation, randomness = self.method, self.facts, self.federation, self.randomness
         objective, params = self.learner.objective, self.learner.params
         if isinstance(method, Encoder):
-            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness)
+            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness, here)
         if isinstance(method, PerSubject):
             work = PeopleWork(
                 method, facts, federation, objective, params, self.arrays, randomness, here, common, totals
@@ -113,6 +113,8 @@ class Silos:
         """How many numbers a silo's contribution has."""
         if isinstance(self.work, PeopleWork):
             return self.work.numbers
+        if isinstance(self.method, Encoder):
+            return self.method.dimensions(self.facts)
         assert isinstance(self.work, SiloWork)
         return len(self.work.nothing(broadcast, self.frozen, self.arrays).vector)
 

@@ -5,6 +5,7 @@ What they say to each other, as handlers of messages that any transport may carr
     sides        how to use them
     silo         everything that a silo does
     coordinator  everything that the server does
+    analyzer     everything that the analyzer of a shuffled exchange does
     messages     what travels: a header, and a content that its sender has signed
     agreement    what all parties settle before the first round
     memory       what they find again after they were stopped

@@ -18,10 +18,12 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation, Labels, Records
+from tacit.engine.encoder_work import people_of
 from tacit.engine.federation.messages import read_json
 from tacit.errors import UserError
 from tacit.exchange import Shuffled, Weighted
-from tacit.exchange.post import join, join_named
+from tacit.exchange.post import SERVER, join, join_named
+from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
 from tacit.methods import Facts
 from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import Uldp
@@ -121,14 +123,28 @@ def check_federated(plan: Plan) -> None:
     if method.pools:
         problem = f"{method.name} moves all records to one place"
         raise UserError("method.name", problem, "use it in the simulator only, as a reference")
-    if isinstance(method, Encoder) or isinstance(plan.exchange, Shuffled):
-        problem = f"{method.name} is not part of a federation yet: its people report for themselves"
-        raise UserError("method.name", problem, "use it in the simulator")
+    if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
+        problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
+        raise UserError("privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
+    if isinstance(plan.exchange, Shuffled) and not plan.exchange.sealed:
+        raise UserError(
+            "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
+        )
     if plan.promise.once:
         names = " and ".join(once.mechanism for once in plan.promise.once)
         raise UserError("privacy", f"paid {names} are not part of a federation yet", "use declared constants")
     if getattr(method, "group_size", None) == "median":
         raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
+
+
+def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Federation:
+    """People of a silo who report for themselves, under the numbers that are those of silo ``k`` (``people_of``): by
+    their own numbers alone. Two people with one number count as one."""
+    own = people_of(k, people, silos)
+    if not len(own):
+        raise Refused(f"{people} people for {silos} silos leave none for each")
+    subject = own[(shard.train.subject // silos) % len(own)].astype(np.int32)
+    return replace(shard, train=replace(shard.train, subject=subject).grouped())
 
 
 def mark(plan: Plan) -> str:
@@ -162,9 +178,9 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
         raise Refused("a list of silos that is empty, or names one twice", server)
     if declared and declared != len(silos):
         raise Refused(f"{len(silos)} silos where the plan promises {declared}", server)
-    strangers = set(silos) - set(roster)
-    if strangers or server in silos:
-        raise Refused(f"silos that are not on the roster: {', '.join(sorted(strangers)) or server}", server)
+    strangers = set(silos) - set(roster) | {server, ANALYZER} & set(silos)
+    if strangers:
+        raise Refused(f"silos that are none on the roster: {', '.join(sorted(strangers))}", server)
 
 
 def discloses_counts(plan: Plan) -> bool:
@@ -187,3 +203,10 @@ def common_randomness(plan: Plan, secret: Secret, run: str, drawn: Mapping[str, 
     told = join([run.encode(), join_named(drawn)])
     key = bytes(secret.expose())
     return Randomness(hashlib.blake2b(told, key=key, digest_size=32, person=b"tacit-common").digest())
+
+
+def shuffling_roster(roster: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The server as the shuffler, and the analyzer, as the shuffled exchange calls them."""
+    if ANALYZER not in roster:
+        raise Refused("nobody is on the roster as the analyzer")
+    return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}

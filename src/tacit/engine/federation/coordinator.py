@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.config import Plan
-from tacit.crypto import Refused
+from tacit.crypto import IDENTITY_BYTES, Refused
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
+from tacit.engine.encoder_work import people_of
 from tacit.engine.federation.agreement import (
     Hello,
     agreed_facts,
@@ -25,6 +26,7 @@ from tacit.engine.federation.agreement import (
     mark,
     read_hello,
     run_mark,
+    shuffling_roster,
 )
 from tacit.engine.federation.keys import ServerKeys
 from tacit.engine.federation.memory import keep, recall
@@ -41,18 +43,23 @@ from tacit.engine.federation.messages import (
     Message,
     read_counts,
     read_numbers,
+    read_sums,
     write_counts,
     write_json,
 )
 from tacit.engine.learner import Learner, learner
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
-from tacit.exchange import Grid, Masked, Weighted
+from tacit.exchange import Grid, Masked, Shuffled, Weighted
 from tacit.exchange.local import Leading, led
 from tacit.exchange.masked import MaskedServer
-from tacit.exchange.post import SERVER, TooFew, join, join_named
+from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
+from tacit.exchange.shuffled import Shuffler
+from tacit.exchange.shuffled.encoder import encoder_name
+from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
 from tacit.methods import ServerState
+from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -221,15 +228,16 @@ class CoordinatorSide:
     # -- setup
 
     def _setup(self) -> Generator[dict[str, bytes], Answers, None]:
-        told = self._to_all(HELLO, write_json({"silos": list(self.names), "plan": mark(self.plan)}))
+        greeting = write_json({"silos": list(self.names), "plan": mark(self.plan)})
+        told = self._to_all(HELLO, greeting)
         answers = yield told
         signed: dict[str, bytes] = {}
 
-        def greeting(silo: str, content: bytes) -> bytes:
+        def heard_from(silo: str, content: bytes) -> bytes:
             signed[silo] = content
             return self._desk.read(silo, HELLO, content, to_everyone=True)
 
-        heard = self._from_all(told, answers, HELLO, greeting)
+        heard = self._from_all(told, answers, HELLO, heard_from)
         hellos = {silo: read_hello(content, silo) for silo, content in heard.items()}
         self._prepare(run_mark(self._desk.run, heard), hellos)
         done = write_json({"done": self.done})
@@ -248,6 +256,35 @@ class CoordinatorSide:
             first = self._from_all(told, answers, OPEN, lambda silo, content: content)
             self._lead.begin_setup()
             yield from self._led(self._lead, first)
+        elif isinstance(self.plan.exchange, Shuffled):
+            yield from self._asked_analyzer(HELLO, greeting)
+            yield from self._asked_analyzer(BEGIN, join_named(signed))
+            told = self._to_all(OPEN, b"")
+            answers = yield told
+            self._know(self._from_all(told, answers, OPEN, self._signed(OPEN)))
+
+    def _know(self, people: Mapping[str, bytes]) -> None:
+        """Everybody who reports, as their silos tell."""
+        terms = self._shuffling
+        self._people: dict[str, tuple[str, ...]] = {}
+        roster = shuffling_roster(self._keys.roster)
+        for k, silo in enumerate(self.names):
+            due = [encoder_name(person) for person in people_of(k, terms.people, len(self.names)).tolist()]
+            told = named_parts(people[silo], silo, due)
+            if set(told) != set(due) or any(len(public) != IDENTITY_BYTES for public in told.values()):
+                raise Refused("not the identities of all of its people", silo)
+            self._people[silo] = tuple(due)
+            roster |= told
+        self._shuffler = Shuffler(terms, self._keys.identity, roster)
+
+    def _asked_analyzer(
+        self, phase: str, content: bytes, *, signed: bool = True
+    ) -> Generator[dict[str, bytes], Answers, bytes]:
+        """What the analyzer answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
+        told = {ANALYZER: self._desk.write(ANALYZER, phase, content)}
+        answers = yield told
+        read = self._signed(phase) if signed else lambda party, answer: answer
+        return self._from_all(told, answers, phase, read)[ANALYZER]
 
     def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
         """The model, for records of which the form is now known, and the exchange."""
@@ -284,15 +321,24 @@ class CoordinatorSide:
             weighting = exchange.terms(run, self.names, self._numbers, known)
             self._lead = WeightedServer(weighting, identity, roster, workers=os.cpu_count() or 1)
             self._most += weighting.longest
+        elif isinstance(exchange, Shuffled):
+            self._shuffling = exchange.terms(run, known)
+            self._most += self._shuffling.longest(-(-known.people // len(self.names)))
 
     # -- a round
 
     def _round(self, number: int) -> Generator[dict[str, bytes], Answers, np.ndarray]:
         """The sum over silos of what they contribute."""
         self._desk.begin(number)
-        told = self._to_all(WORK, packed(self.plan.method.broadcast(self.server)))
-        answers = yield told
         lead, exchange = self._lead, self.plan.exchange
+        is_shuffled = isinstance(exchange, Shuffled)
+        key = (yield from self._asked_analyzer(WORK, b"", signed=False)) if is_shuffled else b""
+        told = self._to_all(WORK, join([packed(self.plan.method.broadcast(self.server)), key]))
+        answers = yield told
+        if is_shuffled:
+            mixed = self._mixed(number, key, self._taken(told, answers, WORK, lambda silo, content: content))
+            sums = yield from self._asked_analyzer(EXCHANGE, mixed)
+            return read_sums(sums, self._numbers, ANALYZER)
         if lead is None:
             return self._added_up(told, answers)
         first = self._taken(told, answers, WORK, lambda silo, content: content)
@@ -301,17 +347,34 @@ class CoordinatorSide:
         assert isinstance(exchange, Masked | Weighted)
         return lead.numbers(Grid(exchange.precision))
 
+    def _mixed(self, number: int, key: bytes, reports: Mapping[str, bytes]) -> bytes:
+        """Everybody's sealed reports in one random order; fillings take the places of those who sent none."""
+        self._shuffler.begin(number, key)
+        for silo, content in reports.items():
+            try:
+                sent = named_parts(content, silo, self._people[silo])
+            except Refused as refused:
+                self._note(WORK, silo, refused)
+                continue
+            for person, message in sent.items():
+                try:
+                    self._shuffler.receive(person, message)
+                except Refused as refused:
+                    self._note(WORK, silo, refused)
+        return self._shuffler.mix(self._randomness.stream("shuffler", number), os.cpu_count() or 1)
+
     def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> np.ndarray:
         """The plain sum of the updates that are as they should be.
 
-        Where silos add noise in shares, none may be missing: the others' would be less than the ledger says.
+        Where silos add noise in shares, or everybody their own, none may be missing: the others' would be less than the
+        ledger says.
         """
 
         def update(silo: str, content: bytes) -> np.ndarray:
             return read_numbers(self._desk.read(silo, WORK, content), self._numbers, silo)
 
         in_shares = sum_noise(self.plan, self._silos.facts, "shares") is not None
-        take = self._from_all if in_shares else self._taken
+        take = self._from_all if in_shares or isinstance(self.plan.method, Encoder) else self._taken
         updates = take(told, answers, WORK, update)
         if not updates:
             raise TooFew("no silo has answered")

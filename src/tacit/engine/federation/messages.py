@@ -10,10 +10,15 @@ Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or p
     begin      what everybody has answered, what is     that it is ready; where the plan discloses them, everybody's
                frozen in the model, rounds done         numbers of records
     totals     everybody's records in all silos         that it is ready
-    open       (nothing)                                its first message of the exchange's own setup
-    work       the model                                its update; in a masked or weighted exchange its first message
+    open       (nothing)                                its first message of the exchange's own setup; in a shuffled
+                                                        exchange the public identities of its people
+    work       the model, and in a shuffled exchange    its update; in a masked or weighted exchange its first message,
+               the analyzer's key                       in a shuffled one its people's sealed reports
     exchange   a message of the exchange                a message of the exchange
     refused    -                                        that it will not answer, and why
+
+The analyzer of a shuffled exchange is greeted as silos are, asked for its key (``work``), and given what was mixed
+(``exchange``): it answers with the sums.
 """
 
 from __future__ import annotations
@@ -130,9 +135,23 @@ def write_numbers(vector: np.ndarray) -> bytes:
 
 def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
     """So many finite numbers."""
-    if len(data) != 4 * count:
+    return _finite(data, "<f4", count, peer)
+
+
+def write_sums(sums: np.ndarray) -> bytes:
+    """A vector of double-precision numbers."""
+    return np.ascontiguousarray(sums, "<f8").tobytes()
+
+
+def read_sums(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many finite numbers, in double precision."""
+    return _finite(data, "<f8", count, peer)
+
+
+def _finite(data: bytes, kind: str, count: int, peer: str) -> np.ndarray:
+    if len(data) != np.dtype(kind).itemsize * count:
         raise Refused(f"{len(data)} bytes where {count} numbers are due", peer)
-    vector = np.frombuffer(data, "<f4")
+    vector = np.frombuffer(data, kind)
     if not np.isfinite(vector).all():
         raise Refused("numbers that are not finite", peer)
     return vector

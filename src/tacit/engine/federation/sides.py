@@ -9,15 +9,20 @@ Whoever carries messages needs to know this much:
     coordinator = CoordinatorSide(plan, silos, keys)
     outcome = drive(coordinator, carry)           carry: {silo: message} -> {silo: answer, or None if none came in time}
 
+    analyzer = AnalyzerSide(plan, keys)           in a shuffled exchange, whose shuffler is the server: a party of its
+    answer = analyzer.handle(message)             own that is on the roster, and in what is carried, as ``analyzer``
+
 Local work, sums and steps are those of the simulator (``engine.silos``), protocols those of ``exchange``. With one
 seed, simulator and federation draw the same numbers.
 """
 
+from tacit.engine.federation.analyzer import AnalyzerSide
 from tacit.engine.federation.coordinator import CoordinatorSide, Diverged, Outcome, Refusal, RoundFailed, drive
 from tacit.engine.federation.keys import ServerKeys, SiloKeys
 from tacit.engine.federation.silo import BeforeRelease, SiloSide
 
 __all__ = [
+    "AnalyzerSide",
     "BeforeRelease",
     "CoordinatorSide",
     "Diverged",

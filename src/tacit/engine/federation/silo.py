@@ -18,6 +18,7 @@ from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation
 from tacit.data.arrange import within_caps
 from tacit.engine.charges import check_goes_on, events
+from tacit.engine.encoder_work import EncoderWork, people_of
 from tacit.engine.federation.agreement import (
     DRAWN_BYTES,
     Form,
@@ -26,9 +27,11 @@ from tacit.engine.federation.agreement import (
     check_silos,
     common_randomness,
     discloses_counts,
+    in_their_places,
     mark,
     read_hello,
     run_mark,
+    shuffling_roster,
 )
 from tacit.engine.federation.keys import SiloKeys
 from tacit.engine.federation.memory import Rounds
@@ -53,12 +56,14 @@ from tacit.engine.learner import Learner, learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
-from tacit.exchange import Grid, Masked, Weighted
+from tacit.exchange import Collected, Grid, Masked, Shuffled, Weighted
 from tacit.exchange.masked import MaskedSilo
 from tacit.exchange.masked.terms import VECTORS
-from tacit.exchange.post import SERVER, OutOfTurn, named_parts, parted
+from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
+from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
+from tacit.methods.encoders import Encoder
 from tacit.privacy import Event, Nothing, Randomness, Unprotected
 
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
@@ -80,7 +85,7 @@ class SiloSide:
     silo's own plan, empty where it promises nothing (a ledger line without events counts as unprotected). In a round
     ``mechanism`` is the method's name (``plan.promise.people(round)`` and ``plan.method.joint`` say what else a line
     of the ledger needs); ``"counts"`` in round 0 is what a plan discloses about numbers of records. It is called with
-    the first message that depends on records: a plain update, a masked vector, encrypted sums.
+    the first message that depends on records: a plain update, a masked vector, encrypted sums, sealed reports.
 
     ``memory`` is a folder of the silo's own for what its method keeps between rounds (control variates, a model of its
     own): without one, such a run cannot be gone on with after the silo was stopped. Most methods keep nothing.
@@ -115,7 +120,7 @@ class SiloSide:
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
         self._silos: Silos | None = None
-        self._carrier: MaskedSilo | WeightedSilo | None = None
+        self._carrier: MaskedSilo | WeightedSilo | Encoders | None = None
 
     # -- messages
 
@@ -199,7 +204,10 @@ class SiloSide:
             check_goes_on(self.plan)
         self._done = done
         subjects = _subjects(self.plan, self._shard)
-        self._placed = self._shard.among(self._names, self.place, subjects)
+        shard = self._shard
+        if isinstance(self.plan.method, Encoder):
+            shard = in_their_places(shard, self.place, len(self._names), subjects)
+        self._placed = shard.among(self._names, self.place, subjects)
         if not discloses_counts(self.plan):
             self._ready(None)
             return self._here.write(SERVER, BEGIN, b"")
@@ -252,6 +260,11 @@ class SiloSide:
             self._carrier = WeightedSilo(weighting, self.name, identity, roster, counts, workers=workers)
             self._most += weighting.longest
             self._next = (OPEN,)
+        elif isinstance(exchange, Shuffled):
+            agreed = exchange.terms(self._run, silos.sum_facts())
+            people = people_of(self.place, agreed.people, len(self._names)).tolist()
+            self._carrier = Encoders(agreed, people, shuffling_roster(self._keys.roster), os.cpu_count() or 1)
+            self._next = (OPEN,)
 
     @property
     def _kept(self) -> Any:
@@ -269,8 +282,10 @@ class SiloSide:
 
     def _open(self, content: bytes) -> bytes:
         self._here.read(SERVER, OPEN, content)
-        assert isinstance(self._carrier, WeightedSilo)
         self._next = (EXCHANGE, WORK)
+        if isinstance(self._carrier, Encoders):
+            return self._here.write(SERVER, OPEN, join_named(self._carrier.roster))
+        assert isinstance(self._carrier, WeightedSilo)
         return self._here.framed(OPEN, self._carrier.begin_setup())
 
     # -- rounds
@@ -278,7 +293,8 @@ class SiloSide:
     def _work(self, content: bytes) -> bytes:
         """A round's local work; the answer is what it came to, or the beginning of an exchange about it."""
         number, desk, silos = self._here.number, self._here, self.silos
-        broadcast = _tree(desk.read(SERVER, WORK, content), self._template)
+        model, key = parted(desk.read(SERVER, WORK, content), SERVER, 2)
+        broadcast = _tree(model, self._template)
         if not is_finite(broadcast):
             raise Refused("a model that is not finite", SERVER)
         if not self._done < number <= self.plan.rounds:
@@ -295,6 +311,12 @@ class SiloSide:
         elif isinstance(carrier, MaskedSilo):
             vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
             answer = desk.framed(WORK, carrier.begin(number, vectors[0], noise))
+        elif isinstance(carrier, Encoders):
+            assert isinstance(silos.work, EncoderWork)
+            reports, not_finite = silos.work.reports(drawn, broadcast, silos.frozen, silos.arrays, Collected)
+            sent = dict(carrier.submitted(number, key, reports))
+            self._release(number)
+            answer = desk.framed(WORK, join_named(sent))
         else:
             assert isinstance(silos.work, PeopleWork)
             people, not_finite = silos.work.people(drawn, broadcast, silos.frozen, silos.arrays, self._grid)
@@ -308,8 +330,8 @@ class SiloSide:
 
     def _exchange(self, content: bytes) -> bytes:
         """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
-        if self._carrier is None:
-            raise OutOfTurn("the plain exchange has no messages of its own", SERVER)
+        if not isinstance(self._carrier, MaskedSilo | WeightedSilo):
+            raise OutOfTurn("this exchange has no messages of its own", SERVER)
         phase, answer = self._carrier.phase, self._carrier.receive(content)
         if phase in (VECTORS, SUMS):
             self._release(self._here.number)

@@ -23,6 +23,8 @@ Indices = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float64]
 
+# More than a name, a signature and lengths take.
+_PER_PERSON = 256
 _ENTRY = np.dtype([("index", "<u4"), ("value", "<f8")])
 
 
@@ -71,6 +73,12 @@ class ShuffledTerms:
     @property
     def sealed_bytes(self) -> int:
         return self.width * _ENTRY.itemsize + OVERHEAD
+
+    def longest(self, people: int) -> int:
+        """Neither what so many people send nor what the shuffler passes on has more bytes."""
+        sent = people * -(-self.dimensions // self.width)
+        mixed = -(-self.dimensions * self.padded // self.width) + self.padded + self.people
+        return max(sent, mixed) * (self.sealed_bytes + 4 * self.width) + people * _PER_PERSON
 
     def sealing(self, number: int) -> Context:
         """Where sealed reports of a round belong; nothing in it says who sent one."""

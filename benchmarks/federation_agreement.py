@@ -1,0 +1,93 @@
+"""A federation and the simulator, one plan, one seed: how far apart their models are after three rounds.
+
+    python -m benchmarks.federation_agreement [--out FOLDER]
+
+Every method that a server leads, in every exchange that it goes with, on the made table of the tests: three silos, a
+logistic model. All parties are in one process, each with its own keys, and messages are carried as bytes.
+
+apart     the largest difference of any number of the model (of a silo's own, where every silo has one)
+largest   the largest number of the model, which started at zero
+phases    messages to silos or to the analyzer, one after the other, in a round
+sent      bytes that one silo sends in a round, at most
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from tests import made
+from tests.engine.federated import EXCHANGES, Parties, flat, parties, planned, simulated
+
+from tacit.crypto import WeakKeyWarning
+from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.methods import METHODS
+
+CELLS = [
+    (name, exchange)
+    for name, kind in METHODS.items()
+    if not kind.pools
+    for exchange in EXCHANGES
+    if exchange in kind.exchanges
+]
+
+
+def row(method: str, exchange: str) -> dict[str, Any]:
+    plan, table = planned(made.experiment(), method, exchange), made.visits()
+    frame = table[table.person < 20] if exchange == "weighted" else table
+    federation = parties(plan, frame)
+    phases: set[int] = set()
+    sent: Counter[str] = Counter()
+
+    def counted(party: str, step: int, answer: bytes) -> bytes:
+        if federation.coordinator.done == 1:  # in the second round
+            phases.add(step)
+            sent[party] += len(answer)
+        return answer
+
+    outcome = federation.run(counted)
+    simulation = simulated(plan, frame)
+    if plan.method.personal:
+        mine, theirs = _own_models(federation), flat(simulation.states)
+    else:
+        mine, theirs = flat(outcome.model), flat(simulation.model())
+    return {
+        "method": method,
+        "exchange": exchange,
+        "apart": float(np.abs(mine - theirs).max()),
+        "largest": float(np.abs(theirs).max()),
+        "phases": len(phases),
+        "sent": max(size for party, size in sent.items() if party != ANALYZER),
+    }
+
+
+def _own_models(federation: Parties) -> np.ndarray:
+    own = [federation.silos[name].silos.states for name in federation.names]
+    return flat(jax.tree.map(lambda *leaves: np.concatenate(leaves), *own))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore", WeakKeyWarning)
+    rows = []
+    for method, exchange in CELLS:
+        rows.append(row(method, exchange))
+        print(json.dumps(rows[-1]), flush=True)
+    lines = ["# A federation and the simulator", "", "| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
+    for found in rows:
+        lines.append("| " + " | ".join(f"{v:.1e}" if isinstance(v, float) else str(v) for v in found.values()) + " |")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    (chosen.out / "federation_agreement.md").write_text("\n".join(lines) + "\n")
+    (chosen.out / "federation_agreement.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

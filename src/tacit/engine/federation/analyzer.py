@@ -1,0 +1,102 @@
+"""The analyzer's side of a federation: opens what the shuffler, which is the server, has mixed, and adds it up.
+
+It is a party of its own, run by somebody who does not share what it sees with the server: together they would know
+everybody's reports. It holds no records and learns every dimension's reports in random order, of nobody knows whom.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tacit.config import Plan, sum_facts
+from tacit.crypto import Refused
+from tacit.engine.federation.agreement import (
+    agreed_facts,
+    check_federated,
+    check_silos,
+    mark,
+    read_hello,
+    run_mark,
+    shuffling_roster,
+)
+from tacit.engine.federation.keys import ServerKeys
+from tacit.engine.federation.messages import (
+    AROUND,
+    BEGIN,
+    EXCHANGE,
+    HELLO,
+    WORK,
+    Desk,
+    Message,
+    read_json,
+    write_sums,
+)
+from tacit.exchange import Shuffled
+from tacit.exchange.post import SERVER, OutOfTurn, named_parts
+from tacit.exchange.shuffled import Analyzer
+from tacit.exchange.shuffled.terms import ANALYZER
+
+
+class AnalyzerSide:
+    """Everything that the analyzer does: bytes in, bytes out. The coordinator calls it ``analyzer``."""
+
+    def __init__(self, plan: Plan, keys: ServerKeys) -> None:
+        check_federated(plan)
+        if not isinstance(plan.exchange, Shuffled):
+            raise ValueError(f"the {plan.exchange.name} exchange has no analyzer")
+        self.plan, self._keys = plan, keys
+        self._exchange = plan.exchange
+        self._handlers = {HELLO: self._hello, BEGIN: self._begin, WORK: self._key, EXCHANGE: self._sums}
+        self._next: tuple[str, ...] = (HELLO,)
+        self._most = AROUND
+        self._desk: Desk | None = None
+        self._analyzer: Analyzer | None = None
+
+    def handle(self, message: bytes) -> bytes:
+        """The answer to a message of the coordinator's; Refused where it is not as it should be."""
+        read = Message.from_bytes(message, SERVER, self._most)
+        if read.phase not in self._next:
+            raise OutOfTurn(f"a message for {read.phase} where {' or '.join(self._next)} is due", SERVER)
+        if self._desk is None or read.phase == HELLO:
+            self._desk = Desk(read.run, ANALYZER, self._keys.identity, self._keys.roster)
+        desk = self._desk
+        if read.phase == WORK:
+            desk.begin(read.round)
+        content = desk.read(SERVER, read.phase, read.check(desk.run, desk.number, read.phase, SERVER))
+        return self._handlers[read.phase](desk, content)
+
+    def _hello(self, desk: Desk, content: bytes) -> bytes:
+        told = read_json(content, SERVER, {"silos": list, "plan": str})
+        self._names = [str(name) for name in told["silos"]]
+        check_silos(self.plan, self._names, self._keys.roster, SERVER)
+        if told["plan"] != mark(self.plan):
+            raise Refused("means another plan than we do", SERVER)
+        self._next, self._most = (BEGIN,), (1 + len(self._names)) * AROUND
+        return desk.write(SERVER, HELLO, b"")
+
+    def _begin(self, desk: Desk, content: bytes) -> bytes:
+        """What all silos have told, by which this run is known; and the public terms, which the plan says."""
+        signed = named_parts(content, SERVER, self._names)
+        if set(signed) != set(self._names):
+            raise Refused("what only some of the silos have told", SERVER)
+        heard = {silo: desk.read(silo, HELLO, part, to_everyone=True) for silo, part in signed.items()}
+        records = {silo: read_hello(part, silo).records for silo, part in heard.items()}
+        facts = sum_facts(self.plan.method, agreed_facts(self.plan, self._names, records))
+        terms = self._exchange.terms(run_mark(desk.run, heard), facts)
+        self._analyzer = Analyzer(terms, self._keys.identity, shuffling_roster(self._keys.roster))
+        self._next, self._most = (WORK,), AROUND + terms.longest(terms.people)
+        return desk.write(SERVER, BEGIN, b"")
+
+    def _key(self, desk: Desk, content: bytes) -> bytes:
+        """The key of a round, for everyone."""
+        assert self._analyzer is not None
+        self._next = (EXCHANGE, WORK)
+        return desk.framed(WORK, self._analyzer.begin(desk.number))
+
+    def _sums(self, desk: Desk, content: bytes) -> bytes:
+        """Every dimension's sum."""
+        assert self._analyzer is not None
+        self._next = (WORK,)
+        self._analyzer.receive(content, os.cpu_count() or 1)
+        assert self._analyzer.total is not None
+        return desk.write(SERVER, EXCHANGE, write_sums(self._analyzer.total))
