@@ -127,6 +127,7 @@ def _held_out(plan, people: range) -> set[int]:
         ('[model]\ninit_from = "/etc/passwd"', "model.init_from"),
         ('[evaluation]\ndata = "/etc/passwd"', "evaluation.data"),
         ('[model]\nname = "/tmp/module:factory"', "model.name"),
+        ('[exchange]\nname = "shuffled"', "exchange.name"),
     ],
 )
 def test_a_request_that_names_a_file_or_code_is_refused_before_it_is_looked_at(change, named):

@@ -149,7 +149,7 @@ class FederationOptions(Section):
         return self
 
 
-_TAKEN = (SERVER, "all", "admin")
+_TAKEN = (SERVER, "analyzer", "all", "admin")
 
 
 @dataclass(frozen=True)
