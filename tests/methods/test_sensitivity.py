@@ -6,6 +6,7 @@ whose gradient cannot be computed. Both worlds have the same coins: a subject is
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -222,6 +223,36 @@ def test_a_silo_moves_the_sum_by_one_clip_and_a_subject_by_two_in_each_of_its_si
     other = simulation(fewer, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0})
     shift = np.linalg.norm(total - before_noise(other, other.work.draw(1)))
     assert 0.039 < shift <= 0.04 + 1e-6  # in two silos, by two clips each
+
+
+@pytest.mark.parametrize("name", SILOS)
+def test_a_record_that_cannot_be_computed_spoils_no_other_silo(name):
+    """Batches of four, of which the second silo has three: its padding is none of the first silo's records."""
+    rng = np.random.default_rng(5)
+    features = rng.normal(size=(7, 4))
+    features[0] = np.nan
+    made = federation(features, rng.normal(size=7), np.arange(7), [0, 0, 0, 0, 1, 1, 1], silos=2)
+    sim = simulation(made, {**SILOS[name], "clip": 0.01, "noise_multiplier": 1.0, "batch_size": 4})
+    first, second = (before_noise(sim, [[sim.work._group(1, [k])], []]) for k in range(2))
+    np.testing.assert_array_equal(first, 0)
+    assert np.linalg.norm(second) == pytest.approx(0.01, rel=1e-5)
+
+
+def test_a_record_that_cannot_be_computed_spoils_only_the_batches_that_hold_it():
+    rng = np.random.default_rng(5)
+    features, labels = rng.normal(size=(12, 4)), rng.normal(size=12)
+    method = {"name": "user-ldp", "noise_multiplier": 0, "clip": CLIP, "sample_rate": 0.5}
+    method |= {"batches_per_round": 2, "local_learning_rate": 1.0}
+
+    def work(features):
+        return simulation(federation(features, labels, np.arange(12), [0] * 12, silos=1), method)
+
+    batches = work(features).work.draw(1)[0][0].batches
+    ends = batches.offsets[0]
+    first, second = (set(batches.records[0][a:b]) for a, b in pairwise(ends[:3]))
+    features[min(second - first)] = np.nan
+    spoilt = work(features)
+    assert np.linalg.norm(before_noise(spoilt, spoilt.work.draw(1))) > 0.1 * CLIP
 
 
 @pytest.mark.parametrize(

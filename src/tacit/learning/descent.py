@@ -33,10 +33,15 @@ class Work(NamedTuple):
 
     def batch(self, t: jax.Array | int) -> tuple[jax.Array, jax.Array]:
         """Batch ``t`` as positions ``[capacity]`` of records and how many of them are real; behind the last batch comes
-        the first again."""
+        the first again.
+
+        Padding repeats the batch's first record, never one of another silo: a masked record cannot move a mean, but an
+        overflow in it can still turn a product with 0 into NaN.
+        """
         batches: Batches = self.batches
         place = t % jnp.minimum(len(batches.sizes), jnp.maximum(batches.steps, 1))
-        return jnp.asarray(batches.records)[place], jnp.asarray(batches.sizes)[place]
+        index, size = jnp.asarray(batches.records)[place], jnp.asarray(batches.sizes)[place]
+        return jnp.where(jnp.arange(len(index)) < size, index, index[0]), size
 
     def gradient(self, params: Params, t: jax.Array | int) -> Params:
         """Gradient of the mean loss over batch ``t``."""

@@ -88,7 +88,8 @@ def clipped_batch(work: Work, params: Params, start: jax.Array, stop: jax.Array,
     def add_pass(i: jax.Array, total: jax.Array) -> jax.Array:
         places = start + i * PASS_ROWS + jnp.arange(PASS_ROWS)
         real = (places < stop).astype(jnp.float32)
-        taken = index[jnp.minimum(places, len(index) - 1)]
+        # padding repeats the batch's own: an overflow in a record of the next batch would spoil this one
+        taken = index[jnp.minimum(places, stop - 1)]
         gradient = jax.grad(work.objective.loss)(
             params, work.frozen, rows(arrays.features, taken), arrays.labels[taken], real
         )
