@@ -19,7 +19,16 @@ from tacit.engine.kernel import Worked, kernels, outputs, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Grid, Masked, MaskedSession, Shuffled, ShuffledSession, Weighted, WeightedSession
+from tacit.exchange import (
+    Grid,
+    Masked,
+    MaskedSession,
+    Shuffled,
+    ShuffledSession,
+    SumFacts,
+    Weighted,
+    WeightedSession,
+)
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts, ServerState
 from tacit.methods.encoders import Encoder
@@ -141,8 +150,7 @@ class Simulation:
             return self._shuffled(exchange, number, drawn)
         grid = Grid(exchange.precision)
         names = self.federation.silo_names
-        facts = sum_facts(self.method, self.facts)
-        facts = replace(facts, people=max(facts.people, self.federation.subject_count)) if self._by_person else facts
+        facts = self.sums
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         if isinstance(exchange, Weighted):
             assert isinstance(self.work, PeopleWork)
@@ -182,8 +190,14 @@ class Simulation:
         return self._private_sum is not None
 
     @property
-    def _by_person(self) -> bool:
-        return isinstance(self.method, PerSubject)
+    def sums(self) -> SumFacts:
+        """What is public about the sums over silos. There are as many people as declared: who is held out is numbered
+        after all who have training records, and counts only where an audit adds people after them."""
+        facts = sum_facts(self.method, self.facts)
+        if not isinstance(self.method, PerSubject):
+            return facts
+        numbered = int(self.federation.train.subject.max(initial=-1)) + 1
+        return replace(facts, people=max(facts.people, numbered))
 
     def keys(self, number: int) -> Any:
         """What the noise on a round's sum is drawn from; nothing without noise.
