@@ -56,6 +56,16 @@ def test_what_an_adaptive_clip_counts_stays_within_the_agreed_bound(quantile, ex
     assert not any(beyond(own.vectors, grid.steps(bound)) for own in people)
 
 
+def test_held_out_records_are_no_people_of_a_sum(experiment, visits):
+    """Assigned people are those of training records; every record that is held out would be one more ciphertext."""
+    made = weighted(experiment, EXCHANGE, noise_multiplier=3.0)
+    made["data"] = made["data"] | {"subjects": {"assign": "uniform", "count": 12}, "test_fraction": 0.3}
+    run = simulation(made, visits)
+    assert run.federation.subject_count > 12
+    assert run.sum_facts().people == 12
+    assert run.work.record_counts(12).sum() == len(run.federation.train)
+
+
 def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):
     open_ = plan(weighted(experiment, {"name": "plain"}, disclose_counts=True, noise_multiplier=3.0))
     private = plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0))

@@ -109,11 +109,13 @@ class Silos:
         return everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
 
     def sum_facts(self) -> SumFacts:
-        """What is public about the sum over all silos; numbers of people who come after the declared ones count."""
+        """What is public about the sum over all silos. There are as many people as declared: who is held out is
+        numbered after all who have training records, and counts only where an audit adds people after them."""
         facts = sum_facts(self.method, self.facts)
         if not isinstance(self.method, PerSubject):
             return facts
-        return replace(facts, people=max(facts.people, self.federation.subject_count))
+        numbered = int(self.federation.train.subject.max(initial=-1)) + 1
+        return replace(facts, people=max(facts.people, numbered))
 
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""
