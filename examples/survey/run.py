@@ -71,14 +71,14 @@ def main() -> None:
             errors[name][1].append(error)
             rows.append(f"| {name} | {epsilon:g} | {truth:.4f} | {mean:.4f} | {error:.2g} | {stated:.2g} |")
     panels = []
-    for topic, unit in (("a doctor in a year", "share of people who saw"), ("age", "mean")):
+    for topic, title in (("a doctor in a year", "Share with a visit"), ("age", "Mean age")):
         lines = []
         for place in ("central", "local"):
             stated, real = errors[f"{topic}, {place}"]
             first = 0 if place == "central" else 2
             lines.append(Line(f"{place}, stated", RUN_STYLES[first], EPSILONS, stated))
             lines.append(Line(f"{place}, measured", RUN_STYLES[first + 1], EPSILONS, real))
-        panels.append(Panel(f"Standard error: {unit} {topic}", "epsilon", lines, log_x=True, log_y=True))
+        panels.append(Panel(f"{title}: standard error", "epsilon", lines, log_x=True, log_y=True))
     folder = page.parent / page.stem
     folder.mkdir(exist_ok=True)
     spoken = "Standard errors of surveys over epsilon, stated and measured; the numbers are in the table."

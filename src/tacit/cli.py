@@ -648,8 +648,8 @@ def _metrics_table(result: dict[str, Any]) -> Table:
     silos, on a row of its own."""
     from tacit.report.words import worst_silo
 
-    shared = {"one for everybody": result["shared"]} if result.get("shared") else {}
-    columns = {result["method"]["label"]: result, **shared, **result["baselines"]}
+    for_all = {"one for everybody": result["shared"]} if result.get("shared") else {}
+    columns = {result["method"]["label"]: result, **for_all, **result["baselines"]}
     own = {"silo-only"} | ({result["method"]["label"]} if result["personal"] else set())
     averaged = [name for name in result["over_silos"] if own & columns.keys()]
     errors = result["evaluation"].get("standard_errors") or {}
@@ -664,7 +664,7 @@ def _metrics_table(result: dict[str, Any]) -> Table:
         if metric in averaged:
             by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
             table.add_row("  mean of silos", *map(_metric, by_silo))
-        if shared and metric == result["task"]["headline"]:
+        if for_all and metric == result["task"]["headline"]:
             better = 1 if result["task"]["higher_is_better"][metric] else -1
             worst = [worst_silo(scores["silos"], metric, better) for scores in columns.values()]
             table.add_row("  worst silo", *(_metric(None if end is None else end[1]) for end in worst))
