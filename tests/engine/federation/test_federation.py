@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("nvflare")
@@ -74,6 +75,10 @@ def test_what_travels_is_encrypted(tmp_path):
     """A proxy between one silo and the server sees neither a planted value nor the experiment's own words."""
     trial = worlds.Trial(tmp_path, worlds.POLICY)
     trial.prepare()
+    planted = 71.23456
+    table = pd.read_parquet(trial.home("north") / "visits.parquet").astype({"mental_health": float})
+    table.loc[:50, "mental_health"] = planted
+    table.to_parquet(trial.home("north") / "visits.parquet", index=False)
     seen = bytearray()
     with _proxy(trial.kit("server").port, seen) as port:
         config = trial.kit("north").startup / "fed_client.json"
@@ -84,6 +89,8 @@ def test_what_travels_is_encrypted(tmp_path):
     assert len(seen) > 100_000
     for word in (b"uldp-avg", b"tacit-federation-1", b"randhie", b"safetensors", b"tacit-message"):
         assert word not in seen
+    numbers = (np.float32(planted), np.float64(planted), np.float32((planted - 75) / 12))
+    assert not any(form in seen for form in (str(planted).encode(), *(number.tobytes() for number in numbers)))
     model = load_file(run.path / "model.safetensors")
     assert not any(values.tobytes() in seen for values in model.values())
 
