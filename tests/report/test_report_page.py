@@ -171,7 +171,7 @@ def test_a_finite_guarantee_names_who_is_protected_from_whom(page_of, finite):
         "epsilon = 2.31 at delta = 10⁻⁵." in text
     )
     assert "No guarantee for one person against the server (epsilon = infinity)." in text
-    assert "ε = 1.12, not valid: counts a person's silos as independent people" in text
+    assert "ε = 1.120, not valid: counts a person's silos as independent people" in text
     assert "At most 3 silos per person" in text
 
 

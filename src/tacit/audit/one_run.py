@@ -35,6 +35,7 @@ from tacit.audit.tradeoffs import ProvedTradeOff
 from tacit.audit.views import contributions
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
+from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
 from tacit.learning import ServerStep
 from tacit.methods import ServerState
@@ -109,7 +110,9 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     """All rounds of the plan with its canaries."""
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
     # a step of rate 1 shows the sum itself, whatever the server's own step makes of it
-    plain = kernels(sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise).aggregate
+    plain = kernels(
+        sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise, adding(sim.exchange)
+    ).aggregate
     sums: list[jax.Array] = []
 
     def watch(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> None:

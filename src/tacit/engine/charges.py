@@ -355,7 +355,7 @@ def check_budget(plan: Plan) -> None:
 def check_goes_on(plan: Plan) -> None:
     """Refuse to resume what cannot go on."""
     if plan.method.joint and plan.experiment.seed is None:
-        problem = "noise that is correlated over rounds cannot go on: without a seed, what it must cancel is lost"
+        problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
         raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
 
 

@@ -75,18 +75,19 @@ class Terms(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def kernels(method: Method, step: ServerStep, objective: Objective, facts: Facts, noise: Noise | None) -> Kernels:
+def kernels(
+    method: Method, step: ServerStep, objective: Objective, facts: Facts, noise: Noise | None, plain: Plain
+) -> Kernels:
     """The compiled functions of an experiment, which share what is compiled with all of the same structure. ``noise``
-    is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum."""
+    is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum, as ``plain`` adds."""
     numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise, facts.silos))
     numbers = [jnp.float32(number) for number in numbers]
-    return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective)))
+    return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective, plain)))
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective) -> tuple[Callable[..., Any], ...]:
+def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: Plain) -> tuple[Callable[..., Any], ...]:
     """The functions of ``Kernels``, in their order, which take the numbers of :class:`Terms` first."""
-    plain = Plain()
 
     def with_numbers(numbers: list[jax.Array]) -> Terms:
         terms: Terms = jax.tree.unflatten(structure, numbers)

@@ -22,7 +22,7 @@ from tacit.engine.learner import Learner
 from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Grid, Plain, SumFacts, Weighted
+from tacit.exchange import Exchange, Grid, Plain, SumFacts, Weighted
 from tacit.learning import Arrays, key_words
 from tacit.methods import Facts
 from tacit.methods.decentralized import Gossip, RandomWalkSGD
@@ -67,7 +67,9 @@ class Silos:
         self.learner, self.frozen = learner, learner.frozen
         self.randomness, self.noise = randomness, noise
         self.arrays = self._arrays()
-        self.kernels: Kernels = kernels(self.method, plan.server_step, learner.objective, facts, noise)
+        self.kernels: Kernels = kernels(
+            self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange)
+        )
         self.work: Labour = self._work(here, common, totals)
         self.states = self._first_states(here)
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
@@ -138,6 +140,11 @@ def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | Non
     add their own to the integers that they carry."""
     noise = plan.method.sum_noise(facts) if isinstance(plan.exchange, Plain) else None
     return None if noise is None or place not in (None, noise.place) else noise
+
+
+def adding(exchange: Exchange) -> Plain:
+    """How sums in floating point are taken; what other exchanges have summed is not changed any more."""
+    return exchange if isinstance(exchange, Plain) else Plain()
 
 
 def noise_keys(noise: Noise | None, number: int, randomness: Randomness, places: Sequence[int]) -> Any:
