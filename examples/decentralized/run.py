@@ -22,22 +22,22 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+
+from study import Contender, judged, planned, trial, written_between
+
+from tacit.config import Plan
+from tacit.engine import load_federation
+from tacit.exchange import Pairwise
+from tacit.learning.graphs import GraphChoice, mixing
+from tacit.network import network
+from tacit.privacy import Randomness, View
+from tacit.privacy.network import as_published_gossip
+from tacit.report.drawing import Line, Panel, drawing
+from tacit.report.figures import RUN_STYLES
+from tacit.report.webs import Shades, Web, in_a_circle, shades, webs
+
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))
-
-from study import Contender, judged, planned, trial, written_between  # noqa: E402
-
-from tacit.config import Plan  # noqa: E402
-from tacit.engine import load_federation  # noqa: E402
-from tacit.exchange import Pairwise  # noqa: E402
-from tacit.learning.graphs import GraphChoice, mixing  # noqa: E402
-from tacit.network import network  # noqa: E402
-from tacit.privacy import Randomness, View  # noqa: E402
-from tacit.privacy.network import as_published_gossip  # noqa: E402
-from tacit.report.drawing import Line, Panel, drawing  # noqa: E402
-from tacit.report.figures import RUN_STYLES  # noqa: E402
-from tacit.report.webs import Shades, Web, in_a_circle, shades, webs  # noqa: E402
-
 SEEDS = (0, 1, 2)
 DELTA = 1e-5
 

@@ -32,10 +32,9 @@ from tacit.report import still
 from tacit.report.figures import RUN_STYLES
 from tacit.report.words import worst_silo
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
 
-from study import (  # noqa: E402
+from study import (
     CHOOSING_SEED,
     Contender,
     Settings,
@@ -46,6 +45,7 @@ from study import (  # noqa: E402
     written_between,
 )
 
+HERE = Path(__file__).parent
 SEEDS = (0, 1)
 DIGITS, DRIFT = HERE / "digits.toml", HERE / "drift.toml"
 METRIC = "accuracy"

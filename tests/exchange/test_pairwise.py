@@ -342,3 +342,12 @@ def test_what_does_not_go_with_pairs_is_refused():
         with pytest.raises(UserError) as found:
             planned({**method, **noise}, {"name": "pairwise"})
         assert found.value.field == field
+
+
+def test_a_vector_beyond_the_bound_is_refused_by_its_own_silo():
+    """Also -2^63, which has no magnitude: into it a number that is none is rounded."""
+    one = session(Pairwise(peers=2), 3)
+    for extreme in (one.terms.largest + 1, -one.terms.largest - 1, -(2**63)):
+        vector = np.full(5, extreme, np.int64)
+        with pytest.raises(ValueError, match="beyond the agreed bound"):
+            next(iter(one.silos.values())).begin(1, vector, streams(1)[0])

@@ -40,11 +40,21 @@ def test_curves_go_through_their_points():
 
 def test_an_image_is_kept_pixel_by_pixel():
     image = np.linspace(0, 1, 12).reshape(3, 4)
-    found = png(image)
+    grey = np.round(255 * (1 - image)).astype(np.uint8)
+    found = png(grey)
     width, height = struct.unpack(">II", found[16:24])
     size = struct.unpack(">I", found[33:37])[0]
     raw = np.frombuffer(zlib.decompress(found[41 : 41 + size]), np.uint8).reshape(height, width + 1)
-    np.testing.assert_array_equal(raw[:, 1:], np.round(255 * (1 - image)).astype(np.uint8))
+    np.testing.assert_array_equal(raw[:, 1:], grey)
     picture = pictures(["before", "after\nnoise"], [[image, image]])
     sources = [node.get("href") for node in ET.fromstring(picture).iter(f"{SPACE}image")]
     assert [base64.b64decode(source.split(",")[1]) for source in sources] == [found, found]
+
+
+def test_coloured_pixels_are_kept_in_their_order():
+    pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    found = png(pixels)
+    assert struct.unpack(">IIBB", found[16:26]) == (3, 2, 8, 2)
+    size = struct.unpack(">I", found[33:37])[0]
+    raw = np.frombuffer(zlib.decompress(found[41 : 41 + size]), np.uint8).reshape(2, 10)
+    np.testing.assert_array_equal(raw[:, 1:].reshape(2, 3, 3), pixels)

@@ -24,11 +24,10 @@ from tacit.errors import UserError
 from tacit.exchange import (
     Grid,
     Masked,
-    MaskedSession,
     Pairwise,
-    PairwiseSession,
     Shuffled,
     ShuffledSession,
+    SumSession,
     Weighted,
     WeightedSession,
 )
@@ -59,7 +58,7 @@ class Simulation(Silos):
         self.server = self.method.init(plan.server_step, learner.params, facts)
         self._own: tuple[Any, Params] | None = None
         self.watch: Watch | None = None
-        self._session: MaskedSession | WeightedSession | ShuffledSession | PairwiseSession | None = None
+        self._session: SumSession | WeightedSession | ShuffledSession | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
@@ -122,7 +121,7 @@ class Simulation(Silos):
         else:
             vectors, states, not_finite = self.integers(drawn, broadcast, grid)
             start = time.perf_counter()
-            if not isinstance(self._session, MaskedSession | PairwiseSession):
+            if not isinstance(self._session, SumSession):
                 self._session = exchange.session(names, vectors.shape[1], facts)
             total = self._session.sum(number, vectors, noise)
         self.exchange_seconds = time.perf_counter() - start
@@ -133,7 +132,7 @@ class Simulation(Silos):
         assert isinstance(self.work, EncoderWork)
         if self._session is None:
             self._session = exchange.session(sum_facts(self.method, self.facts))
-        assert not isinstance(self._session, MaskedSession | WeightedSession | PairwiseSession)
+        assert not isinstance(self._session, SumSession | WeightedSession)
         reports, not_finite = self.work.reports(drawn, self.broadcast, self.frozen, self.arrays, self._session.collect)
         start = time.perf_counter()
         total = self._session.sum(number, reports, self.randomness.stream("shuffler", number))

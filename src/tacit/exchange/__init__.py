@@ -3,6 +3,7 @@
 from tacit.exchange.direct import Direct
 from tacit.exchange.exchange import Exchange
 from tacit.exchange.grid import Grid
+from tacit.exchange.local import SumSession
 from tacit.exchange.masked import Masked, MaskedSession
 from tacit.exchange.pairwise import Pairwise, PairwiseSession
 from tacit.exchange.plain import Plain
@@ -35,6 +36,7 @@ __all__ = [
     "Shuffled",
     "ShuffledSession",
     "SumFacts",
+    "SumSession",
     "Weighted",
     "WeightedSession",
 ]

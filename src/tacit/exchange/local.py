@@ -6,8 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NoReturn, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from tacit.crypto import Identity, Refused
+from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.post import SERVER
+from tacit.privacy import Stream
 
 # (phase, sender, recipient, message) -> the message as it arrives, None where it is lost
 Carrier = Callable[[str, str, str, bytes], bytes | None]
@@ -19,6 +24,12 @@ class Answering(Protocol):
     def receive(self, message: bytes) -> bytes: ...
 
 
+class Adding(Answering, Protocol):
+    """A silo's side of a sum."""
+
+    def begin(self, number: int, vector: Integers, noise: Stream) -> bytes: ...
+
+
 class Leading(Protocol):
     """The server's side of a protocol."""
 
@@ -28,6 +39,14 @@ class Leading(Protocol):
     def receive(self, sender: str, message: bytes) -> None: ...
 
     def advance(self) -> dict[str, bytes]: ...
+
+
+class Summing(Leading, Protocol):
+    """The server's side of a sum, which has ``numbers`` after a round."""
+
+    def begin(self, number: int) -> None: ...
+
+    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]: ...
 
 
 def delivered(phase: str, sender: str, recipient: str, message: bytes) -> bytes | None:
@@ -74,6 +93,26 @@ def converse(
             told = conversation.send(carried(answers))
         except StopIteration:
             told = None
+
+
+class SumSession:
+    """The parties of a sum in one process, each with its own keys; messages between them are bytes."""
+
+    server: Summing
+    silos: Mapping[str, Adding]
+
+    def __init__(self, precision: float) -> None:
+        self.grid = Grid(precision)
+
+    def sum(
+        self, number: int, vectors: Integers, noise: Sequence[Stream], carry: Carrier = delivered
+    ) -> npt.NDArray[np.float64]:
+        """The sum of ``vectors [silos, numbers]`` (in steps of the grid) and of everybody's noise, as numbers."""
+        self.server.begin(number)
+        parties = zip(self.silos.items(), vectors, noise, strict=True)
+        first = {name: silo.begin(number, vector, stream) for (name, silo), vector, stream in parties}
+        converse(self.server, self.silos, first, carry)
+        return self.server.numbers(self.grid)
 
 
 def introduced(names: Sequence[str]) -> tuple[dict[str, Identity], dict[str, bytes]]:

@@ -80,21 +80,25 @@ def pictures(columns: Sequence[str], images: Sequence[Sequence[np.ndarray]], siz
     for row, line_of in enumerate(images):
         for column, image in enumerate(line_of):
             x, y = 10 + pitch * column, 44 + (size + 12) * row
-            source = "data:image/png;base64," + base64.b64encode(png(image)).decode()
-            parts.append(
-                tag("image", href=source, x=x, y=y, width=size, height=size, style="image-rendering: pixelated")
-            )
+            grey = np.round(255 * (1 - np.clip(np.nan_to_num(image), 0, 1))).astype(np.uint8)
+            parts.append(picture(grey, x, y, size))
             parts.append(tag("rect", x=x, y=y, width=size, height=size, fill="none", stroke=GRID))
     return _svg(56 + (size + 12) * len(images), parts)
 
 
-def png(image: np.ndarray) -> bytes:
-    """A grey image ``[height, width]``, 0 white and 1 black, as a PNG file."""
-    grey = np.round(255 * (1 - np.clip(np.nan_to_num(image), 0, 1))).astype(np.uint8)
-    height, width = grey.shape
+def picture(pixels: np.ndarray, x: float, y: float, size: float) -> Html:
+    """Pixels (see :func:`png`) as a square within an SVG."""
+    source = "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
+    return tag("image", href=source, x=x, y=y, width=size, height=size, style="image-rendering: pixelated")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """Bytes ``[height, width]`` (grey) or ``[height, width, 3]`` (red, green, blue) as a PNG file."""
+    height, width = pixels.shape[:2]
+    lines = pixels.reshape(height, -1)
     # every line begins with its filter: none
-    raw = np.concatenate([np.zeros((height, 1), np.uint8), grey], axis=1).tobytes()
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    raw = np.concatenate([np.zeros((height, 1), np.uint8), lines], axis=1).tobytes()
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks

@@ -7,12 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from tacit.report.figures import ACCENT, FONT, INK, PALE, SOFT
+from tacit.report.marks import picture
 
 SIDE, MARGIN, HEAD, FOOT = 190, 16, 26, 22
 # shades from few to much, and what is beyond them all
 LIGHT, DARK = (243, 247, 251), (8, 69, 122)
-NONE = "#ffffff"
+NONE = 255
 
 
 @dataclass(frozen=True)
@@ -72,30 +76,31 @@ def shades(tables: Sequence[Shades], spoken: str, side: int = 260) -> str:
     body = [_shades(table, place * wide, side, low, high) for place, table in enumerate(tables)]
     top = HEAD + side + FOOT + 10
     steps = 40
-    for step in range(steps):
-        x = MARGIN + 60 + step * 4
-        body.append(f'<rect x="{x}" y="{top}" width="4.2" height="12" fill="{_shade(step / (steps - 1))}"/>')
+    for step, shade in enumerate(_shade(np.linspace(0, 1, steps))):
+        fill = "#" + "".join(f"{int(part):02x}" for part in shade)
+        body.append(f'<rect x="{MARGIN + 60 + step * 4}" y="{top}" width="4.2" height="12" fill="{fill}"/>')
     body.append(_text(MARGIN + 54, top + 11, f"{low:.2g}", SOFT, "end", 11))
     body.append(_text(MARGIN + 66 + 4 * steps, top + 11, f"{high:.3g}   epsilon", SOFT, "start", 11))
     return _svg(max(len(tables) * wide, 320), top + 26, body, spoken)
 
 
 def _shades(table: Shades, left: float, side: float, low: float, high: float) -> str:
-    size = side / len(table.values)
-    parts = [_text(left + MARGIN, 18, table.title, INK, "start", 13, "600")]
-    for i, row in enumerate(table.values):
-        for j, value in enumerate(row):
-            share = math.log(max(value, low) / low) / math.log(high / low) if high > low else 1.0
-            fill = _shade(share) if math.isfinite(value) else NONE
-            x, y = left + MARGIN + j * size, HEAD + i * size
-            parts.append(f'<rect x="{x:.2f}" y="{y:.2f}" width="{size:.2f}" height="{size:.2f}" fill="{fill}"/>')
-    parts.append(_text(left + MARGIN, HEAD + side + 16, table.note, SOFT, "start", 11))
-    return "".join(parts)
+    values = np.asarray(table.values, float)
+    span = math.log(high / low) if high > low else 1.0
+    finite = np.where(np.isfinite(values), values, high)
+    shares = np.log(np.maximum(finite, low) / low) / span if high > low else np.ones_like(values)
+    pixels = np.where(np.isfinite(values)[..., None], _shade(shares), NONE).astype(np.uint8)
+    return (
+        _text(left + MARGIN, 18, table.title, INK, "start", 13, "600")
+        + picture(pixels, left + MARGIN, HEAD, side)
+        + _text(left + MARGIN, HEAD + side + 16, table.note, SOFT, "start", 11)
+    )
 
 
-def _shade(share: float) -> str:
-    mixed = (round(light + (dark - light) * min(1.0, max(0.0, share))) for light, dark in zip(LIGHT, DARK, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)
+def _shade(shares: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Red, green and blue of shares between 0 and 1."""
+    clipped = np.clip(np.asarray(shares, float), 0, 1)[..., None]
+    return np.round(np.asarray(LIGHT) + (np.asarray(DARK) - np.asarray(LIGHT)) * clipped)
 
 
 def _text(x: float, y: float, words: str, color: str, anchor: str, size: int, weight: str = "400") -> str:

@@ -8,18 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from tacit.errors import UserError
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, Integers, ring_bits, share_variance
-from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, ring_bits, share_variance
+from tacit.exchange.local import SumSession, introduced, silo_names
 from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Reveals, View
-from tacit.privacy.randomness import Stream
 
 
 @dataclass(frozen=True)
@@ -115,21 +111,15 @@ class Masked:
         return ring_bits(steps, math.sqrt(facts.silos) * self._share(facts))
 
 
-class MaskedSession:
-    """The parties of a masked sum in one process, each with its own keys; messages between them are bytes."""
+class MaskedSession(SumSession):
+    """All parties of a masked sum."""
+
+    server: MaskedServer
+    silos: dict[str, MaskedSilo]
 
     def __init__(self, exchange: Masked, terms: MaskedTerms) -> None:
-        self.grid, self.terms = Grid(exchange.precision), terms
+        super().__init__(exchange.precision)
+        self.terms = terms
         identities, roster = introduced(terms.silos)
         self.server = MaskedServer(terms, identities["server"], roster)
         self.silos = {name: MaskedSilo(terms, name, identities[name], roster) for name in terms.silos}
-
-    def sum(
-        self, number: int, vectors: Integers, noise: Sequence[Stream], carry: Carrier = delivered
-    ) -> npt.NDArray[np.float64]:
-        """The sum of ``vectors [silos, numbers]`` (in steps of the grid) and of everybody's noise, as numbers."""
-        self.server.begin(number)
-        parties = zip(self.silos.items(), vectors, noise, strict=True)
-        first = {name: silo.begin(number, vector, stream) for (name, silo), vector, stream in parties}
-        converse(self.server, self.silos, first, carry)
-        return self.server.numbers(self.grid)

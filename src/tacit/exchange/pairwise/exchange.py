@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, Integers
-from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
+from tacit.exchange.local import SumSession, introduced, silo_names
 from tacit.exchange.pairwise.server import PairwiseServer
 from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Randomness, Reveals, View
 from tacit.privacy.network import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
-from tacit.privacy.randomness import Stream
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05
@@ -194,25 +193,18 @@ class Pairwise:
         return PairwiseSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts))
 
 
-class PairwiseSession:
-    """The parties of a sum in one process, each with its own keys; messages between them are bytes."""
+class PairwiseSession(SumSession):
+    """All parties of a sum with noise that cancels in pairs."""
+
+    server: PairwiseServer
+    silos: dict[str, PairwiseSilo]
 
     def __init__(self, exchange: Pairwise, terms: PairwiseTerms) -> None:
-        self.grid, self.terms = Grid(exchange.precision), terms
+        super().__init__(exchange.precision)
+        self.terms = terms
         identities, roster = introduced(terms.silos)
         self.server = PairwiseServer(terms, identities["server"], roster)
         self.silos = {name: PairwiseSilo(terms, name, identities[name], roster) for name in terms.silos}
-
-    def sum(
-        self, number: int, vectors: Integers, noise: Sequence[Stream], carry: Carrier = delivered
-    ) -> npt.NDArray[np.float64]:
-        """The sum of ``vectors [silos, numbers]`` (in steps of the grid) and of everybody's own noise, as numbers."""
-        self.server.begin(number)
-        parties = zip(self.silos.items(), vectors, noise, strict=True)
-        first = {name: silo.begin(number, vector, stream) for (name, silo), vector, stream in parties}
-        converse(self.server, self.silos, first, carry)
-        assert self.server.total is not None
-        return self.grid.numbers(self.server.total)
 
 
 def _members(view: View, silos: int) -> tuple[int, tuple[int, ...]] | None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.crypto import Identity, Refused, Replayed, Secret
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers
+from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.pairwise.terms import KEYS, PHASES, PROTOCOL, VECTORS, PairwiseTerms
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join_named, named_parts
 
@@ -18,8 +19,8 @@ class PairwiseServer:
     """Collects one message of every silo in each phase; ``advance`` closes a phase with those who have answered.
 
     After the last phase ``total`` is the sum over ``survivors``. A message that is refused, or too few of them, ends
-    the round: ``total`` stays None. What comes after its phase is refused unread: a vector whose silo was given up
-    would stand there without the noise of its pairs.
+    the round: ``total`` stays None. (To go on without its sender, as masked sums do, would take the noise of its pairs
+    from a vector that the server has seen.) What comes after its phase is refused unread, for the same reason.
     """
 
     def __init__(self, terms: PairwiseTerms, identity: Identity, identities: Mapping[str, bytes]) -> None:
@@ -90,6 +91,12 @@ class PairwiseServer:
         self._inbox = {}
         self._phase = PHASES[PHASES.index(phase) + 1]
         return {silo: self._post.write(silo, self._phase, content) for silo, content in told.items()}
+
+    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]:
+        """The sum as numbers, after a round."""
+        if self.total is None:
+            raise OutOfTurn("there is no sum", SERVER)
+        return grid.numbers(self.total)
 
     def _of_peers(self, silo: str, parts: Mapping[str, bytes]) -> bytes:
         """Of ``parts`` by silo, those of one silo's peers."""

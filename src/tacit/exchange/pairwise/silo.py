@@ -9,7 +9,7 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Identity, KeyPair, Refused, Secret
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers
+from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts
 from tacit.privacy.discrete import discrete_gaussian
@@ -40,7 +40,7 @@ class PairwiseSilo:
         terms = self.terms
         if vector.shape != (terms.numbers,) or vector.dtype != np.int64:
             raise ValueError(f"{terms.numbers} integers are due, not {vector.dtype} {vector.shape}")
-        if int(np.abs(vector).max(initial=0)) > terms.largest:
+        if beyond(vector, terms.largest):
             raise ValueError("a vector beyond the agreed bound")
         self._post.begin(number)
         self._forget()
