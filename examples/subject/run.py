@@ -240,7 +240,7 @@ CNN = World(HERE / "writers.toml", "accuracy", changes={"model.name": "cnn", "tr
 PLAYS = World(HERE / "shakespeare.toml", "accuracy")
 # networks: a quarter of the people in a round, and fewer choices
 LARGE_CONTENDERS = (
-    FEDAVG,
+    replace(FEDAVG, grid={"local_learning_rate": (0.1, 0.5)}, changes={**PLAIN, "train.rounds": 5}),
     Contender(
         "subject-sgd",
         "proved",
