@@ -13,7 +13,7 @@ from tacit.engine import run as train
 
 @pytest.fixture
 def go(tmp_path, visits):
-    """Train an experiment, without its page and with some of its privacy settings replaced, in a folder of that name."""
+    """Train an experiment without its page, some of its privacy settings replaced, in a folder of that name."""
 
     def go(experiment: dict, name: str = "run", *, resume: bool = False, **privacy: Any) -> Run:
         changed = {**experiment, "privacy": {**experiment["privacy"], **privacy}}
