@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit import cli
-from tacit.cli import _metrics_table, _print_guarantees, app
+from tacit.cli import app
 from tacit.errors import UserError
 from tacit.planner import noise_text
 from tacit.progress import Bars
+from tacit.terminal import metrics_table, print_guarantees
 
 
 def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -149,7 +150,7 @@ def test_what_a_paper_says_stands_beside_what_is_proved(capsys):
         "delta": 1e-5, "assumptions": ["sizes are public"],
         "as_published": {"epsilon": 10.7255, "valid": "no", "reason": "it counts rows"},
     }  # fmt: skip
-    _print_guarantees([line, line | {"view": "silos:2", "epsilon": "inf", "as_published": None}], rests_on=True)
+    print_guarantees([line, line | {"view": "silos:2", "epsilon": "inf", "as_published": None}], rests_on=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "as published, public: 10.73 (not valid); it counts rows" in said
     assert "silos:2: epsilon = infinity" in said
@@ -210,7 +211,7 @@ def test_silos_alone_are_compared_by_the_average_over_silos():
         "over_silos": {"auc": 0.78},
         "baselines": {"silo-only": {"metrics": {"accuracy": 0.7, "auc": 0.71}, "over_silos": {"auc": 0.71}}},
     }  # fmt: skip
-    table = _metrics_table(result)
+    table = metrics_table(result)
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     assert rows == [
         ("accuracy", "0.9000", "0.7000"), ("auc", "0.8000", "–"), ("  mean of silos", "0.7800", "0.7100")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from tacit.config import Experiment, plan
+from tacit.config import plan
 from tacit.errors import Forbidden, UserError
+from tacit.experiment import Experiment
 
 
 def refusal(content: dict, *changes: str) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tacit import report
-from tacit.config import Plan, located, plan, read_experiment
+from tacit.config import Plan, plan
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import LEDGER, PLAN, free_folder, write_json
 from tacit.errors import TacitError, UserError
+from tacit.experiment import located, read_experiment
 
 if TYPE_CHECKING:
     from tacit.audit import Audit

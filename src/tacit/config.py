@@ -1,37 +1,43 @@
-"""From an experiment file to a Plan: everything public, validated, before any record is read.
+"""From an experiment to a Plan: everything public, validated, before any record is read.
 
-The sections of the file are frozen values; unknown keys, wrong types and unsupported combinations are refused with one
-line that names the field, the value and the fix. ``SUPPORT`` below is the table of what goes together.
+Unsupported combinations are refused with one line that names the field, the value and the fix. ``SUPPORT`` below is the
+table of what goes together.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, SourceFacts, source_facts
-from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import EXCHANGES, Exchange, ReportFacts, SumFacts
-from tacit.learning import ServerOptimizer, ServerStep
+from tacit.experiment import (
+    EvaluationOptions,
+    ExchangeOptions,
+    Experiment,
+    ModelOptions,
+    PrivacyOptions,
+    TrainOptions,
+    located,
+    located_data,
+    path_from,
+    read_experiment,
+)
+from tacit.learning import ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import PerSubject
 from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
-from tacit.privacy import Event, Guarantee, Relation, Unit, View
+from tacit.privacy import Event, Guarantee, View
 from tacit.promise import Once, Promise, check_facts, promise
-
-SomeSection = TypeVar("SomeSection", bound=Section)
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
@@ -49,114 +55,6 @@ PAID_METRICS = {
 
 # Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
 COX = "Cox has no per-record gradient"
-
-
-class ModelOptions(Section):
-    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str = "logistic"
-    init_from: str | None = None
-    freeze: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The model's own keys, such as ``hidden``."""
-        return dict(self.model_extra or {})
-
-
-class TrainOptions(Section):
-    """``[train]``: the rounds and the server's step."""
-
-    rounds: Count = 100
-    server_learning_rate: Positive = 1.0
-    server_optimizer: ServerOptimizer = "sgd"
-    evaluate_every: Count | None = None
-    checkpoint_every: Count = 10
-
-
-class PrivacyOptions(Section):
-    """``[privacy]``: who is protected from whom, the caps that make it possible, and the budget."""
-
-    delta: Share = 1e-5
-    unit: Unit | None = None
-    relation: Relation | None = None
-    against: tuple[str, ...] | None = Field(default=None, min_length=1)
-    target: Literal["proved", "as-published"] = "proved"
-    max_records_per_subject_and_silo: Count | None = None
-    max_silos_per_subject: Count | None = None
-    budget: Positive | None = None
-    budget_file: str | None = None
-    statistics_noise_multiplier: Positive | None = None
-
-
-class ExchangeOptions(Section):
-    """``[exchange]``: how updates travel. Which of the numbers an exchange takes, its own class says."""
-
-    name: str = "plain"
-    drop_outs: Annotated[int, Field(strict=True, ge=0)] = 0
-    colluding: Annotated[int, Field(strict=True, ge=0)] = 0
-    precision: Positive = 1e-8
-    key_bits: Count = 3072
-    hidden_sampling: bool = False
-    sealed: bool = True
-    linked: bool = False
-    graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
-    peers: Count | None = None
-    pairwise_multiplier: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
-    honest: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
-    graph_seed: Annotated[int, Field(strict=True, ge=0)] = 0
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What the file says, beyond the name."""
-        return {key: getattr(self, key) for key in self.model_fields_set if key != "name"}
-
-
-class EvaluationOptions(Section):
-    """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee.
-
-    The other keys go with ``status = "paid"``: which metrics of the final model are released with noise, the largest
-    loss of a record that counts, and the noise on their sums over the sensitivity for one subject.
-    """
-
-    data: str = "held-out"
-    status: Literal["public", "outside-guarantee", "paid"] = "outside-guarantee"
-    noise_multiplier: Positive | None = None
-    metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
-    loss_bound: Positive | None = None
-
-
-class EngineOptions(Section):
-    """``[engine]``: where it runs."""
-
-    name: str = "simulate"
-
-
-class Experiment(Section):
-    """A whole experiment file."""
-
-    title: str = "Untitled experiment"
-    seed: Whole | None = None
-    data: DataOptions = DataOptions()
-    model: ModelOptions = ModelOptions()
-    method: dict[str, Any] = Field(default_factory=lambda: {"name": "fedavg"})
-    train: TrainOptions = TrainOptions()
-    privacy: PrivacyOptions = PrivacyOptions()
-    exchange: ExchangeOptions = ExchangeOptions()
-    evaluation: EvaluationOptions = EvaluationOptions()
-    engine: EngineOptions = EngineOptions()
-
-    def made_method(self) -> Method:
-        """The method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
-        return _method(self.method)
-
-    def spelled_out(self) -> dict[str, Any]:
-        """Every setting, with the method's defaults too: two files that mean the same give the same."""
-        method = self.made_method()
-        numbers = {field.name: getattr(method, field.name) for field in fields(method)}
-        return {**self.model_dump(), "method": {"name": method.name, **numbers}}
 
 
 @dataclass(frozen=True)
@@ -234,7 +132,7 @@ class Plan:
     @property
     def data(self) -> DataOptions:
         """The data section with its paths made absolute."""
-        return _located(self.experiment.data, self.folder)
+        return located_data(self.experiment.data, self.folder)
 
     @property
     def server_step(self) -> ServerStep:
@@ -254,7 +152,7 @@ class Plan:
 
     def path(self, name: str) -> Path:
         """A path of the experiment file: relative ones start at the file's own folder."""
-        return _path(self.folder, name)
+        return path_from(self.folder, name)
 
     def with_method(self, name: str) -> Plan:
         """The same experiment under another method, for comparison: comparable local work, every silo in every round,
@@ -284,44 +182,6 @@ class Plan:
         return tomli_w.dumps(_without_none(placed.model_dump(by_alias=True, exclude_unset=True)))
 
 
-def located(experiment: Experiment, folder: Path) -> Experiment:
-    """The same experiment with absolute paths in place of those that start at ``folder``."""
-
-    changed = {}
-    for name, keys in _PATHS.items():
-        section = getattr(experiment, name)
-        given = {key: value for key in keys if (value := getattr(section, key)) not in (None, "held-out")}
-        paths = {key: os.path.abspath(_path(folder, value)) for key, value in given.items()}
-        if name == "model" and ":" in section.name:
-            paths["name"] = _located_model(section.name, folder)
-        if paths:
-            changed[name] = section.model_copy(update=paths)
-    return experiment.model_copy(update=changed)
-
-
-# The keys of an experiment that are paths, by section.
-_PATHS = {"data": ("path", "schema_"), "model": ("init_from",), "privacy": ("budget_file",), "evaluation": ("data",)}
-
-
-def _located_model(name: str, folder: Path) -> str:
-    """A model of the user's own with the folder of its module, where it lies beside the file or where we are."""
-    top = name.partition(":")[0].partition(".")[0]
-    if "/" in top:
-        return name
-    homes = (home for home in (folder, Path.cwd()) if (home / f"{top}.py").is_file() or (home / top).is_dir())
-    home = next(homes, None)
-    return name if home is None else f"{os.path.abspath(home)}/{name}"
-
-
-def _path(folder: Path, name: str) -> Path:
-    return folder / Path(name).expanduser()
-
-
-def _located(options: DataOptions, folder: Path) -> DataOptions:
-    paths = {key: getattr(options, key) for key in ("path", "schema_")}
-    return options.model_copy(update={key: str(_path(folder, path)) for key, path in paths.items() if path is not None})
-
-
 def plan(
     source: Plan | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
 ) -> Plan:
@@ -341,24 +201,13 @@ def plan(
     return _join(experiment, home)
 
 
-def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
-    """The sections of an experiment, each checked for itself; ``plan`` also checks what belongs together."""
-    content = dict(source) if isinstance(source, Mapping) else _read(Path(source))
-    for change in changes:
-        content = _changed(content, change)
-    try:
-        return Experiment.model_validate(content)
-    except ValidationError as error:
-        raise _explained(error, "") from None
-
-
 def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
     method = experiment.made_method()
     exchange = _exchange(experiment, method)
     method.check(exchange.name)
     _check_step(experiment.train, method)
-    known = source_facts(_located(experiment.data, folder))
+    known = source_facts(located_data(experiment.data, folder))
     _check_model(experiment, known)
     _check_task(method, known)
     _check_paid_for_own(experiment, method)
@@ -516,45 +365,6 @@ def _with_noise(promised: Promise, method: Calibrated, privacy: PrivacyOptions) 
     return promised.with_noise_for(method.target_epsilon, "as-published" if published else privacy.target)
 
 
-def _method(section: Mapping[str, Any]) -> Method:
-    """The method of ``[method]``, its numbers checked against its fields."""
-    numbers = dict(section)
-    if "max_grad_norm" in numbers:  # the name that Opacus gave it
-        if "clip" in numbers:
-            raise UserError("method.max_grad_norm", "is another name of clip, which is given too", "keep one of them")
-        numbers["clip"] = numbers.pop("max_grad_norm")
-    name = numbers.pop("name", None)
-    if name is None:
-        raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
-    if not isinstance(name, str) or name not in METHODS:
-        raise UserError("method.name", f"'{name}' is no method", nearest(str(name), METHODS))
-    kind = METHODS[name]
-    known = {field.name for field in fields(kind)}
-    for key in numbers:
-        if key not in known:
-            raise UserError(f"method.{key}", f"is not a key of {name}", _method_key(key, known))
-    if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
-        raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
-    try:
-        return TypeAdapter(kind).validate_python(numbers)
-    except ValidationError as error:
-        raise _explained(error, "method") from None
-
-
-def _method_key(key: str, known: set[str]) -> str:
-    """What to do about a key that a method does not have: it may belong to another section."""
-    if key == "local_learning_rate":
-        return "its silos take no steps of their own: set train.server_learning_rate"
-    sections: dict[str, type[Section]] = {
-        "train": TrainOptions,
-        "privacy": PrivacyOptions,
-        "exchange": ExchangeOptions,
-        "data": DataOptions,
-    }
-    homes = [name for name, section in sections.items() if key in section.model_fields]
-    return f"it belongs to another section: {homes[0]}.{key}" if homes else nearest(key, known)
-
-
 def _exchange(experiment: Experiment, method: Method) -> Exchange:
     """The exchange, if method and engine go with it."""
     name, engine = experiment.exchange.name, experiment.engine.name
@@ -698,97 +508,6 @@ def _check_published_budget(plan: Plan) -> None:
         raise UserError("privacy.budget", f"the published accounting knows nothing of the paid {paid}", fix)
     if math.isinf(plan.promise.published_epsilon()):
         raise UserError("privacy.target", f"nothing is published for {plan.method.name} and these views", fix)
-
-
-def read_section(path: Path, kind: type[SomeSection], what: str) -> SomeSection:
-    """A file (TOML) that is one section by itself; ``what`` names the file where it cannot be read as a whole."""
-    content = _read(path, what)
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise _explained(error, "", kind, what) from None
-
-
-def _read(path: Path, what: str = "experiment") -> dict[str, Any]:
-    if not path.is_file():
-        state = "is a folder" if path.is_dir() else "does not exist"
-        raise UserError(what, f"'{path}' {state}", f"name a file of this kind (TOML): {what}")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(what, f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
-
-
-def _changed(content: dict[str, Any], change: str) -> dict[str, Any]:
-    """``content`` with one ``a.b=value`` setting replaced; the value is TOML, or plain text where it is no TOML."""
-    name, equals, text = change.partition("=")
-    keys = [key.strip() for key in name.split(".")]
-    if not equals or not all(keys):
-        raise UserError("--set", f"'{change}' has no form a.b=value", "write for example --set train.rounds=10")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    return _replaced(content, keys, value, name)
-
-
-def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise UserError("--set", f"'{name}' goes through a value that is no table", "check the name before the dot")
-    head, *rest = keys
-    return {**content, head: _replaced(content.get(head, {}), rest, value, name) if rest else value}
-
-
-def _explained(
-    error: ValidationError, prefix: str, root: type[BaseModel] | None = None, what: str = "experiment"
-) -> UserError:
-    """The first mistake that pydantic found, as one line with the field, the value and the fix. ``root`` is the section
-    that the file is (an experiment), ``what`` its name."""
-    # of a union, the branch that got furthest is the one that was meant; a misspelt key is missing, too
-    first = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
-    path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
-    where = ".".join([prefix, *path] if prefix else path) or prefix or what
-    if first["type"] == "extra_forbidden":
-        return UserError(where, "is not a known key", nearest(path[-1], _known_keys(path[:-1], root or Experiment)))
-    if first["type"] == "missing":
-        return UserError(where, "is missing", "add it")
-    shown = repr(first["input"])
-    shown = shown if len(shown) <= 60 else shown[:57] + "…"
-    message = _FORMS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return UserError(where, f"{shown} is not accepted", message[:1].lower() + message[1:])
-
-
-# What a value should look like in the file, where pydantic speaks of Python.
-_FORMS = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "dict_type"), "write a table of keys"),
-    **dict.fromkeys(("tuple_type", "list_type"), 'write a list: ["…", "…"]'),
-    "string_type": 'write a text: "…"',
-}
-
-
-def _is_type_tag(part: int | str) -> bool:
-    """Pydantic puts the tried member of a union into the location; that is no field of the file."""
-    return isinstance(part, str) and (part in _TYPE_NAMES or "[" in part or "(" in part)
-
-
-_TYPE_NAMES = {"int", "float", "str", "bool", "none", "SurvivalLabel", "constrained-int", "constrained-float"}
-
-
-def _known_keys(path: Sequence[str], root: type[BaseModel]) -> list[str]:
-    """The keys that a (nested) section of ``root`` accepts."""
-    kinds: list[type[BaseModel]] = [root]
-    for part in path:
-        fields_ = [kind.model_fields[part] for kind in kinds if part in kind.model_fields]
-        # a part that is no field is a key of a table whose values are sections, such as a column's name
-        kinds = [kind for field in fields_ for kind in _sections(field.annotation)] if fields_ else kinds
-    return [field.alias or name for kind in kinds for name, field in kind.model_fields.items()]
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The sections that a type speaks of, however deep in unions and tables."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [kind for argument in get_args(annotation) for kind in _sections(argument)]
 
 
 def _without_none(value: Any) -> Any:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tacit.config import Plan, plan, read_experiment, sum_facts
+from tacit.config import Plan, plan, sum_facts
 from tacit.errors import UserError, nearest
 from tacit.exchange import Pairwise
+from tacit.experiment import read_experiment
 from tacit.methods import METHODS, Calibrated, Private
 from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent

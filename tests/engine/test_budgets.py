@@ -14,7 +14,7 @@ import pytest
 
 import tacit
 from tacit import cli, planner
-from tacit.engine import Run, read_metrics
+from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
@@ -49,18 +49,6 @@ def private(experiment) -> dict:
     experiment["train"] = {"rounds": 12, "evaluate_every": 1}
     experiment["privacy"] = {"unit": "silo", "delta": DELTA, "against": ["public"]}
     return experiment
-
-
-@pytest.fixture
-def go(tmp_path, visits):
-    """Train an experiment, with some of its privacy settings replaced, in a folder of that name."""
-
-    def go(experiment: dict, name: str = "run", *, resume: bool = False, **privacy: Any) -> Run:
-        changed = {**experiment, "privacy": {**experiment["privacy"], **privacy}}
-        where = {"resume" if resume else "out": tmp_path / name}
-        return train(tacit.plan(changed, folder=tmp_path), frame=visits, **where)
-
-    return go
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from scipy.stats import chi2
 import tacit
 from tacit import planner
 from tacit.config import Plan
-from tacit.engine import Run, load_federation, paid, read_metrics
+from tacit.engine import load_federation, paid, read_metrics
 from tacit.engine import run as running
 from tacit.engine.trees import load_arrays
 from tacit.errors import Forbidden, UserError
@@ -44,18 +44,6 @@ def paying(experiment) -> dict:
     experiment["privacy"] = {"delta": DELTA, "against": ["public"]}
     experiment["evaluation"] = dict(METRICS)
     return experiment
-
-
-@pytest.fixture
-def go(tmp_path, visits):
-    """Train an experiment, without its page, in a folder of that name."""
-
-    def go(experiment: dict, name: str = "run", *, resume: bool = False, **privacy: Any) -> Run:
-        changed = {**experiment, "privacy": {**experiment["privacy"], **privacy}}
-        where = {"resume" if resume else "out": tmp_path / name}
-        return running(tacit.plan(changed, folder=tmp_path), frame=visits, **where)
-
-    return go
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -374,11 +362,11 @@ def test_metrics_that_others_left_nothing_for_are_not_released(paying, go, tmp_p
 
 
 def test_a_plan_says_what_is_paid_for(paying, capsys, tmp_path, monkeypatch):
-    from tacit import cli
+    from tacit import cli, terminal
 
     (tmp_path / "e.toml").write_text(tacit.plan(paying, folder=tmp_path).to_toml())
     monkeypatch.setattr("sys.argv", ["tacit", "plan", str(tmp_path / "e.toml")])
-    monkeypatch.setattr(cli, "console", cli.Console(markup=False, width=200))
+    monkeypatch.setattr(terminal, "console", terminal.Console(markup=False, width=200))
     with pytest.raises(SystemExit):
         cli.main()
     said = capsys.readouterr().out

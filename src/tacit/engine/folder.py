@@ -28,12 +28,12 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Experiment, read_experiment
 from tacit.data import Encoder, Labels
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
+from tacit.experiment import Experiment, read_experiment
 from tacit.learning import ServerStep
 from tacit.methods import Facts, Method
 from tacit.models import Params

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from tacit.config import ModelOptions
 from tacit.data import Labels
 from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
+from tacit.experiment import ModelOptions
 from tacit.learning import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
 from tacit.privacy import Randomness

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import NameOID
 
-from tacit.config import read_section
 from tacit.engine.federation.kits import (
     AUTHORITY,
     CLASSES,
@@ -24,6 +23,7 @@ from tacit.engine.federation.kits import (
     place_stores,
 )
 from tacit.errors import UserError
+from tacit.settings import read_section
 
 pytest.importorskip("nvflare")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tacit.config import read_section
 from tacit.engine.federation.policy import RULES, Guard, Head, Policy, Refusal
 from tacit.engine.federation.request import Request, received
 from tacit.errors import UserError
 from tacit.privacy import Ledger, spent
 from tacit.privacy.ledger import place
 from tacit.promise import cost
+from tacit.settings import read_section
 
 ANA = "ana@example.org"
 SILOS = ("north", "south", "west")

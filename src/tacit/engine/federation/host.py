@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tacit.config import Plan, read_section
+from tacit.config import Plan
 from tacit.crypto import Refused
 from tacit.data import Federation, source_facts
 from tacit.data.encode import Encoder
@@ -53,6 +53,7 @@ from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, sum
 from tacit.engine.trees import Unfit, packed, save_tree, unpacked, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.models import Params
+from tacit.settings import read_section
 
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tacit.config import read_section
 from tacit.engine.federation.kits import Kit, place_stores, read_secret, require_nvflare
 from tacit.engine.federation.policy import Policy
 from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
+from tacit.settings import read_section
 
 LOG, NVFLARE_LOG, PID, SETTINGS = "log.txt", "nvflare.log", "process.pid", "settings.json"
 _LOOK = 0.2  # seconds between two looks at the log

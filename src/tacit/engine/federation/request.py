@@ -14,9 +14,10 @@ from pathlib import Path
 
 import tomli_w
 
-from tacit.config import Experiment, Plan, plan, read_experiment
+from tacit.config import Plan, plan
 from tacit.data import source_facts
 from tacit.errors import UserError
+from tacit.experiment import Experiment, read_experiment
 from tacit.methods import Calibrated
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start

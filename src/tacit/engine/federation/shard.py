@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from tacit.config import Plan, read_section
+from tacit.config import Plan
 from tacit.crypto import Secret
 from tacit.data import Federation, Records, Silos, source_facts
 from tacit.data.arrange import drawn, within_caps
@@ -32,6 +32,7 @@ from tacit.data.options import Section, as_name
 from tacit.data.sources import find_source
 from tacit.data.table import read_file
 from tacit.errors import UserError
+from tacit.settings import read_section
 
 _PERSON = b"tacit-pseudonym"  # at most 16 bytes: keeps these hashes apart from all others under the same key
 
