@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,43 @@ def test_a_private_run_keeps_its_references_and_has_a_sheet_that_forbids_publica
     sheet = Path(json.loads(in_process("report", tmp_path / "run", "--sheet", "--json"))["sheet"]).read_text()
     assert "can be regenerated from the seed" in sheet
     assert "chain verified" in sheet
+
+
+def test_the_demo_protects_people_and_stands_beside_what_it_is_compared_with(tmp_path, monkeypatch):
+    """The command with two rounds instead of all: the noise is solved for whatever rounds there are."""
+    train = cli._run
+
+    def briefly(experiment, **how):
+        content = tomllib.loads(experiment.to_toml())
+        train(tacit.plan(content | {"train": content["train"] | {"rounds": 2}}), **how)
+
+    monkeypatch.setattr(cli, "_run", briefly)
+    printed = json.loads(in_process("demo", "--out", tmp_path / "demo", "--json"))
+    found = {line["view"]: line for line in printed["guarantees"]}
+    assert found.keys() == {"public", "server"}
+    for line in found.values():
+        assert line["unit"] == "subject"
+        assert 3.9 < line["epsilon"] <= 4
+    beside = {folder.name for folder in (tmp_path / "demo" / "baselines").iterdir()}
+    assert beside == {"fedavg", "local-record", "silo-only", "pooled"}
+    page = Path(printed["report"]).read_text()
+    promise = page.index("Adding or removing everything about any one person, in all silos together,")
+    assert promise < page.index("Is joining worth it?")
+    # one of the references has noise, and none is in the ledger
+    assert "trained without noise" not in page
+    assert "models for comparison, which this guarantee does not cover" in page
+
+
+def test_a_plan_under_the_papers_own_noise_says_in_red_that_nothing_is_proved(file, monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(cli, "console", Console(file=written, force_terminal=True, color_system="standard", width=300))
+    numbers = 'name = "local-group"\nnoise = "as-published"\nnoise_multiplier = 2.0\nbatches_per_round = 2'
+    text = re.sub(r"\[method\].*?(?=\n\[)", f"[method]\n{numbers}\n", file.read_text(), flags=re.DOTALL)
+    text = text.replace("[data]", "[data]\nrecords_per_silo = 100").replace('"clinic"', '"clinic"\ncount = 3')
+    file.write_text(f"{text}\n[privacy]\nmax_records_per_subject_and_silo = 3\n")
+    in_process("plan", file)
+    red = [Text.from_ansi(line).plain for line in written.getvalue().splitlines() if line.startswith("\x1b[31m")]
+    assert any("epsilon = infinity" in line and "group sizes away" in line for line in red)
 
 
 def test_what_a_paper_says_stands_beside_what_is_proved(capsys):

@@ -77,7 +77,7 @@ def test_a_budget_allows_as_many_rounds_as_cost_no_more_than_it():
 # ---- a person in many silos
 
 
-def sixteen_silos(**method: Any) -> tacit.Plan:
+def sixteen_silos(against: tuple[str, ...] = ("server",), **method: Any) -> tacit.Plan:
     return tacit.plan(
         {
             "data": {
@@ -93,7 +93,7 @@ def sixteen_silos(**method: Any) -> tacit.Plan:
                 **method,
             },
             "train": {"rounds": 25},
-            "privacy": {"max_records_per_subject_and_silo": 10, "unit": "subject", "against": ["server"]},
+            "privacy": {"max_records_per_subject_and_silo": 10, "unit": "subject", "against": list(against)},
         }
     )
 
@@ -111,6 +111,14 @@ def test_silos_allow_r_over_s_rounds_and_the_papers_root_stands_beside_it():
     assert found.published_epsilon > 1.8 * found.epsilon
     for text in ("16 silos", "400", "25 (R/s, proved)", "100 (R/sqrt(s), paper 004)", "one more release"):
         assert text in found.words
+
+
+def test_one_batch_a_round_adds_up_for_the_server_though_the_public_sees_only_the_sum():
+    found = planner.over_silos(sixteen_silos(("public", "server"), batches_per_round=1))
+    assert found is not None
+    one_silo = PoissonSampled(1 - 0.98**10, Gaussian(4.0))
+    assert account(Repeated(one_silo, found.alone), 1e-5).epsilon == pytest.approx(found.epsilon, rel=0.02)
+    assert planner.over_silos(sixteen_silos(("public",), batches_per_round=1)) is None
 
 
 def test_silos_that_do_not_add_up_one_by_one_say_nothing():

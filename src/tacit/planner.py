@@ -248,8 +248,9 @@ def over_silos(made: Plan) -> OverSilos | None:
     silos, rounds = promise.facts.silos_of_a_subject, promise.facts.rounds
     if not method.adds_over_silos or promise.unit != "subject" or silos == 1:
         return None
+    # who sees only the sum of one batch per silo learns a little less, and does not decide
     events = [promise.event(promise.unit, view) for view in promise.against]
-    if not events or not all(isinstance(event, Repeated) and event.count == silos for event in events):
+    if not any(isinstance(event, Repeated) and event.count == silos for event in events):
         return None
     published = math.floor(rounds * silos / math.sqrt(silos))
     return OverSilos(

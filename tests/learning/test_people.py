@@ -129,7 +129,7 @@ def test_each_person_is_the_loops_person():
     lanes = arrange(starts, counts, np.ones(5), local.layout(objective, params, arrays))
     seen = {}
     for lane in lanes:
-        for places, vectors, _ in each_person(objective, {}, arrays, params, lane, local, CLIP):
+        for places, vectors, _, _ in each_person(objective, {}, arrays, params, lane, local, CLIP):
             seen.update(zip(places.tolist(), vectors, strict=True))
     assert sorted(seen) == [0, 1, 2, 4]
     for i, vector in seen.items():
@@ -219,7 +219,7 @@ def test_one_person_never_exceeds_the_clip_even_by_rounding(name):
         local = Local(epochs=4, rate=rate)
         for lane in arrange(starts, counts, np.ones(4), layout):
             for clip in (0.1, 0.3, 1.0, 7.7):
-                for _, vectors, _ in each_person(objective, {}, arrays, params, lane, local, clip):
+                for _, vectors, _, _ in each_person(objective, {}, arrays, params, lane, local, clip):
                     assert np.isfinite(vectors).all()
                     assert (np.linalg.norm(vectors.astype(np.float64), axis=1) <= clip).all()
 

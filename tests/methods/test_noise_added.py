@@ -200,6 +200,20 @@ def test_the_clip_settles_at_the_quantile_however_many_silos_people_are_in():
     assert float(sim.server.extra) == pytest.approx(36, abs=1.6)
 
 
+def test_who_cannot_be_computed_is_not_below_the_clip_whatever_the_exchange():
+    """Two of three people are zeros, since their records are not finite: that is no reason to lower the clip."""
+    rng = np.random.default_rng(0)
+    features = np.where(np.arange(30)[:, None] % 3 == 0, rng.normal(size=(30, 4)), np.nan)
+    made = federation(features, rng.normal(size=30), np.arange(30), np.arange(30) % 2, 2)
+    adaptive = {"count_noise": 1e-4, "rate": 1.0}
+    method = {"name": "subject-sgd", "noise_multiplier": 1e-4, "clip": 1e3, "adaptive_clip": adaptive}
+    for exchange in ("plain", "masked"):
+        sim = simulation(made, method, exchange={"name": exchange}, privacy={"max_silos_per_subject": 1})
+        sim.round(1)
+        assert int(sim.not_finite) == 20
+        assert float(sim.server.extra) == pytest.approx(1e3 * np.exp((20 - 10) / 2 / 30), rel=1e-3)
+
+
 def test_fresh_runs_have_fresh_noise():
     made = silent(3)
     found = []

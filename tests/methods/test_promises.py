@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tacit.privacy import account
+from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, account
 from tacit.privacy.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published
 
@@ -276,3 +276,50 @@ def test_an_adaptive_clip_costs_what_one_more_count_costs():
     off_centre, _ = five({**AVG, "adaptive_clip": {"count_noise": 1.0, "quantile": 0.9}})
     other, _ = five({**AVG, "noise_multiplier": (5.0**-2 + 0.9**2) ** -0.5})
     assert epsilon(off_centre, "public") == pytest.approx(epsilon(other, "public"))
+
+
+NOISE, COUNT_NOISE = 5.0, 4.0
+
+
+def together(moved: float, counted: float) -> float:
+    """Noise over shift of a sum that moves by so many clips, and of a count that moves by so much."""
+    return 1 / math.hypot(moved / NOISE, counted / COUNT_NOISE)
+
+
+def in_batches(moved: float, counted: float) -> Event:
+    """Whenever any of a subject's 10 records is in a batch."""
+    return PoissonSampled(1 - 0.9**10, Gaussian(together(moved, counted)))
+
+
+def by_records(silos: int = 1, averaged: bool = False) -> Event:
+    """j of a subject's 10 records in a batch: the sum moves by j clips, or averaged by one, the count by j halves."""
+    shifts = [0.0] + [1 / together(1 if averaged else j, j / 2) for j in range(1, 11)]
+    chances = [math.comb(10, j) * 0.1**j * 0.9 ** (10 - j) for j in range(11)]
+    return GaussianMixture(math.sqrt(silos), tuple(shifts), tuple(chances))
+
+
+# a subject's records, at most 10 of them, in one of two silos; the count's sensitivity is 1/2 for the median
+COUNTED = {
+    "local-record": by_records(),
+    "local-group": by_records(),
+    "pooled-dp-sgd": by_records(),
+    "higrad": by_records(averaged=True),
+    "central-group": by_records(silos=2),
+    "user-ldp": in_batches(2, 1),
+    "dp-fedavg": Gaussian(together(2, 1)),
+    "dp-fedsgd": Gaussian(together(2, 1)),
+    "subject-sgd": Gaussian(together(1, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_count_of_an_adaptive_clip_is_paid_for_by_what_a_subject_moves_it(name):
+    method = {"name": name, "noise_multiplier": NOISE, "adaptive_clip": {"count_noise": COUNT_NOISE}}
+    rounds = 20
+    if name not in ("dp-fedavg", "dp-fedsgd", "subject-sgd"):
+        method["sample_rate"] = 0.1
+    if "sample_rate" in method and name != "central-group":  # two a round: no silo's batch hides behind another's noise
+        method["batches_per_round"], rounds = 2, 10
+    plan = planned(method, silos=2, rounds=rounds, privacy={"unit": "subject", "against": ["public"]})
+    expected = account(Repeated(COUNTED[name], 20), 1e-5).epsilon
+    assert epsilon(plan, "public") == pytest.approx(expected, rel=1e-3)

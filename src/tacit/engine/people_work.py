@@ -20,7 +20,6 @@ from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, PersonVectors
 from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
-from tacit.learning.people import MARGIN
 from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
@@ -205,11 +204,9 @@ class PeopleWork:
         integers = grid.truncated(vectors, weights * (method.clip / clip))
         if method.adaptive_clip is None:
             return integers
-        # whoever was clipped has exactly the clip's norm, to float32's rounding
-        below = np.linalg.norm(vectors, axis=1) < clip * (1 - 2 * MARGIN)
         scale = method.sigma * method.clip / method.adaptive_clip.count_noise
         quantile = method.adaptive_clip.quantile
-        counted = grid.truncated(np.where(below, 1 - quantile, -quantile)[:, None], weights * scale)
+        counted = grid.truncated(np.where(found.below, 1 - quantile, -quantile)[:, None], weights * scale)
         return np.concatenate([integers, counted], axis=1)
 
 

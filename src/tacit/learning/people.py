@@ -87,10 +87,12 @@ class PeopleSum(NamedTuple):
 
 class Contributions(NamedTuple):
     """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
-    ``arrange`` was given, and how much was not finite (as in ``PeopleSum``)."""
+    ``arrange`` was given, who was not clipped (``below [n]`` bool), and how much was not finite (the last two as in
+    ``PeopleSum``)."""
 
     places: np.ndarray
     vectors: np.ndarray
+    below: np.ndarray
     not_finite: int
 
 
@@ -131,12 +133,12 @@ def each_person(
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
-            vectors, not_finite = _chunk_vectors(
+            vectors, not_finite, below = _chunk_vectors(
                 objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, np.int32(chunk)
             )
             real = index[chunk] >= 0
             lost = int(np.asarray(not_finite)[real].sum())
-            yield Contributions(index[chunk][real], np.asarray(vectors)[real], lost)
+            yield Contributions(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
 
 
 def bounded(vector: jax.Array, clip: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -229,9 +231,9 @@ def _chunk_vectors(
     people: People,
     numbers: _Numbers,
     chunk: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
-    return work.chunk(people.starts[chunk], people.counts[chunk])[:2]
+    return work.chunk(people.starts[chunk], people.counts[chunk])
 
 
 class _Batch(NamedTuple):

@@ -49,7 +49,7 @@ METRICS = {
     "paid": "Metrics on private records beyond those that are paid for.",
     "public": "Metrics on private records; those of this run were computed on data declared public.",
 }
-REFERENCES = "The references beside this run (each silo alone, all records pooled): trained without noise."
+REFERENCES = "The references beside this run: models for comparison, which this guarantee does not cover."
 SEEDED = "The run had a seed: whoever knows it can regenerate the noise, so the model must not be published."
 
 
@@ -170,7 +170,7 @@ def sheet(
 
     events      what happened in all, by view (``str(view)``): attack limits then come from its whole trade-off curve
     evaluation  on what the metrics were computed: ``public``, ``outside-guarantee`` or ``paid``
-    references  models without noise were trained beside the run
+    references  other models were trained beside the run, for comparison
     """
     if not guarantees:
         raise ValueError("a sheet needs at least one guarantee")

@@ -266,7 +266,7 @@ def metrics_outside(run: RunFiles) -> str | None:
     """The reminder beside metrics that a finite guarantee does not cover."""
     if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
         return None
-    beside = " So are those of the references, which were trained without noise." if run.baselines else ""
+    beside = " So are the references, metrics and models." if run.baselines else ""
     return f"Metrics are outside the guarantee: they were computed on private records.{beside}"
 
 
