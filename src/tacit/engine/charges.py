@@ -4,8 +4,8 @@ A round is charged before it begins, and so is what is released once beside the 
 the budget file, what is left there is looked up, the line is written to the run's own ledger, then to the budget file.
 Whoever is killed in between has released nothing; who is killed later has written down one round that nobody saw. With
 a seed, a round that is repeated after a crash is the same release again, and is not charged twice (unless it is hidden
-by noise that no seed gives back: that of pairs of silos). But another run with that seed would draw the same noise once more, which would then protect neither: one budget file takes a seed from one
-run only.
+by noise that no seed gives back: that of pairs of silos). But another run with that seed would draw the same noise once
+more, which would then protect neither: one budget file takes a seed from one run only.
 
 What a run has planned to release at its end is set aside: no round may use up what the paid metrics will cost. (Others
 who share a budget file may; then the metrics are not released.)

@@ -140,6 +140,11 @@ def check_federated(plan: Plan) -> None:
         raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
 
 
+def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
+    """Everybody whom the server speaks to in a run: silos, and in a shuffled exchange the analyzer."""
+    return (*silos, *((ANALYZER,) if isinstance(plan.exchange, Shuffled) else ()))
+
+
 def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Federation:
     """People of a silo who report for themselves, under the numbers that are those of silo ``k`` (``people_of``): by
     their own numbers alone. Two people with one number count as one."""
