@@ -5,7 +5,7 @@
 Every method that a server leads, in every exchange that it goes with, on the made table of the tests: three silos, a
 logistic model. All parties are in one process, each with its own keys, and messages are carried as bytes.
 
-apart     the largest difference of any number of the model (of a silo's own, where every silo has one)
+apart     the largest difference of any number of the model, and of what silos keep of their own
 largest   the largest number of the model, which started at zero
 phases    messages to silos or to the analyzer, one after the other, in a round
 sent      bytes that one silo sends in a round, at most
@@ -53,10 +53,12 @@ def row(method: str, exchange: str) -> dict[str, Any]:
 
     outcome = federation.run(counted)
     simulation = simulated(plan, frame)
+    mine, theirs = np.zeros(0), np.zeros(0)
     if plan.method.personal:
         mine, theirs = _own_models(federation), flat(simulation.states)
-    else:
-        mine, theirs = flat(outcome.model), flat(simulation.model())
+    shared = simulation.shared_model() if plan.method.personal else simulation.model()
+    if shared is not None:
+        mine, theirs = np.append(mine, flat(outcome.model)), np.append(theirs, flat(shared))
     return {
         "method": method,
         "exchange": exchange,

@@ -398,7 +398,7 @@ def federation_init(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Kits for server, silos and requesters: certificates, what each may do, ports."""
+    """Kits for server, silos, analyzer and requesters: certificates, what each may do, ports."""
     from tacit.engine.federation.kits import FederationOptions, make_kits
     from tacit.settings import read_section
 
@@ -431,6 +431,8 @@ def federation_status(kit: RequesterKit, as_json: Json = False) -> None:
         left = found["left"].get(silo)
         budget = "" if left is None else f"; epsilon {left:.3g} was left before your last run"
         console.print(f"{silo:24}  {'here' if here else 'not here'}{budget}", style=None if here else "yellow")
+    if (here := found["analyzer"]) is not None:
+        console.print(f"{'analyzer':24}  {'here' if here else 'not here'}", style=None if here else "yellow")
     for run in found["runs"]:
         console.print(f"{run['name']} of {run['requester']}: {run.get('state')}, {run.get('done', 0)} rounds")
     if not found["runs"]:
@@ -486,6 +488,17 @@ def silo(
 
 
 @app.command()
+def analyzer(
+    kit: KitFolder,
+    background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+) -> None:
+    """Start the analyzer of shuffled exchanges: it adds up what the server has mixed, and holds no records."""
+    from tacit.engine.federation.processes import prepare_analyzer
+
+    _attend(prepare_analyzer(kit), background)
+
+
+@app.command()
 def submit(
     experiment: Experiment,
     kit: RequesterKit,
@@ -506,11 +519,11 @@ def submit(
 
 
 def _attend(kit: Kit, background: bool) -> None:
-    from tacit.engine.federation.processes import NVFLARE_LOG, attend, start
+    from tacit.engine.federation.processes import LOG, NVFLARE_LOG, attend, in_background
 
     if background:
-        process = start(kit)
-        console.print(f"{kit.name}  process {process.pid}; log {kit.ours / 'log.txt'}", soft_wrap=True, highlight=False)
+        number = in_background(kit)
+        console.print(f"{kit.name}  process {number}; log {kit.ours / LOG}", soft_wrap=True, highlight=False)
         return
     console.print(f"{kit.name} of {kit.federation}, {kit.host}:{kit.port}; Ctrl-C ends it", highlight=False)
     code = attend(kit, lambda line: console.print(line, soft_wrap=True, highlight=False))

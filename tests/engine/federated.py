@@ -69,12 +69,17 @@ EXCHANGES: dict[str, dict[str, Any]] = {
     "masked": {"name": "masked"},
     "weighted": {"name": "weighted", "key_bits": 2048},
     "shuffled": {"name": "shuffled"},
+    "pairwise": {"name": "pairwise"},
 }
+# with noise that cancels in pairs all silos take part, and no count is made beside the sum
+NOT_IN_PAIRS = ("silo_sample_rate", "adaptive_clip")
 
 
 def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, **sections: Any) -> Plan:
     """A plan of three rounds on the made table; ``sections`` add to those of the experiment."""
     numbers = METHODS[method] | ({"weights": "records"} if carried == "weighted" else {})
+    if carried == "pairwise":
+        numbers = {key: value for key, value in numbers.items() if key not in NOT_IN_PAIRS}
     facts = {
         "subjects": {"column": "person", "count": 60},
         "silos": {"column": "clinic", "count": 3},

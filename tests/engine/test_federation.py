@@ -26,6 +26,7 @@ QUICK = [
     ("local-record", "plain"),
     ("uldp-avg", "weighted"),
     ("graph-regularized", "plain"),
+    ("dp-fedavg", "pairwise"),
     ("ss-simple", "shuffled"),
     ("ldp-laplace", "plain"),
 ]
@@ -305,6 +306,7 @@ def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visi
     ("change", "words"),
     [
         ({"method": {"name": "pooled"}}, "one place"),
+        ({"method": {"name": "gossip-sgd", "topology": "ring"}}, "has no server"),
         ({"evaluation": {"status": "paid", "noise_multiplier": 5.0}}, "paid evaluation"),
     ],
 )

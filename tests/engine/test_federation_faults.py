@@ -85,6 +85,36 @@ def test_a_weighted_round_needs_every_silo(experiment, visits):
     assert federation.coordinator.done == 0
 
 
+PAIRS = ("keys", "vectors", "seeds")
+ONE_PAIRED = {"name": "pairwise", "graph": "complete", "drop_outs": 1}
+
+
+@pytest.mark.parametrize("phase", range(2), ids=PAIRS[:2])
+def test_a_silo_that_vanishes_from_a_pairwise_round_takes_its_pairs_along(phase, experiment, visits):
+    """Without its vector, what the others share with it is taken out of the sum: what is left is that of the others."""
+    made = planned(experiment, "dp-fedavg", "pairwise", exchange=ONE_PAIRED, method=QUIET, train={"rounds": 1})
+    alone, grid = simulated(made, visits, rounds=0), Grid(made.exchange.precision)
+    vectors, _, _ = alone.integers(alone.work.draw(1), alone.broadcast, grid)
+    total = grid.numbers(vectors[[0, 2]].sum(axis=0)).astype(np.float32)
+    alone.server = alone.kernels.aggregate(alone.server, (total,), ())
+    outcome = parties(made, visits).run(silent(("south", SETUP + 1 + phase)))
+    assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(1, "south")]
+    np.testing.assert_allclose(flat(outcome.model), flat(alone.model()), atol=1e-6)
+
+
+def test_a_pairwise_round_ends_with_a_vector_that_came_and_cannot_be_taken(experiment, visits):
+    """To go on, the others would have to show what hides it."""
+    made = planned(experiment, "dp-fedavg", "pairwise", exchange=ONE_PAIRED)
+    for spoil in (lambda answer: answer[:-1], lambda answer: answer[:-9] + bytes([answer[-9] ^ 1]) + answer[-8:]):
+        federation = parties(made, visits)
+        with pytest.raises(RoundFailed, match=r"round 1 was not finished: .*west"):
+            federation.run(
+                lambda silo, step, answer, spoil=spoil: spoil(answer) if (silo, step) == ("west", 4) else answer
+            )
+        assert federation.steps == SETUP + 2
+        assert federation.coordinator.done == 0
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_setup_needs_every_silo(step, experiment, visits):
     federation = parties(planned(experiment, "uldp-avg", "masked", exchange=ONE), visits)
@@ -111,7 +141,13 @@ def stopping(step: int):
 
 
 @pytest.mark.parametrize(
-    ("method", "exchange", "phases"), [("scaffold", "plain", 1), ("uldp-sgd", "masked", 5), ("silo-only", "plain", 1)]
+    ("method", "exchange", "phases"),
+    [
+        ("scaffold", "plain", 1),
+        ("uldp-sgd", "masked", 5),
+        ("silo-only", "plain", 1),
+        ("mean-regularized", "pairwise", 3),
+    ],
 )
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_run_that_was_stopped_goes_on_to_the_same_model(

@@ -3,9 +3,9 @@
 A round is charged before it begins, and so is what is released once beside the rounds: while nobody else can write to
 the budget file, what is left there is looked up, the line is written to the run's own ledger, then to the budget file.
 Whoever is killed in between has released nothing; who is killed later has written down one round that nobody saw. With
-a seed, a round that is repeated after a crash is the same release again, and is not charged twice. But another run with
-that seed would draw the same noise once more, which would then protect neither: one budget file takes a seed from one
-run only.
+a seed, a round that is repeated after a crash is the same release again, and is not charged twice (unless it is hidden
+by noise that no seed gives back: that of pairs of silos). But another run with that seed would draw the same noise once
+more, which would then protect neither: one budget file takes a seed from one run only.
 
 What a run has planned to release at its end is set aside: no round may use up what the paid metrics will cost. (Others
 who share a budget file may; then the metrics are not released.)
@@ -31,6 +31,7 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.exchange import Pairwise
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -52,7 +53,7 @@ class Charges:
     def __init__(self, plan: Plan, ledger: Path) -> None:
         self._promise = plan.promise
         self._method = plan.method.name
-        self._seeded = plan.experiment.seed is not None
+        self._repeats = repeats(plan)
         self._seed_mark = seed_mark(plan)
         self._budget = plan.experiment.privacy.budget
         self._as_published = plan.experiment.privacy.target == "as-published"
@@ -114,7 +115,7 @@ class Charges:
 
     def _write(self, book: _Book, line: Line, first: Callable[[], None] = lambda: None) -> None:
         """One line, if the budget allows it; ``first`` is what to do when it does, while the ledger is locked."""
-        if self._seeded and (line.mechanism, line.number) in book.earlier:
+        if self._repeats and (line.mechanism, line.number) in book.earlier:
             first()
             return
 
@@ -371,6 +372,16 @@ def _shared_lines(plan: Plan) -> Lines:
         return []
     with _open(file, "privacy.budget_file") as ledger:
         return ledger.lines
+
+
+def repeats(plan: Plan) -> bool:
+    """Whether a round that is done again is the same release to the last number.
+
+    Pairs of silos draw what they share from new keys in every attempt: the server then sees one vector under two such
+    noises. Charged twice that is covered: with A = s_eta^2 I + s_delta^2 L, what both tell together has covariance
+    s_eta^2 I + s_delta^2 / 2 L, which is at least A / 2.
+    """
+    return plan.experiment.seed is not None and not isinstance(plan.exchange, Pairwise)
 
 
 def seed_mark(plan: Plan) -> str:

@@ -17,6 +17,7 @@ pytest.importorskip("nvflare")
 
 from safetensors.numpy import load_file
 
+from tacit.engine.federation.trial import PARTS, REQUESTER
 from tacit.engine.trees import _named_leaves
 from tacit.errors import Forbidden
 from tacit.privacy import Ledger
@@ -72,23 +73,33 @@ def test_a_run_that_a_policy_forbids_ends_with_the_names_of_rule_and_silo(trial)
 
 
 def test_what_travels_is_encrypted(tmp_path):
-    """A proxy between one silo and the server sees neither a planted value nor the experiment's own words."""
+    """Proxies see everything that passes between the server and the others in a whole run: neither a planted value nor
+    an update, nor words of the protocol, all of which are in what the parties say to each other."""
     trial = worlds.Trial(tmp_path, worlds.POLICY)
     trial.prepare()
     planted = 71.23456
     table = pd.read_parquet(trial.home("north") / "visits.parquet").astype({"mental_health": float})
     table.loc[:50, "mental_health"] = planted
     table.to_parquet(trial.home("north") / "visits.parquet", index=False)
+    content = worlds.experiment(seed=11, exchange={"name": "plain"})
+    said, updates = worlds.said(trial, content)
+    words = [b"uldp-avg", b"tacit-federation-1", b"tacit-message", b"mental_health"]
+    assert len(updates) == 9
+    assert all(form in said for form in (*updates, words[1]))
     seen = bytearray()
     with _proxy(trial.kit("server").port, seen) as port:
-        config = trial.kit("north").startup / "fed_client.json"
-        config.write_text(config.read_text().replace(f":{trial.kit('north').port}", f":{port}"))
+        for name in (*PARTS, REQUESTER):
+            config = next(trial.kit(name).startup.glob("fed_*.json"))
+            text = config.read_text()
+            for form in (":{}", ": {}"):
+                text = text.replace(form.format(trial.kit(name).port), form.format(port))
+            assert str(port) in text
+            config.write_text(text)
         with trial.running():
-            run = worlds.finished(trial, worlds.experiment(exchange={"name": "plain"}), "run")
+            run = worlds.finished(trial, content, "run")
     assert run.result["status"] == "finished"
-    assert len(seen) > 100_000
-    for word in (b"uldp-avg", b"tacit-federation-1", b"randhie", b"safetensors", b"tacit-message"):
-        assert word not in seen
+    assert len(seen) > 300_000
+    assert not any(form in seen for form in (*updates, *words))
     numbers = (np.float32(planted), np.float64(planted), np.float32((planted - 75) / 12))
     assert not any(form in seen for form in (str(planted).encode(), *(number.tobytes() for number in numbers)))
     model = load_file(run.path / "model.safetensors")

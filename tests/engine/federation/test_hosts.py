@@ -15,7 +15,17 @@ import tomli_w
 
 from tacit.engine import Run
 from tacit.engine.federation.envelope import Reply
-from tacit.engine.federation.host import CALL, CHECKPOINT, EVALUATE, LEDGER, MESSAGE, CoordinatorHost, Ended, SiloHost
+from tacit.engine.federation.host import (
+    CALL,
+    CHECKPOINT,
+    EVALUATE,
+    LEDGER,
+    MESSAGE,
+    AnalyzerHost,
+    CoordinatorHost,
+    Ended,
+    SiloHost,
+)
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
@@ -64,7 +74,9 @@ POLICY = {
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("federation") / "kits"
-    options = FederationOptions(name="test", server={"host": "localhost"}, silos=SILOS, requesters=(ANA,))
+    options = FederationOptions(
+        name="test", server={"host": "localhost"}, silos=SILOS, requesters=(ANA,), analyzer=True
+    )
     make_kits(options, out, None)
     return out
 
@@ -75,6 +87,7 @@ class World:
     def __init__(self, kits: Path, folder: Path) -> None:
         self.server = Kit.load(kits / "server", "server")
         self.silos = {name: Kit.load(kits / "silos" / name, "silo") for name in SILOS}
+        self.analyzer = Kit.load(kits / "analyzer", "analyzer")
         self.homes = {name: folder / name for name in SILOS}
         self.sent: list[bytes] = []
         rng = np.random.default_rng(1)
@@ -109,7 +122,8 @@ class World:
         requester: str = ANA,
         tamper: Callable[[str, str, bytes], bytes | None] = lambda what, silo, answer: answer,
     ) -> tuple[Ended, CoordinatorHost]:
-        hosts = {name: SiloHost(kit) for name, kit in self.silos.items()}
+        hosts: dict[str, SiloHost | AnalyzerHost] = {name: SiloHost(kit) for name, kit in self.silos.items()}
+        hosts["analyzer"] = AnalyzerHost(self.analyzer)
 
         def send(what: str, messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
             answers: dict[str, bytes | None] = {}
@@ -243,6 +257,8 @@ def test_the_same_attempt_is_not_taken_twice(world):
     shutil.rmtree(host.folder)  # a server that pretends to know nothing of it
     ended, _ = world.attempt()
     assert set(ended.rules.values()) == {"replayed"}
+    for name in SILOS:
+        assert f"refused a call to run {RUN} (attempt 1) of {ANA}: replayed: attempt 1" in log_of(world, name)[-1]
 
 
 def test_a_run_is_neither_gone_on_with_nor_shown_to_somebody_else(world, tmp_path):
@@ -263,6 +279,7 @@ def test_a_silo_with_an_older_ledger_is_refused(world):
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:1]))
     ended, _ = world.attempt(run="f" * 32)
     assert ended.rules == {"north": "ledger"}
+    assert any("ledger: it has 1 lines, and the server has seen line 3" in line for line in log_of(world, "north"))
 
 
 def test_runs_beyond_the_total_are_refused(world):
@@ -270,6 +287,8 @@ def test_runs_beyond_the_total_are_refused(world):
         world.allow(name, epsilon_in_total=1.0)
     assert world.attempt()[0].status == "finished"
     assert set(world.attempt(run="f" * 32)[0].rules.values()) == {"epsilon_in_total"}
+    for name in SILOS:
+        assert f"refused a call to run {'f' * 32} (attempt 1) of {ANA}: epsilon_in_total" in log_of(world, name)[-1]
 
 
 @pytest.mark.parametrize(
@@ -282,6 +301,8 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
     ended, _ = world.attempt(tamper=spoil)
     assert ended.status == "failed"
     assert "west" in ended.reason
+    log = (world.server.ours / "log.txt").read_text()
+    assert "refused west: an envelope" in log or "without west in round 0, hello: west: a message" in log
 
 
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
@@ -289,7 +310,8 @@ def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
     host.call(lambda: Request(received(EXPERIMENT), RUN, 1, ANA), b"{}")
     reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
     assert (reply.content, reply.rule) == (None, "message")
-    assert "50000000 bytes" in (world.silos["north"].ours / "log.txt").read_text()
+    (line,) = [line for line in log_of(world, "north") if "refused" in line]
+    assert f"of the server to run {RUN} (attempt 1) of {ANA}: server: a message of 50000000 bytes" in line
     host.close()
 
 
@@ -307,3 +329,83 @@ def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
     ended, _ = world.attempt()
     assert ended.status == "failed"
     assert all(not world.lines(name) for name in SILOS)
+
+
+# -- the analyzer
+
+SHUFFLED = EXPERIMENT.replace(
+    'name = "uldp-avg"\nnoise_multiplier = 8.0',
+    'name = "ss-simple"\nlocal_epsilon = 30.0\nvalue_range = 0.5\nbatch_subjects = 60',
+).replace('name = "masked"', 'name = "shuffled"\n\n[privacy]\nmax_silos_per_subject = 1')
+REPORTED = {
+    "methods": ["ss-simple"],
+    "exchanges": ["shuffled"],
+    "against": ["public", "analyzer"],
+    "silos_per_subject": 1,
+    "epsilon_per_run": 50.0,
+    "epsilon_in_total": 60.0,
+}
+
+
+def test_reports_go_through_the_server_to_an_analyzer_of_its_own(world):
+    for name in SILOS:
+        world.allow(name, **REPORTED)
+    ended, host = world.attempt(text=SHUFFLED)
+    assert ended == Ended("finished")
+    for name in SILOS:
+        assert [line["round"] for line in world.lines(name)] == [1, 2, 3]
+    assert Run.load(host.folder).result["rounds"] == 3
+    log = (world.analyzer.ours / "log.txt").read_text()
+    assert f"asked   to run {RUN} (attempt 1) of {ANA}" in log
+    assert "ended" in log
+
+
+def test_without_the_analyzer_nothing_begins(world):
+    for name in SILOS:
+        world.allow(name, **REPORTED)
+    ended, _ = world.attempt(text=SHUFFLED, tamper=lambda what, who, answer: None if who == "analyzer" else answer)
+    assert (ended.status, ended.reason) == ("failed", "no answer from analyzer")
+    assert all(not world.lines(name) for name in SILOS)
+
+
+def test_a_policy_that_names_the_server_does_not_let_reports_out(world):
+    """Who mixes is the server: a policy for this exchange speaks of the shuffler and the analyzer."""
+    for name in SILOS:
+        world.allow(name, **{**REPORTED, "against": ["public", "server"]})
+    assert set(world.attempt(text=SHUFFLED)[0].rules.values()) == {"against"}
+
+
+def test_the_analyzer_takes_part_in_nothing_else(world):
+    host = AnalyzerHost(world.analyzer)
+    reply = Reply.from_bytes(host.call(lambda: Request(received(EXPERIMENT), RUN, 1, ANA), b"{}"))
+    assert reply.rule == "request"
+    assert "masked exchange has no analyzer" in (world.analyzer.ours / "log.txt").read_text()
+    assert Reply.from_bytes(host.evaluate(b"")).rule == "metrics"
+
+
+# -- a server that lies
+
+
+def test_a_server_that_relays_other_keys_is_found_out_by_silos_and_nothing_is_released(world, monkeypatch):
+    """It passes the keys of north off as those of south: it would open what is meant for south."""
+    from tacit.engine.federation import coordinator
+    from tacit.exchange.masked.terms import KEYS
+
+    class Swapping(coordinator.MaskedServer):
+        def _contents(self, phase):
+            if phase == KEYS:
+                self._inbox["south"] = self._inbox["north"]
+            return super()._contents(phase)
+
+    monkeypatch.setattr(coordinator, "MaskedServer", Swapping)
+    ended, _ = world.attempt()
+    assert ended.status == "failed"
+    for name in SILOS:
+        assert world.lines(name) == []
+        line = next(line for line in log_of(world, name) if "refused a message of the server" in line)
+        assert "south: the message is not signed by south" in line
+        assert f"run {RUN} (attempt 1) of {ANA}" in line
+
+
+def log_of(world: World, name: str) -> list[str]:
+    return (world.silos[name].ours / "log.txt").read_text().splitlines()

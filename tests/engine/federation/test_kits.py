@@ -126,6 +126,23 @@ def test_everybody_who_signs_is_on_everybodys_roster(made):
     assert {kit.name: kit.identity().public for kit in kits} == rosters[0]
 
 
+def test_the_analyzer_has_a_kit_if_the_file_says_so_and_no_secret_of_the_silos(tmp_path, made):
+    assert not (made / "analyzer").exists()
+    assert not Kit.load(made / "server", "server").analyzer
+    out = tmp_path / "kits"
+    assert "analyzer" in make_kits(OPTIONS.model_copy(update={"analyzer": True}), out, None)
+    kit, server = Kit.load(out / "analyzer", "analyzer"), Kit.load(out / "server", "server")
+    ana = Kit.load(out / "requesters" / ANA, "requester")
+    kit.check_certificate()
+    assert kit.roster()["analyzer"] == server.roster()["analyzer"] == kit.identity().public
+    assert (server.silos, server.analyzer) == (ana.silos, ana.analyzer) == (("north", "south"), True)
+    assert not (kit.ours / "pseudonyms.key").exists()
+    assert local(kit.path, "resources.json")["class_allow_list"] == list(CLASSES)
+    assert not local(kit.path, "resources.json")["allow_log_streaming"]
+    with pytest.raises(UserError, match="kit of an analyzer"):
+        Kit.load(out / "analyzer", "silo")
+
+
 def test_the_servers_stores_lie_in_its_kit_wherever_that_is(made):
     kit = Kit.load(made / "server", "server")
     place_stores(kit)
@@ -146,6 +163,8 @@ def test_a_silo_can_be_added_with_the_passphrase_and_leaves_the_others_as_they_a
     assert (out / "silos" / "north" / "startup" / "client.crt").read_bytes() == before
     north, west = (Kit.load(out / "silos" / name, "silo") for name in ("north", "west"))
     assert "west" in north.roster()
+    assert north.silos == Kit.load(out / "server", "server").silos == ("north", "south", "west")
+    assert Kit.load(out / "requesters" / ANA, "requester").silos == ("north", "south", "west")
     assert north.roster() == west.roster()
     assert north.pseudonyms() == west.pseudonyms()
     with pytest.raises(UserError, match="everybody has a kit"):

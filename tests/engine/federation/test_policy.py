@@ -209,6 +209,33 @@ def test_rounds_that_are_repeated_after_a_crash_are_counted_again(ledger):
             released((2, 3, 4), guard)
 
 
+PAIRED = """
+seed = 7
+[data]
+label = "ill"
+subjects = { column = "patient", count = 500 }
+silos = { count = 3 }
+numeric = { age = { mean = 50, scale = 20 } }
+[method]
+name = "dp-fedavg"
+noise_multiplier = 20.0
+[train]
+rounds = 4
+[exchange]
+name = "pairwise"
+graph = "complete"
+"""
+
+
+def test_no_seed_gives_back_what_pairs_of_silos_share_so_a_repeated_round_is_another_release(ledger):
+    more = {"methods": ("dp-fedavg",), "exchanges": ("pairwise",), "seeds": True, "unit": "silo"}
+    with Guard(POLICY.model_copy(update=more), "north", ledger) as guard:
+        guard.admit(request(PAIRED), SILOS, None, lambda: 100)
+        for number in (1, 1, 2):
+            guard.before_release("dp-fedavg", number, {})
+        assert guard.head.lines == 3
+
+
 def test_with_a_seed_a_repeated_round_is_the_same_release_and_another_run_must_not_repeat_it(ledger):
     seeded = POLICY.model_copy(update={"seeds": True})
     with Guard(seeded, "north", ledger) as guard:

@@ -18,18 +18,22 @@ import psutil
 from tacit.config import Plan, plan
 from tacit.data import Federation, Records
 from tacit.engine import Run
+from tacit.engine.federation.agreement import in_their_places
+from tacit.engine.federation.messages import Message
 from tacit.engine.federation.requester import Asked, ask, follow
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
+from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
+from tests.engine.federated import Parties
 
 # everything that the tests of this folder ask for
 POLICY = {
-    "methods": ["uldp-avg", "subject-sgd", "local-record", "fedavg"],
-    "exchanges": ["masked", "plain", "weighted"],
+    "methods": ["uldp-avg", "subject-sgd", "local-record", "fedavg", "ss-simple", "dp-fedavg"],
+    "exchanges": ["masked", "plain", "weighted", "shuffled", "pairwise"],
     "unit": "record",
     "against": ["public"],
     "epsilon_per_run": float("inf"),
@@ -78,17 +82,42 @@ def finished(trial: Trial, content: dict, name: str, *, patience: int = 60, told
 def simulated(trial: Trial, content: dict) -> Params:
     """The model of the same experiment in the simulator, on what the silos hold."""
     planned = plan(content)
-    shards = [
-        load_shard(planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms())
-        for silo in PARTS
-    ]
-    joined = united(shards)
+    joined = united(held(trial, planned))
     randomness = Randomness.from_seed(planned.experiment.seed)
     made = learner(planned.experiment.model, joined.labels, joined.train.features.shape[1:], randomness)
     simulation = Simulation(planned, joined, made, randomness)
     for number in range(1, planned.rounds + 1):
         simulation.round(number)
     return simulation.model()
+
+
+def held(trial: Trial, planned: Plan) -> list[Federation]:
+    """What every silo holds. People who report for themselves have the numbers that are those of their silo."""
+    shards = [
+        load_shard(planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms())
+        for silo in PARTS
+    ]
+    if not isinstance(planned.method, Encoder):
+        return shards
+    people = planned.promise.facts.subjects
+    return [in_their_places(shard, k, len(PARTS), people) for k, shard in enumerate(shards)]
+
+
+def said(trial: Trial, content: dict) -> tuple[bytes, list[bytes]]:
+    """All that silos answer in the same experiment, where messages are carried by hand, and the updates in it, which
+    its seed makes those of the run; a plain exchange."""
+    planned = plan(content)
+    parties = Parties(planned, united(held(trial, planned)))
+    answers: list[bytes] = []
+
+    def heard(silo: str, step: int, answer: bytes) -> bytes:
+        answers.append(answer)
+        return answer
+
+    parties.run(heard)
+    size = 4 * parties.coordinator._numbers
+    messages = [Message.from_bytes(answer, "", 1 << 30) for answer in answers]
+    return b"".join(answers), [m.content[-size:] for m in messages if m.phase == "work"]
 
 
 def united(shards: list[Federation]) -> Federation:

@@ -21,7 +21,7 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.encoder_work import people_of
 from tacit.engine.federation.messages import read_json
 from tacit.errors import UserError
-from tacit.exchange import Pairwise, Shuffled, Weighted
+from tacit.exchange import Shuffled, Weighted
 from tacit.exchange.post import SERVER, join, join_named
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
 from tacit.methods import Facts
@@ -123,9 +123,9 @@ def check_federated(plan: Plan) -> None:
     if method.pools:
         problem = f"{method.name} moves all records to one place"
         raise UserError("method.name", problem, "use it in the simulator only, as a reference")
-    if method.serverless or isinstance(plan.exchange, Pairwise):
-        problem = f"{method.name} with exchange {plan.exchange.name} is not part of a federation yet"
-        raise UserError("exchange.name", problem, "use it in the simulator")
+    if method.serverless:
+        problem = f"{method.name} has no server, and a federation has one"
+        raise UserError("method.name", problem, "use it in the simulator")
     if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
@@ -138,6 +138,11 @@ def check_federated(plan: Plan) -> None:
         raise UserError("privacy", f"paid {names} are not part of a federation yet", "use declared constants")
     if getattr(method, "group_size", None) == "median":
         raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
+
+
+def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
+    """Everybody whom the server speaks to in a run: silos, and in a shuffled exchange the analyzer."""
+    return (*silos, *((ANALYZER,) if isinstance(plan.exchange, Shuffled) else ()))
 
 
 def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Federation:

@@ -50,9 +50,10 @@ from tacit.engine.federation.messages import (
 from tacit.engine.learner import Learner, learner
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
-from tacit.exchange import Grid, Masked, Shuffled, Weighted
+from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
 from tacit.exchange.local import Leading, led
 from tacit.exchange.masked import MaskedServer
+from tacit.exchange.pairwise import PairwiseServer
 from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
 from tacit.exchange.shuffled import Shuffler
 from tacit.exchange.shuffled.encoder import encoder_name
@@ -135,7 +136,7 @@ class CoordinatorSide:
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
         self._most = AROUND
-        self._lead: MaskedServer | WeightedServer | None = None
+        self._lead: MaskedServer | PairwiseServer | WeightedServer | None = None
         self.server: ServerState
         self.done = 0
 
@@ -319,6 +320,10 @@ class CoordinatorSide:
             masking = exchange.terms(run, self.names, self._numbers, known)
             self._lead = MaskedServer(masking, identity, roster)
             self._most += masking.longest
+        elif isinstance(exchange, Pairwise):
+            pairing = exchange.terms(run, self.names, self._numbers, known)
+            self._lead = PairwiseServer(pairing, identity, roster)
+            self._most += pairing.longest
         elif isinstance(exchange, Weighted):
             weighting = exchange.terms(run, self.names, self._numbers, known)
             self._lead = WeightedServer(weighting, identity, roster, workers=os.cpu_count() or 1)
@@ -346,7 +351,7 @@ class CoordinatorSide:
         first = self._taken(told, answers, WORK, lambda silo, content: content)
         lead.begin(number)
         yield from self._led(lead, first)
-        assert isinstance(exchange, Masked | Weighted)
+        assert isinstance(exchange, Masked | Pairwise | Weighted)
         return lead.numbers(Grid(exchange.precision))
 
     def _mixed(self, number: int, key: bytes, reports: Mapping[str, bytes]) -> bytes:
@@ -386,13 +391,26 @@ class CoordinatorSide:
         return total
 
     def _led(self, lead: Leading, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
-        """An exchange's own messages, each in one of ours."""
-        conversation = led(lead, first, lambda silo, refused: self._note(EXCHANGE, silo, refused))
+        """An exchange's own messages, each in one of ours.
+
+        A pairwise round ends with a message that has come and cannot be taken: to go on without its silo, the others
+        would show what hides a vector that has been seen.
+        """
+        strict = isinstance(lead, PairwiseServer)
+
+        def refuse(silo: str, refused: Refused) -> None:
+            self._note(EXCHANGE, silo, refused)
+            if strict:
+                raise refused
+
+        conversation = led(lead, first, refuse)
         told = next(conversation, None)
         while told is not None:
             framed = {silo: self._desk.framed(EXCHANGE, message) for silo, message in told.items()}
             answers = yield framed
             arrived = self._taken(framed, answers, EXCHANGE, lambda silo, content: content)
+            if strict and any(answers.get(silo) is not None for silo in framed if silo not in arrived):
+                raise Refused(self.refusals[-1].reason)
             try:
                 told = conversation.send(arrived)
             except StopIteration:

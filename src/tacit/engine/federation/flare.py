@@ -24,11 +24,13 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from tacit.engine.federation.agreement import taking_part
 from tacit.engine.federation.host import (
     CALL,
     EVALUATE,
     MESSAGE,
     OUTCOME,
+    AnalyzerHost,
     CoordinatorHost,
     Ended,
     SiloHost,
@@ -45,19 +47,20 @@ _CHECK = 0.02  # seconds between two looks at the barrier
 
 
 class SiloExecutor(Executor):
-    """A silo's end of the line."""
+    """A silo's end of the line, or the analyzer's: its kit says which."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._host: SiloHost | None = None
+        self._host: SiloHost | AnalyzerHost | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             engine = fl_ctx.get_engine()
             workspace = engine.get_workspace()
-            host = SiloHost(Kit.load(Path(workspace.get_root_dir()), "silo"))
+            kit = Kit.load(Path(workspace.get_root_dir()), "silo", "analyzer")
+            host = SiloHost(kit) if kit.kind == "silo" else AnalyzerHost(kit)
             app = Path(workspace.get_app_dir(fl_ctx.get_job_id()))
-            call = partial(host.call, lambda: read_job(app, host.kit)[0])
+            call = partial(host.call, lambda: read_job(app, kit)[0])
             handlers = {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}
             for what, handler in handlers.items():
                 engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, handler))
@@ -100,7 +103,8 @@ class Coordinator(Controller):
             party_log(kit).warning("refused job %s: %s", job, error)
             write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: "request"}).as_dict())
             return
-        here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in kit.silos]
+        parties = taking_part(request.plan, kit.silos)
+        here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
         task = Task(BARRIER, Shareable(), timeout=patience)
         self.broadcast_and_wait(task, fl_ctx, here, min_responses=len(here), abort_signal=abort_signal)
         self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, patience))

@@ -1,8 +1,9 @@
-"""The process of a silo and that of the server, apart from what carries their bytes.
+"""The processes of a silo, of the analyzer and of the server, apart from what carries their bytes.
 
 A :class:`SiloHost` is called to a run, asks its :class:`~tacit.engine.federation.policy.Guard`, loads its table and
 lends its side of the protocol an ear. Whatever goes wrong is written into the silo's own log; what leaves is the name
-of a rule, or nothing but that it failed.
+of a rule, or nothing but that it failed. An :class:`AnalyzerHost` does the same without a table, a policy or a ledger:
+it holds nobody's records, and adds up what silos have let leave.
 
 A :class:`CoordinatorHost` calls the silos, leads them through the run and keeps its folder: plan, ledger (a round's
 line before the round), metrics, model, checkpoint, result. It remembers how far it has seen every silo's ledger come.
@@ -16,9 +17,10 @@ import json
 import shutil
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from tacit.config import Plan
 from tacit.crypto import Refused
@@ -27,14 +29,23 @@ from tacit.data.encode import Encoder
 from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores, score
-from tacit.engine.federation.agreement import check_federated
+from tacit.engine.federation.agreement import check_federated, taking_part
 from tacit.engine.federation.envelope import FAILED, Call, Malformed, Reply
 from tacit.engine.federation.kits import RUNS, Kit, read_secret
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
 from tacit.engine.federation.request import Request
 from tacit.engine.federation.shard import load_shard, read_silo_data
-from tacit.engine.federation.sides import CoordinatorSide, Diverged, RoundFailed, ServerKeys, SiloKeys, SiloSide, drive
+from tacit.engine.federation.sides import (
+    AnalyzerSide,
+    CoordinatorSide,
+    Diverged,
+    RoundFailed,
+    ServerKeys,
+    SiloKeys,
+    SiloSide,
+    drive,
+)
 from tacit.engine.folder import (
     CHECKPOINT,
     CLOCK,
@@ -52,8 +63,11 @@ from tacit.engine.kernel import outputs
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
 from tacit.engine.trees import Unfit, packed, save_tree, unpacked, write_bytes
 from tacit.errors import Forbidden, TacitError
+from tacit.exchange import Shuffled
 from tacit.models import Params
 from tacit.settings import read_section
+
+Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
@@ -63,17 +77,15 @@ SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester g
 Send = Callable[[str, Mapping[str, bytes]], Mapping[str, bytes | None]]
 
 
-class SiloHost:
-    """One silo in one run."""
+class Host(ABC, Generic[Side]):
+    """One of those whom the server speaks to, in one run. ``side`` is its side of the protocol, once it takes part."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self._log = kit, party_log(kit)
         self._lock = threading.Lock()
-        self._guard: Guard | None = None
-        self._side: SiloSide | None = None
-        self._dataset = ""
-        self._evaluations = self._messages = 0
-        self._seconds = 0.0
+        self._side: Side | None = None
+        self._asked = ""
+        self._messages, self._seconds = 0, 0.0
 
     def call(self, read: Callable[[], Request], data: bytes) -> bytes:
         """Take part in the run that ``read`` finds to be asked for, or say which rule forbids it."""
@@ -84,24 +96,39 @@ class SiloHost:
         return self._replied(MESSAGE, lambda: self._called.handle(data))
 
     def evaluate(self, data: bytes) -> bytes:
-        """Metrics of a model on the people that are held out here, where the policy lets them leave."""
+        """Metrics of a model on the people that are held out here, where that is allowed."""
         return self._replied(EVALUATE, lambda: self._evaluate(data))
 
     def close(self) -> None:
+        """The run has ended."""
         with self._lock:
-            if self._guard is not None:
-                self._guard.__exit__(None, None, None)
+            if self._side is not None:
                 self._log.info("ended   after %d messages and %.2f s of work", self._messages, self._seconds)
-            self._guard = self._side = None
+            self._side = None
+            self._end()
+
+    @abstractmethod
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> Side:
+        """This party's side of the run that is asked for; Refusal where it does not take part."""
+
+    @abstractmethod
+    def _evaluate(self, data: bytes) -> bytes: ...
+
+    def _end(self) -> None:
+        """Let go of what the run needed."""
+
+    def _enclosed(self, what: str, content: bytes | None, rule: Rule | Literal["failed"] | None) -> Reply:
+        """What leaves."""
+        return Reply(content, rule)
 
     @property
-    def _called(self) -> SiloSide:
+    def _called(self) -> Side:
         if self._side is None:
             raise Refusal("request", "a message before any run was admitted")
         return self._side
 
     def _call(self, read: Callable[[], Request], data: bytes) -> bytes:
-        if self._guard is not None:
+        if self._asked:
             raise Refusal("request", "a second call in one run")
         seen = Call.from_bytes(data).seen
         try:
@@ -110,10 +137,63 @@ class SiloHost:
         except TacitError as error:
             raise Refusal("request", str(error)) from None
         plan = request.plan
-        asked = (
-            f"run {request.run} (attempt {request.attempt}) of {request.requester}: {plan.label}, {plan.exchange.name}"
-        )
-        self._log.info("asked   %s, %d rounds", asked, plan.rounds)
+        self._asked = f" to run {request.run} (attempt {request.attempt}) of {request.requester}"
+        what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
+        self._log.info("asked  %s: %s", self._asked, what)
+        self._side = self._taken_part(request, seen)
+        self._log.info("admitted run %s", request.run)
+        return b""
+
+    def _replied(self, what: str, do: Callable[[], bytes]) -> bytes:
+        """What ``do`` answers, or why not, in an envelope; everything else about it goes into our log."""
+        with self._lock:
+            began = time.perf_counter()
+            content: bytes | None = None
+            rule: Rule | Literal["failed"] | None = None
+            try:
+                content = do()
+            except Refusal as refusal:
+                self._log.warning("refused a %s%s: %s", what, self._asked, refusal)
+                rule = refusal.rule
+            except (Refused, Malformed) as error:
+                self._log.warning("refused a %s of the server%s: %s", what, self._asked, error)
+                rule = "message"
+            except Exception:
+                self._log.exception("failed at a %s%s", what, self._asked)
+                rule = FAILED
+            self._messages += 1
+            self._seconds += time.perf_counter() - began
+            return self._enclosed(what, content, rule).to_bytes()
+
+
+class AnalyzerHost(Host[AnalyzerSide]):
+    """The analyzer in one run."""
+
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> AnalyzerSide:
+        if not isinstance(request.plan.exchange, Shuffled):
+            raise Refusal("request", f"the {request.plan.exchange.name} exchange has no analyzer")
+        return AnalyzerSide(request.plan, ServerKeys(self.kit.identity(), self.kit.roster()))
+
+    def _evaluate(self, data: bytes) -> bytes:
+        raise Refusal("metrics", "nobody is held out here")
+
+
+class SiloHost(Host[SiloSide]):
+    """One silo in one run."""
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit)
+        self._guard: Guard | None = None
+        self._dataset = ""
+        self._evaluations = 0
+
+    def _end(self) -> None:
+        if self._guard is not None:
+            self._guard.__exit__(None, None, None)
+        self._guard = None
+
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
+        plan = request.plan
         data_file, policy_file = settings(self.kit)
         options, policy = read_silo_data(data_file), read_section(policy_file, Policy, "POLICY.toml")
         self._dataset = hashlib.sha256(f"{self.kit.name}/{options.name}".encode()).hexdigest()[:16]
@@ -134,22 +214,19 @@ class SiloHost:
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
         memory = self.kit.ours / RUNS / request.run
         memory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._side = SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
-        self._log.info("admitted run %s", request.run)
-        return b""
+        return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
 
     def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:
         assert self._guard is not None
         self._guard.before_release(mechanism, number, events)
-        self._log.info("release %s, round %d: line %d of the ledger", mechanism, number, self._guard.head.lines)
+        where = f"round {number}, after {self._seconds:.3f} s of work: line {self._guard.head.lines} of the ledger"
+        self._log.info("release %s, %s", mechanism, where)
 
     def _evaluate(self, data: bytes) -> bytes:
         side = self._called
         assert self._guard is not None
         if not self._guard.policy.metrics:
             raise Refusal("metrics", "they stay here")
-        if not self._evaluations:
-            self._log.info("set up  after %.2f s of work", self._seconds)
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
         self._evaluations += 1
@@ -164,28 +241,10 @@ class SiloHost:
         )
         return json.dumps({"records": len(test), "metrics": scores.overall}).encode()
 
-    def _replied(self, what: str, do: Callable[[], bytes]) -> bytes:
-        """What ``do`` answers, or why not, in an envelope; everything else about it goes into our log."""
-        with self._lock:
-            began = time.perf_counter()
-            content: bytes | None = None
-            rule: Rule | Literal["failed"] | None = None
-            try:
-                content = do()
-            except Refusal as refusal:
-                self._log.warning("refused %s: %s", what, refusal)
-                rule = refusal.rule
-            except (Refused, Malformed) as error:
-                self._log.warning("refused %s of the server: %s", what, error)
-                rule = "message"
-            except Exception:
-                self._log.exception("failed  %s", what)
-                rule = FAILED
-            self._messages += 1
-            self._seconds += time.perf_counter() - began
-            head = None if self._guard is None else self._guard.head
-            left = None if self._guard is None or what != CALL else self._guard.left()
-            return Reply(content, rule, self._dataset, head, left).to_bytes()
+    def _enclosed(self, what: str, content: bytes | None, rule: Rule | Literal["failed"] | None) -> Reply:
+        head = None if self._guard is None else self._guard.head
+        left = None if self._guard is None or what != CALL else self._guard.left()
+        return Reply(content, rule, self._dataset, head, left)
 
 
 class Ended(NamedTuple):
@@ -216,6 +275,7 @@ class CoordinatorHost:
         self._kit, self._request, self._send, self._log = kit, request, send, party_log(kit)
         self._rules: dict[str, str] = {}
         self._silent: set[str] = set()
+        self._without_metrics: set[str] = set()
         self._scores: Scores = NOT_EVALUATED
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
@@ -275,11 +335,11 @@ class CoordinatorHost:
         write_json(self.folder / ENCODER, encoder.to_dict())
 
     def _called(self) -> Ended | None:
-        """Call every silo; how it ended where one of them does not come."""
+        """Call every silo, and the analyzer; how it ended where one of them does not come."""
         seen = self._heads()
         calls = {
             silo: Call({name: Head(*head) for name, head in seen.get(silo, {}).items()}).to_bytes()
-            for silo in self._kit.silos
+            for silo in taking_part(self._plan, self._kit.silos)
         }
         answers = self._carried(CALL, calls)
         if self._rules:
@@ -340,6 +400,7 @@ class CoordinatorHost:
         with self._clock("ledger"):
             save_tree(self.folder / MODEL, model, {"round": str(number)})
             write_json(self.folder / CLOCK, self._clock.seconds())
+        self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
         if evaluation_due(self._plan, number):
             self._evaluate(number, model)
         self.progress["done"] = number
@@ -347,10 +408,12 @@ class CoordinatorHost:
     def _evaluate(self, number: int, model: Params) -> None:
         """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records."""
         with self._clock("evaluate"):
-            told = dict.fromkeys(self._kit.silos, packed(model))
+            told = dict.fromkeys([silo for silo in self._kit.silos if silo not in self._without_metrics], packed(model))
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
-            self._rules = before  # metrics that stay are no refusal of the run
+            # metrics that stay are no refusal of the run, and nobody is asked twice
+            self._without_metrics |= {silo for silo, rule in self._rules.items() if rule == "metrics"}
+            self._rules = before
             found = {silo: _read_scores(answer) for silo, answer in answers.items() if answer is not None}
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
         line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)

@@ -8,12 +8,14 @@ own records say about a job is not looked at.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tacit.engine.federation.kits import CLASSES, REQUESTER_ROLE, Kit
 from tacit.engine.federation.request import Request, received
 from tacit.errors import UserError
+from tacit.exchange.post import SERVER
 
 REQUEST = "request.json"
 BARRIER, TOPIC, PROGRESS, RESULTS = "tacit-barrier", "tacit", "tacit-progress", "tacit"
@@ -21,11 +23,11 @@ PATIENCE = 120  # seconds that a silo has for an answer, unless the requester sa
 _APP = "app"
 
 
-def write_job(folder: Path, text: str, run: str, attempt: int, least: int, patience: int) -> None:
+def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], patience: int) -> None:
     """Fill ``folder`` with the request for an attempt at a run of the experiment ``text``.
 
-    least     how many silos must be there for it to begin
-    patience  seconds that a silo has for an answer
+    parties   who must be there for it to begin, beside the server
+    patience  seconds that each of them has for an answer
     """
     coordinator, silo = CLASSES
     config = folder / _APP / "config"
@@ -42,8 +44,9 @@ def write_job(folder: Path, text: str, run: str, attempt: int, least: int, patie
         folder / "meta.json": {
             "name": f"tacit-{run[:12]}-{attempt}",
             "resource_spec": {},
-            "min_clients": least,
-            "deploy_map": {_APP: ["@ALL"]},
+            "min_clients": len(parties),
+            "mandatory_clients": list(parties),
+            "deploy_map": {_APP: [SERVER, *parties]},
         },
         config / "config_fed_server.json": {**filters, "workflows": [workflow]},
         config / "config_fed_client.json": {**filters, "executors": [executor]},
@@ -62,7 +65,9 @@ def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
     # everybody of the federation has a key that signs; the certificate says who is a requester
     if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:
-        raise UserError("request", "it is not signed by one requester of this federation", "ask with `tacit submit`")
+        whose = ", ".join(str(signer[0]) for signer in signers) if verified and signers else "nobody whose word it is"
+        problem = f"it is not signed by one requester of this federation, but by {whose}"
+        raise UserError("request", problem, "ask with `tacit submit`")
     requester = signers[0][0]
     try:
         values = json.loads((app / "config" / REQUEST).read_text(encoding="utf-8"))

@@ -1,10 +1,11 @@
-"""Kits: what a federation's server, silos and requesters need to know and to trust each other.
+"""Kits: what a federation's server, silos, analyzer and requesters need to know and to trust each other.
 
 ``FEDERATION.toml`` names them::
 
     name = "readmission"
     silos = ["north", "south", "west"]
     requesters = ["ana@example.org"]
+    analyzer = true                    # for the shuffled exchange: a party called "analyzer" gets a kit, too
 
     [server]
     host = "federation.example.org"
@@ -14,9 +15,10 @@
 party may do and may be made to do (no code that a request brings along, no shell, nothing but Tacit's own classes,
 signed requests only, no logs that leave), and in ``tacit/`` what NVFlare does not know:
 
-kit.json         who this is, and who else is there
-identity.key     the signing key of a server or silo in exchanges that hide single silos
-roster.json      the public halves of all of them: whoever relays messages cannot put its own in their place
+kit.json         who this is
+identity.key     the signing key of a server, silo or analyzer in exchanges that hide single silos
+roster.json      the public halves of all of them: who is there, and by whose word it is known; whoever relays messages
+                 cannot put its own keys in their place
 pseudonyms.key   silos only: the secret by which the same person has the same number in every silo
 
 The authority's own key signs new certificates. It is kept only where a passphrase encrypts it; otherwise it is
@@ -35,13 +37,16 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.x509.oid import NameOID
 from pydantic import Field, field_validator, model_validator
 
 from tacit.crypto import Identity, Secret
@@ -49,8 +54,9 @@ from tacit.data.options import Section
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
 from tacit.exchange.post import SERVER
+from tacit.exchange.shuffled.terms import ANALYZER
 
-Kind = Literal["server", "silo", "requester"]
+Kind = Literal["server", "silo", "analyzer", "requester"]
 
 OURS = "tacit"  # the folder of a kit that is Tacit's own
 KIT, IDENTITY, ROSTER, PSEUDONYMS = "kit.json", "identity.key", "roster.json", "pseudonyms.key"
@@ -133,7 +139,13 @@ class FederationOptions(Section):
     server: ServerOptions
     silos: tuple[str, ...] = Field(min_length=2)
     requesters: tuple[str, ...] = Field(min_length=1)
+    analyzer: bool = False
     valid_days: Annotated[int, Field(strict=True, ge=1, le=360)] = 360
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who joins the server, apart from requesters: silos, and the analyzer."""
+        return (*self.silos, *((ANALYZER,) if self.analyzer else ()))
 
     @model_validator(mode="after")
     def _names(self) -> Self:
@@ -149,12 +161,12 @@ class FederationOptions(Section):
         return self
 
 
-_TAKEN = (SERVER, "analyzer", "all", "admin")
+_TAKEN = (SERVER, ANALYZER, "all", "admin")
 
 
 @dataclass(frozen=True)
 class Kit:
-    """A kit folder, as its holder uses it."""
+    """A kit folder, as its holder uses it. ``silos`` and ``analyzer``: who is on the roster."""
 
     path: Path
     kind: Kind
@@ -163,20 +175,24 @@ class Kit:
     host: str
     port: int
     silos: tuple[str, ...]
+    analyzer: bool
 
     @classmethod
-    def load(cls, path: Path, kind: Kind) -> Kit:
-        """The kit in a folder; a UserError where there is none, or one of another kind."""
+    def load(cls, path: Path, *kinds: Kind) -> Kit:
+        """The kit in a folder; a UserError where there is none, or one of another kind than these."""
         path = path.resolve()
         file = path / OURS / KIT
         if not file.is_file():
             raise UserError("KIT", f"'{path}' is no kit", "name a folder that `tacit federation init` made")
+        there = _roster(path)
+        silos = tuple(name for name in there if name not in (SERVER, ANALYZER))
         try:
-            kit = cls(path, **{**(values := read_json(file, "KIT")), "silos": tuple(values["silos"])})
-        except (TypeError, KeyError):
+            kit = cls(path, **read_json(file, "KIT"), silos=silos, analyzer=ANALYZER in there)
+        except TypeError:
             raise UserError("KIT", f"'{KIT}' is damaged", "restore the kit") from None
-        if kit.kind != kind:
-            raise UserError("KIT", f"'{path}' is the kit of a {kit.kind}", f"name the kit of a {kind}")
+        if kit.kind not in kinds:
+            fix = f"name the kit of {' or '.join(map(_one, kinds))}"
+            raise UserError("KIT", f"'{path}' is the kit of {_one(kit.kind)}", fix)
         return kit
 
     @property
@@ -197,9 +213,8 @@ class Kit:
         return Identity(self._secret(IDENTITY))
 
     def roster(self) -> dict[str, bytes]:
-        """The public signing keys of server and silos, by name."""
-        values = read_json(self.ours / ROSTER, "KIT")
-        return {str(name): bytes.fromhex(text) for name, text in values.items()}
+        """The public signing keys of server, silos and analyzer, by name."""
+        return _roster(self.path)
 
     def pseudonyms(self) -> Secret:
         """What identifiers are hashed with."""
@@ -209,8 +224,44 @@ class Kit:
         name = "server.crt" if self.kind == "server" else "client.crt"
         return x509.load_pem_x509_certificate((self.startup / name).read_bytes())
 
+    def check_certificate(self) -> None:
+        """A UserError where nobody would accept this party's certificate: not valid now, made out to somebody else, or
+        of another authority than the kit's."""
+        certificate, now = self.certificate(), datetime.now(UTC)
+        root = x509.load_pem_x509_certificate((self.startup / ROOT).read_bytes())
+        names = [part.value for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        problem = None
+        if now > certificate.not_valid_after_utc:
+            problem = f"has expired ({certificate.not_valid_after_utc:%Y-%m-%d})"
+        elif now < certificate.not_valid_before_utc:
+            problem = f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        elif names != [self.host if self.kind == "server" else self.name]:
+            problem = f"is made out to {' '.join(map(str, names)) or 'nobody'}"
+        elif not _issued_by(certificate, root):
+            problem = "is of another authority"
+        if problem is not None:
+            fix = "check this machine's clock, or make new kits: `tacit federation init` with another --out"
+            raise UserError("KIT", f"the certificate of {self.name} {problem}", fix)
+
     def _secret(self, name: str) -> Secret:
         return read_secret(self.ours / name, "KIT")
+
+
+def _one(kind: Kind) -> str:
+    return f"an {kind}" if kind == "analyzer" else f"a {kind}"
+
+
+def _roster(kit: Path) -> dict[str, bytes]:
+    values = read_json(kit / OURS / ROSTER, "KIT")
+    return {str(name): bytes.fromhex(text) for name, text in values.items()}
+
+
+def _issued_by(certificate: x509.Certificate, root: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
 
 
 def read_secret(file: Path, field: str) -> Secret:
@@ -234,12 +285,12 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
     """Make the kits of everybody who has none yet, under ``out``; their folders by name.
 
     The first time, that is everybody. Later, with the passphrase of the authority's key, it is the silos and requesters
-    that have been added to the file since; server and silos then need the new ``roster.json``.
+    that have been added to the file since; everybody then needs the new ``roster.json``.
     """
     require_nvflare()
     folders = {
         SERVER: out / SERVER,
-        **{name: out / "silos" / name for name in options.silos},
+        **{name: out / ("silos" if name in options.silos else "") / name for name in options.members},
         **{name: out / "requesters" / name for name in options.requesters},
     }
     authority = out / AUTHORITY
@@ -265,7 +316,7 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
         _keep_authority(authority, key, root, passphrase)
     write_json(authority / MEMBERS, known)
     for folder in folders.values():
-        if (folder / OURS / IDENTITY).is_file():
+        if folder.is_dir():
             write_json(folder / OURS / ROSTER, known["roster"])
     return {name: folders[name] for name in missing}
 
@@ -287,7 +338,7 @@ def _provisioned(
     host, port = options.server.host, options.server.port
     ports = {"fed_learn_port": port, "admin_port": port, "default_host": host}
     project.set_server(host, organisation(options.name), ports)
-    for name in options.silos:
+    for name in options.members:
         project.add_client(name, organisation(name), {})
     for name in options.requesters:
         project.add_admin(name, organisation(name), {"role": REQUESTER_ROLE})
@@ -305,7 +356,7 @@ def _provisioned(
     folder = Path(context[CtxKey.CURRENT_PROD_DIR])
     key = cast(RSAPrivateKey, context[CtxKey.ROOT_PRI_KEY])
     root = context[CtxKey.ROOT_CERT].public_bytes(serialization.Encoding.PEM)
-    names = {SERVER: host, **{name: name for name in (*options.silos, *options.requesters)}}
+    names = {SERVER: host, **{name: name for name in (*options.members, *options.requesters)}}
     return {name: folder / place for name, place in names.items()}, key, root
 
 
@@ -317,7 +368,8 @@ def organisation(name: str) -> str:
 def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: bytes) -> bytes | None:
     """What is Tacit's in a kit: the limits on what it can be made to do, and ``tacit/``. Returns the public half of its
     signing key, if it has one."""
-    kind: Kind = "server" if name == SERVER else "silo" if name in options.silos else "requester"
+    kinds: dict[str, Kind] = {SERVER: "server", ANALYZER: "analyzer", **dict.fromkeys(options.silos, "silo")}
+    kind = kinds.get(name, "requester")
     ours = folder / OURS
     for path in (folder, folder / "startup", ours):
         _private_folder(path)
@@ -335,7 +387,6 @@ def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: b
             "federation": options.name,
             "host": options.server.host,
             "port": options.server.port,
-            "silos": list(options.silos),
         },
     )
     return None if identity is None else identity.public
@@ -345,7 +396,7 @@ def _restrict(local: Path, kind: Kind) -> None:
     """Replace NVFlare's defaults, which are loose, by what Tacit needs."""
     resources = json.loads((local / "resources.json.default").read_text())
     resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
-    if kind == "silo":
+    if kind != "server":
         resources["allow_log_streaming"] = False
         # its components other than those that start a job would only carry logs to the server
         resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]

@@ -38,7 +38,7 @@ from pydantic import Field, field_validator
 
 from tacit.config import Plan
 from tacit.data.options import Count, Section, Share
-from tacit.engine.charges import Line, events, has_seed, once_line, round_line, seed_mark
+from tacit.engine.charges import Line, events, has_seed, once_line, repeats, round_line, seed_mark
 from tacit.engine.federation.request import Request
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
@@ -225,7 +225,7 @@ class Guard:
             raise Refusal("request", "nothing was admitted")
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
-        if admitted.seeded and any(_same_release(old, run, line) for old in self._ledger.lines):
+        if repeats(admitted.request.plan) and any(_same_release(old, run, line) for old in self._ledger.lines):
             return  # the same noise again tells nobody anything new
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
@@ -341,10 +341,6 @@ class _Admitted:
     @property
     def run_name(self) -> str:
         return _run_name(self.request.plan, self.request.run)
-
-    @property
-    def seeded(self) -> bool:
-        return self.request.plan.experiment.seed is not None
 
     def line(self, mechanism: str, number: int, released: Mapping[str, Event]) -> Line:
         promise = self.request.plan.promise

@@ -1,4 +1,4 @@
-"""A server or a silo as a process of this machine: NVFlare's, started from a kit, with a log that people can read.
+"""A server, a silo or the analyzer as a process of this machine: NVFlare's, with a log that people can read.
 
 ``tacit/log.txt`` of a kit says what happens to runs, in one line each: who joined, what was asked for by whom, what was
 released, what was refused and why. ``tacit/nvflare.log`` is everything that NVFlare has said since the last start.
@@ -15,9 +15,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
-from tacit.engine.federation.kits import Kit, place_stores, read_secret, require_nvflare
+from tacit.engine.federation.kits import Kind, Kit, place_stores, read_secret, require_nvflare
 from tacit.engine.federation.policy import Policy
+from tacit.engine.federation.refusals import Listener
 from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
@@ -42,10 +44,19 @@ def party_log(kit: Kit) -> logging.Logger:
     return logger
 
 
+def _certified(kit: Kit) -> Kit:
+    try:
+        kit.check_certificate()
+    except UserError as error:
+        party_log(kit).warning("refused to start: %s", error)
+        raise
+    return kit
+
+
 def prepare_server(path: Path) -> Kit:
     """The kit of a server that is about to start."""
     require_nvflare()
-    kit = Kit.load(path, "server")
+    kit = _certified(Kit.load(path, "server"))
     place_stores(kit)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,10 +68,16 @@ def prepare_server(path: Path) -> Kit:
     return kit
 
 
+def prepare_analyzer(path: Path) -> Kit:
+    """The kit of the analyzer that is about to start."""
+    require_nvflare()
+    return _certified(Kit.load(path, "analyzer"))
+
+
 def prepare_silo(path: Path, data: Path, policy: Path) -> Kit:
     """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now."""
     require_nvflare()
-    kit = Kit.load(path, "silo")
+    kit = _certified(Kit.load(path, "silo"))
     options = read_silo_data(data)
     if not Path(options.path).is_file():
         raise UserError("DATA.toml", f"there is no file '{options.path}'", "mend path")
@@ -82,6 +99,7 @@ def command(kit: Kit) -> list[str]:
     module, config, who = {
         "server": ("server.server_train", "fed_server.json", []),
         "silo": ("client.client_train", "fed_client.json", [f"uid={kit.name}"]),
+        "analyzer": ("client.client_train", "fed_client.json", [f"uid={kit.name}"]),
     }[kit.kind]
     start = [sys.executable, "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.path), "-s", config]
     return [*start, "--set", "secure_train=true", f"org={kit.organisation}", "config_folder=config", *who]
@@ -90,9 +108,7 @@ def command(kit: Kit) -> list[str]:
 def start(kit: Kit) -> subprocess.Popen[bytes]:
     """Start the process of a kit, by itself; its number is in ``tacit/process.pid``."""
     pid_file = kit.ours / PID
-    if pid_file.is_file() and _is_alive(int(pid_file.read_text())):
-        problem = f"it runs already (process {pid_file.read_text().strip()})"
-        raise UserError("KIT", problem, "stop that process first")
+    _check_idle(pid_file)
     with (kit.ours / NVFLARE_LOG).open("wb") as output:
         process = subprocess.Popen(
             command(kit),
@@ -106,8 +122,14 @@ def start(kit: Kit) -> subprocess.Popen[bytes]:
     return process
 
 
+def _check_idle(pid_file: Path) -> None:
+    if pid_file.is_file() and _is_alive(int(pid_file.read_text())):
+        problem = f"it runs already (process {pid_file.read_text().strip()})"
+        raise UserError("KIT", problem, "stop that process first")
+
+
 def joined(kit: Kit) -> bool:
-    """Whether a silo's process has been accepted by the server since it was started."""
+    """Whether the process of a silo, or the analyzer's, has been accepted by the server since it was started."""
     log = kit.ours / NVFLARE_LOG
     return log.is_file() and b"Successfully registered client" in log.read_bytes()
 
@@ -123,23 +145,52 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def in_background(kit: Kit) -> int:
+    """Attend to a kit's process without a terminal; the number of that process."""
+    pid_file = kit.ours / PID
+    _check_idle(pid_file)
+    pid_file.unlink(missing_ok=True)
+    watch = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(kit.path), kit.kind],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not (pid_file.is_file() and pid_file.read_text().endswith("\n")):
+        if watch.poll() is not None:
+            raise UserError("KIT", "the process did not start", f"see {kit.ours / NVFLARE_LOG}")
+        time.sleep(_LOOK)
+    return int(pid_file.read_text())
+
+
 def attend(kit: Kit, tell: Callable[[str], None]) -> int:
-    """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code."""
-    log = kit.ours / LOG
+    """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
+
+    What NVFlare's own log says about those whom it has turned away is written into the kit's log, too.
+    """
+    log, words = kit.ours / LOG, party_log(kit)
     log.touch()
-    at = log.stat().st_size
-    process = start(kit)
+    at, heard = log.stat().st_size, 0
+    process, listener = start(kit), Listener()
+
+    def note(line: str) -> None:
+        if (refusal := listener.heard(line)) is not None:
+            words.warning("%s", refusal)
+
     asked: list[int] = []
     before = {number: signal.signal(number, lambda n, _: asked.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         while process.poll() is None and not asked:
             time.sleep(_LOOK)
+            heard = _told(kit.ours / NVFLARE_LOG, heard, note)
             at = _told(log, at, tell)
         if not asked:
             tell(f"NVFlare ended by itself (exit code {process.returncode}); see {kit.ours / NVFLARE_LOG}")
     finally:
         stop(process)
         (kit.ours / PID).unlink(missing_ok=True)
+        _told(kit.ours / NVFLARE_LOG, heard, note)
         _told(log, at, tell)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -165,3 +216,8 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+if __name__ == "__main__":
+    folder, kind = sys.argv[1:]
+    sys.exit(attend(Kit.load(Path(folder), cast(Kind, kind)), lambda line: None))

@@ -79,9 +79,6 @@ def received(text: str) -> Plan:
 def _check_portable(experiment: Experiment) -> None:
     """Refuse what would be looked up on the machine of whoever reads it."""
     data, model = experiment.data, experiment.model
-    if experiment.exchange.name == "shuffled":
-        problem = "'shuffled' needs an analyzer, a party that kits do not have"
-        raise UserError("exchange.name", problem, "use it in the simulator")
     local = {
         "model.init_from": model.init_from is not None,
         "data.schema": data.schema_ is not None,

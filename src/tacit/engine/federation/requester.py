@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config import Plan
-from tacit.engine.federation.agreement import check_federated
+from tacit.engine.federation.agreement import check_federated, taking_part
 from tacit.engine.federation.job import PATIENCE, PROGRESS, RESULTS, write_job
 from tacit.engine.federation.kits import Kit, require_nvflare
 from tacit.engine.federation.request import travelling
 from tacit.engine.folder import RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
+from tacit.exchange import Shuffled
+from tacit.exchange.shuffled.terms import ANALYZER
 
 RETRIES = 3
 OUTCOME = "outcome.json"
@@ -40,12 +42,13 @@ _MEMORY = "runs"  # in the requester's kit: what was asked for, to be collected 
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that was asked for: its experiment as text, where its folder goes, and the job of its last attempt."""
+    """A run that was asked for: its experiment as text, where its folder goes, who must take part, and the job of its
+    last attempt."""
 
     run: str
     experiment: str
     out: str
-    least: int
+    parties: tuple[str, ...]
     patience: int
     attempt: int = 0
     job: str = ""
@@ -81,10 +84,13 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
     if silos != len(kit.silos):
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
         raise UserError("data.silos.count", problem, f"set it to {len(kit.silos)}")
+    if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
+        problem = "'shuffled' needs an analyzer, and the federation has none"
+        raise UserError("exchange.name", problem, "let it have one: analyzer = true in FEDERATION.toml")
     if out is not None and out.exists():
         raise UserError("--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()
-    return Asked(secrets.token_hex(16), text, str(place), silos, patience)
+    return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), patience)
 
 
 def follow(
@@ -137,6 +143,7 @@ def status(kit: Kit) -> dict[str, Any]:
             "federation": kit.federation,
             "server": f"{kit.host}:{kit.port}",
             "silos": {silo: silo in here for silo in kit.silos},
+            "analyzer": ANALYZER in here if kit.analyzer else None,
             "left": _left(kit),
             "runs": [
                 {
@@ -161,7 +168,7 @@ def _submitted(kit: Kit, asked: Asked) -> Asked:
     asked = replace(asked, attempt=asked.attempt + 1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / f"tacit-{asked.run[:12]}"
-        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.least, asked.patience)
+        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.parties, asked.patience)
         with _session(kit) as session:
             job = session.submit_job(str(folder))
     return replace(asked, job=job).kept(kit)
@@ -239,6 +246,7 @@ def _session(kit: Kit) -> Iterator[Any]:
         problem = f"the server at {kit.host}:{kit.port} does not answer"
         raise UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall") from None
     except (AuthenticationError, FLCommunicationError):
+        kit.check_certificate()
         problem = "the server does not accept this kit"
         raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
     try:

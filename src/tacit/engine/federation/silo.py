@@ -56,9 +56,11 @@ from tacit.engine.learner import Learner, learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
-from tacit.exchange import Collected, Grid, Masked, Shuffled, Weighted
+from tacit.exchange import Collected, Grid, Masked, Pairwise, Shuffled, Weighted
 from tacit.exchange.masked import MaskedSilo
 from tacit.exchange.masked.terms import VECTORS
+from tacit.exchange.pairwise import PairwiseSilo
+from tacit.exchange.pairwise.terms import VECTORS as PAIRWISE_VECTORS
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
 from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
@@ -120,7 +122,7 @@ class SiloSide:
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
         self._silos: Silos | None = None
-        self._carrier: MaskedSilo | WeightedSilo | Encoders | None = None
+        self._carrier: MaskedSilo | PairwiseSilo | WeightedSilo | Encoders | None = None
 
     # -- messages
 
@@ -252,6 +254,10 @@ class SiloSide:
             masking = exchange.terms(self._run, self._names, numbers, known)
             self._carrier = MaskedSilo(masking, self.name, identity, roster)
             self._most += masking.longest
+        elif isinstance(exchange, Pairwise):
+            pairing = exchange.terms(self._run, self._names, numbers, known)
+            self._carrier = PairwiseSilo(pairing, self.name, identity, roster)
+            self._most += pairing.longest
         elif isinstance(exchange, Weighted):
             assert isinstance(silos.work, PeopleWork)
             (counts,) = silos.work.record_counts(known.people)
@@ -308,8 +314,9 @@ class SiloSide:
             self._remember(number)
             self._release(number)
             answer = desk.write(SERVER, WORK, write_numbers(np.asarray(vector)))
-        elif isinstance(carrier, MaskedSilo):
+        elif isinstance(carrier, MaskedSilo | PairwiseSilo):
             vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
+            self._remember(number)
             answer = desk.framed(WORK, carrier.begin(number, vectors[0], noise))
         elif isinstance(carrier, Encoders):
             assert isinstance(silos.work, EncoderWork)
@@ -330,10 +337,10 @@ class SiloSide:
 
     def _exchange(self, content: bytes) -> bytes:
         """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
-        if not isinstance(self._carrier, MaskedSilo | WeightedSilo):
+        if not isinstance(self._carrier, MaskedSilo | PairwiseSilo | WeightedSilo):
             raise OutOfTurn("this exchange has no messages of its own", SERVER)
         phase, answer = self._carrier.phase, self._carrier.receive(content)
-        if phase in (VECTORS, SUMS):
+        if phase in (VECTORS, PAIRWISE_VECTORS, SUMS):
             self._release(self._here.number)
         return self._here.framed(EXCHANGE, answer)
 
@@ -352,7 +359,7 @@ class SiloSide:
     @property
     def _grid(self) -> Grid:
         exchange = self.plan.exchange
-        assert isinstance(exchange, Masked | Weighted)
+        assert isinstance(exchange, Masked | Pairwise | Weighted)
         return Grid(exchange.precision)
 
 

@@ -1,7 +1,8 @@
 """A whole federation on this machine: a server, three silos, their kits, tables and policies, as on four machines.
 
-The built-in table is parted by site; every silo gets its own file and nothing of the others'. Server and silos are
-processes of their own that speak over mutually authenticated TLS on the loopback interface.
+The built-in table is parted by site (or there are other tables, one for each silo); every silo gets its own file and
+nothing of the others'. Server and silos are processes of their own that speak over mutually authenticated TLS on the
+loopback interface.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,8 +21,17 @@ import tomli_w
 from tacit.data import DataOptions
 from tacit.data.sources.randhie import SITES, read_builtin
 from tacit.engine.federation.kits import FederationOptions, Kit, ServerOptions, make_kits
-from tacit.engine.federation.processes import NVFLARE_LOG, joined, prepare_server, prepare_silo, start, stop
+from tacit.engine.federation.processes import (
+    NVFLARE_LOG,
+    joined,
+    prepare_analyzer,
+    prepare_server,
+    prepare_silo,
+    start,
+    stop,
+)
 from tacit.errors import UserError
+from tacit.exchange.shuffled.terms import ANALYZER
 
 REQUESTER = "you@example.org"
 # which sites of the built-in table live where
@@ -46,8 +56,16 @@ _PATIENCE = 60.0
 class Trial:
     """The kits of a federation on this machine, and its processes while it runs."""
 
-    def __init__(self, folder: Path, policy: dict[str, object] | None = None, passphrase: str | None = None) -> None:
-        self.folder, self._passphrase = folder, passphrase
+    def __init__(
+        self,
+        folder: Path,
+        policy: dict[str, object] | None = None,
+        passphrase: str | None = None,
+        analyzer: bool = False,
+        tables: Mapping[str, pd.DataFrame] | None = None,
+    ) -> None:
+        self.folder, self._passphrase, self._analyzer = folder, passphrase, analyzer
+        self._tables = parted() if tables is None else tables
         self.policy = {**POLICY, **(policy or {})}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -56,16 +74,21 @@ class Trial:
         options = FederationOptions(
             name="trial",
             server=ServerOptions(host="localhost", port=port or _free_port()),
-            silos=tuple(PARTS),
+            silos=self.silos,
             requesters=(REQUESTER,),
+            analyzer=self._analyzer,
         )
         make_kits(options, self.folder / "kits", self._passphrase)
-        for silo, table in parted().items():
+        for silo, table in self._tables.items():
             home = self.home(silo)
             home.mkdir(parents=True)
             table.to_parquet(home / "visits.parquet", index=False)
             (home / "DATA.toml").write_text(tomli_w.dumps({"path": "visits.parquet"}))
             (home / "POLICY.toml").write_text(tomli_w.dumps(self.policy))
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return tuple(self._tables)
 
     def home(self, silo: str) -> Path:
         """Where a silo's own files are."""
@@ -73,23 +96,25 @@ class Trial:
 
     def kit(self, name: str) -> Kit:
         kits = self.folder / "kits"
-        if name == "server":
-            return Kit.load(kits / "server", "server")
+        if name in ("server", ANALYZER):
+            return Kit.load(kits / name, "server" if name == "server" else "analyzer")
         if name == REQUESTER:
             return Kit.load(kits / "requesters" / name, "requester")
         return Kit.load(kits / "silos" / name, "silo")
 
     def start(self, name: str) -> None:
-        """Start the server, or a silo."""
+        """Start the server, the analyzer, or a silo."""
         if name == "server":
             kit = prepare_server(self.kit(name).path)
+        elif name == ANALYZER:
+            kit = prepare_analyzer(self.kit(name).path)
         else:
             home = self.home(name)
             kit = prepare_silo(self.kit(name).path, home / "DATA.toml", home / "POLICY.toml")
         self.processes[name] = start(kit)
 
     def wait(self, name: str) -> None:
-        """Until the server listens, or a silo has joined."""
+        """Until the server listens, or a silo or the analyzer has joined."""
         kit = self.kit(name)
         end = time.monotonic() + _PATIENCE
         while not (_listens(kit.port) if name == "server" else joined(kit)):
@@ -103,17 +128,20 @@ class Trial:
 
     @contextmanager
     def running(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[None]:
-        """The server and all silos, until the end of the block."""
+        """The server and all who join it, until the end of the block."""
         with ExitStack() as stack:
             stack.callback(self._stop_all)
             self.start("server")
             self.wait("server")
             tell(f"server   localhost:{self.kit('server').port}")
-            for silo in PARTS:
-                self.start(silo)
-            for silo in PARTS:
-                self.wait(silo)
-                tell(f"silo     {silo} ({', '.join(PARTS[silo])})")
+            members = {silo: f"silo     {silo}, {len(table):,} records" for silo, table in self._tables.items()}
+            if self._analyzer:
+                members[ANALYZER] = "analyzer"
+            for name in members:
+                self.start(name)
+            for name, words in members.items():
+                self.wait(name)
+                tell(words)
             yield
 
     def _stop_all(self) -> None:

@@ -49,6 +49,11 @@ class PairwiseSilo:
         self._phase = VECTORS
         return self._post.write(EVERYONE, KEYS, self._keys.public)
 
+    @property
+    def phase(self) -> str | None:
+        """What it will answer the next message with; None outside of a round."""
+        return self._phase
+
     def receive(self, message: bytes) -> bytes:
         """The answer to the server's next message."""
         if self._phase is None:

@@ -17,6 +17,9 @@ PROTOCOL = "tacit-pairwise-1"
 # the phases of a round, named after what silos send in them
 KEYS, VECTORS, SEEDS = PHASES = ("keys", "vectors", "seeds")
 
+# of a list of all silos, more than a key, or a seed, and a signature take for each
+_PER_SILO = 1024
+
 
 @dataclass(frozen=True)
 class PairwiseTerms:
@@ -57,6 +60,11 @@ class PairwiseTerms:
     @property
     def vector_bytes(self) -> int:
         return 8 * self.numbers
+
+    @property
+    def longest(self) -> int:
+        """No message of a round has more bytes: a vector, or what is said of or to each silo."""
+        return self.vector_bytes + sum(_PER_SILO + 4 * len(name) for name in self.silos)
 
     @property
     def least(self) -> int:
