@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from tacit.engine.federation.memory import keep, recall
+from tacit.engine.federation.messages import Message
 from tacit.engine.federation.sides import RoundFailed
 from tacit.errors import UserError
 from tacit.exchange import Grid
+from tacit.exchange.post import SERVER
 from tests.engine.federated import ROUNDS, flat, parties, planned, simulated
 
 SETUP = 2  # phases before the first round: hello and begin
@@ -74,6 +77,48 @@ def test_a_masked_message_that_was_altered_counts_as_none(experiment, visits):
     (refusal,) = outcome.refusals
     assert (refusal.round, refusal.silo) == (1, "west")
     assert "not signed by west" in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("longer", "bytes where"),
+        ("shorter", "bytes where"),
+        ("of the round before", "not signed by south"),
+        ("another's", "not signed by south"),
+        ("of the phase before", "not signed by south"),
+    ],
+)
+def test_a_masked_vector_that_is_none_is_refused_its_silo_named_and_the_others_go_on(kind, words, experiment, visits):
+    """All bits of the right number of bytes are a masked vector: within its length no other can be told from it."""
+    made = planned(experiment, "uldp-avg", "masked", exchange=ONE, method=QUIET)
+    federation = parties(made, visits)
+    vectors = {number: SETUP + len(PHASES) * (number - 1) + PHASES.index("vectors") + 1 for number in (1, 2)}
+    kept: dict[tuple[str, int], bytes] = {}
+
+    def signed(bytes_more: int) -> bytes:
+        silo = federation.silos["south"]
+        content = bytes(silo._carrier.terms.vector_bytes + bytes_more)
+        return silo._here.framed("exchange", silo._carrier._post.write(SERVER, "vectors", content))
+
+    def harm(silo, step, answer):
+        kept[silo, step] = Message.from_bytes(answer, silo, 1 << 30).content
+        if (silo, step) != ("south", vectors[2]):
+            return answer
+        if kind in ("longer", "shorter"):
+            return signed(8 if kind == "longer" else -8)
+        earlier = {
+            "of the round before": ("south", vectors[1]),
+            "another's": ("north", vectors[2]),
+            "of the phase before": ("south", vectors[2] - 1),
+        }[kind]
+        return dataclasses.replace(Message.from_bytes(answer, silo, 1 << 30), content=kept[earlier]).to_bytes()
+
+    outcome = federation.run(harm)
+    assert outcome.rounds == ROUNDS
+    (refusal,) = outcome.refusals
+    assert (refusal.round, refusal.silo) == (2, "south")
+    assert words in refusal.reason
 
 
 @pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")

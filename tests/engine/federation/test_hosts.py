@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+from safetensors import safe_open
 
 from tacit.engine import Run
 from tacit.engine.federation.envelope import Reply
@@ -29,6 +30,7 @@ from tacit.engine.federation.host import (
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
+from tacit.engine.folder import read_metrics
 from tacit.privacy import Ledger
 
 pytest.importorskip("nvflare")
@@ -242,6 +244,60 @@ def test_a_silo_that_falls_silent_ends_the_attempt_and_the_next_goes_on_at_the_c
     assert len(rounds) <= 4
     for name in SILOS:  # nobody has released what is not written down
         assert {line["round"] for line in world.lines(name)} >= {1, 2, 3}
+
+
+class Killed(Exception):
+    """The server is no more."""
+
+
+@pytest.mark.parametrize("without", [(), ("clock.json",), ("clock.json", "model.safetensors", "metrics.jsonl")])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_server_that_is_killed_after_a_checkpoint_makes_up_for_what_it_has_not_written(world, number, without):
+    """The first round, after which nothing else was there before, and the last, after which no other comes."""
+    whole, host = world.attempt(run="f" * 32)
+    assert whole.status == "finished"
+    evaluations = []
+
+    def kill(what, silo, answer):
+        if what == EVALUATE and silo == "north":
+            evaluations.append(what)
+            if len(evaluations) == number + 1:  # that of the model before the first round is one, too
+                raise Killed
+        return answer
+
+    with pytest.raises(Killed):
+        world.attempt(tamper=kill)
+    folder = world.server.ours / "runs" / RUN
+    for name in without:
+        (folder / name).unlink()
+    ended, host = world.attempt(2)
+    assert ended.status == "finished"
+    run = Run.load(host.folder)
+    assert run.result["rounds"] == 3
+    assert 0 < run.metrics["accuracy"] <= 1
+    assert [line["round"] for line in read_metrics(host.folder / "metrics.jsonl")][-1] == 3
+    with safe_open(host.folder / "model.safetensors", "np") as model:
+        assert json.loads(model.metadata()["facts"])["round"] == "3"
+    with Ledger(host.folder / LEDGER) as book:  # every round was complete when the server was killed
+        assert [line["round"] for line in book.lines] == [1, 2, 3]
+
+
+def test_an_attempt_that_wakes_up_after_a_later_one_has_begun_leaves_the_run_to_it(world):
+    later = []
+
+    def overtake(what, silo, answer):
+        if what == EVALUATE and silo == "west" and not later:
+            later.append(None)
+            later.append(world.attempt(2)[0])
+        return answer
+
+    ended, _ = world.attempt(tamper=overtake)
+    assert later[1] == Ended("finished")
+    assert ended.status == "failed"
+    assert "a later attempt" in ended.reason
+    assert json.loads((world.server.ours / "runs" / RUN / "outcome.json").read_text())["status"] == "finished"
+    for name in SILOS:
+        assert [line["round"] for line in world.lines(name)] == [1, 2, 3]
 
 
 def test_a_run_that_is_finished_is_not_begun_again(world):

@@ -19,6 +19,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -280,7 +281,7 @@ class CoordinatorHost:
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
         self._ended: dict[str, Any] = {}
-        self._covered = False  # whether the ledger was found to hold everything that the checkpoint does
+        self._caught_up = False
 
     @property
     def _plan(self) -> Plan:
@@ -300,10 +301,13 @@ class CoordinatorHost:
             ended = Ended("budget", str(error))
         except (RoundFailed, Refused, TacitError) as error:
             ended = Ended("refused" if self._rules else "failed", str(error), dict(self._rules))
+        except OSError as error:
+            ended = Ended("failed", f"the server cannot write: {error.strerror}")
         self.progress["state"] = ended.status
         self._ended = {**ended.as_dict(), "left": self.progress["left"]}
         if self._is_ours:
-            write_json(self.folder / OUTCOME, self._ended)
+            with suppress(OSError):  # of a full disk; only that a run has finished is ever asked of this file
+                write_json(self.folder / OUTCOME, self._ended)
         self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
         return ended
 
@@ -321,11 +325,11 @@ class CoordinatorHost:
     def _open_folder(self) -> None:
         """The run's folder, new or that of earlier attempts at the same request."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = self.folder / REQUESTED
-        mine = {"digest": self._request.digest}
-        if file.is_file() and read_json(file, "run") != mine:
+        file, request = self.folder / REQUESTED, self._request
+        if file.is_file() and read_json(file, "run")["digest"] != request.digest:
             raise RoundFailed(0, "the run's name belongs to another request")
-        write_json(file, mine)
+        self._check_latest()
+        write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
         write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
         known = source_facts(self._plan.data)
@@ -333,6 +337,13 @@ class CoordinatorHost:
         data = self._plan.experiment.data
         encoder = Encoder(known.columns.checked(), data.standardize, data.missing, None, self._kit.silos)
         write_json(self.folder / ENCODER, encoder.to_dict())
+
+    def _check_latest(self) -> None:
+        """An attempt that was given up, and wakes up when a later one has begun, leaves the folder to that."""
+        file = self.folder / REQUESTED
+        if file.is_file() and read_json(file, "run")["attempt"] > self._request.attempt:
+            self._is_ours = False
+            raise RoundFailed(0, "a later attempt at the run has begun")
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not come."""
@@ -354,7 +365,8 @@ class CoordinatorHost:
         """The protocol from its beginning, or from the last checkpoint."""
         plan, checkpoint = self._plan, self.folder / CHECKPOINT
         goes_on = checkpoint.is_file()
-        self._clock = Clock(read_json(self.folder / CLOCK, "run") if goes_on else None)
+        clock = self.folder / CLOCK
+        self._clock = Clock(read_json(clock, "run") if goes_on and clock.is_file() else None)
         self._history = read_metrics(self.folder / METRICS) if goes_on else []
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
         with Charges(plan, self.folder / LEDGER) as charges:
@@ -372,6 +384,7 @@ class CoordinatorHost:
             ended = Ended("finished")
             try:
                 drive(self._side, self._worked)
+                self._catch_up()
             except Forbidden as error:
                 ended = Ended("budget", str(error))
             except Diverged as error:
@@ -386,12 +399,22 @@ class CoordinatorHost:
         with self._clock("train"):
             return self._carried(MESSAGE, told)
 
+    def _catch_up(self) -> None:
+        """Once, when setup has ended: the ledger must hold all rounds that the checkpoint does; and what is done after
+        a round may be missing of the last one, where the server was killed right after its checkpoint."""
+        if self._caught_up:
+            return
+        self._caught_up = True
+        done, model = self._side.done, self._side.model()
+        self._charges.check_covers(done)
+        if not done:
+            self._evaluate(0, model)
+        elif done == self._plan.rounds or not self._history or self._history[-1]["round"] < done:
+            self._after_round(done, model)
+
     def _before_round(self, number: int) -> None:
-        if not self._covered:
-            self._charges.check_covers(self._side.done)
-            self._covered = True
-        if number == 1:
-            self._evaluate(0, self._side.model())
+        self._catch_up()
+        self._check_latest()
         with self._clock("ledger"):
             self._charges.charge(number)
         self.progress |= {"state": "training", "done": number - 1}

@@ -52,6 +52,7 @@ class Asked:
     patience: int
     attempt: int = 0
     job: str = ""
+    server: float = 0.0  # when the server that has the job was started, by its own clock
 
     def kept(self, kit: Kit) -> Asked:
         """Remember it in the kit."""
@@ -115,7 +116,7 @@ def follow(
             if not asked.job:
                 asked = _submitted(kit, asked)
                 tell(f"asked for run {asked.run}, attempt {asked.attempt}")
-            results = _watched(kit, asked, shown)
+            results = _watched(kit, asked, shown, tell)
             outcome: dict[str, Any] = {"status": "lost", "reason": ""}
             if results is not None:
                 outcome = read_json(results / OUTCOME, "run")
@@ -164,39 +165,97 @@ def _left(kit: Kit) -> dict[str, float]:
 
 
 def _submitted(kit: Kit, asked: Asked) -> Asked:
-    """The next attempt, asked for."""
+    """The next attempt, asked for. A first one needs a server that answers; for a later one it is waited for."""
     asked = replace(asked, attempt=asked.attempt + 1)
+    end = time.monotonic() + (_LOST + asked.patience if asked.attempt > 1 else 0)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / f"tacit-{asked.run[:12]}"
         write_job(folder, asked.experiment, asked.run, asked.attempt, asked.parties, asked.patience)
-        with _session(kit) as session:
-            job = session.submit_job(str(folder))
-    return replace(asked, job=job).kept(kit)
+        while True:
+            try:
+                with _session(kit) as session:
+                    server = session.get_system_info().server_info.start_time
+                    return replace(asked, job=_job(session, folder, asked), server=server).kept(kit)
+            except UserError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_LOOK)
 
 
-def _watched(kit: Kit, asked: Asked, shown: Progress) -> Path | None:
+def _job(session: Any, folder: Path, asked: Asked) -> str:
+    """The job of an attempt: one, however often a connection broke before the server could say so."""
+    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
+
+    try:
+        return str(session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}"))
+    except SubmitTokenConflict as known:  # the same request under another signature
+        return str(known.existing_job_id)
+
+
+def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> Path | None:
     """Wait for the end of an attempt; the folder of what it left behind, None where nothing can be had."""
-    from nvflare.fuel.flare_api.api_spec import NoConnection
-
-    alive = time.monotonic()
+    watch = _Watch(kit, asked, shown, tell)
     while True:
         try:
             with _session(kit) as session:
-                while True:
-                    state = str(session.get_job_status(asked.job))
-                    if state.startswith(("FINISHED", "FAILED")):
-                        return _downloaded(session, kit, asked)
-                    told = _state(session, asked.job)
-                    if told or not state.startswith("RUNNING"):
-                        alive = time.monotonic()
-                        shown.advance(int(told.get("done", 0)), told.get("metrics") or {})
-                    elif time.monotonic() - alive > _LOST:
-                        return None
+                while not watch.is_over(session):
                     time.sleep(_LOOK)
-        except (UserError, NoConnection):
-            if time.monotonic() - alive > _LOST + asked.patience:
+                return None if watch.is_lost else _downloaded(session, kit, asked)
+        except UserError:
+            if watch.silence > _LOST + asked.patience:
                 raise
             time.sleep(_LOOK)
+
+
+class _Watch:
+    """Looks at one attempt: whether it is over, or lost with its processes, and for whom it waits."""
+
+    def __init__(self, kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> None:
+        self._kit, self._asked, self._shown, self._tell = kit, asked, shown, tell
+        self._alive = time.monotonic()
+        self._missing: tuple[str, ...] = ()
+        self.is_lost = False
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last sign of life."""
+        return time.monotonic() - self._alive
+
+    def is_over(self, session: Any) -> bool:
+        from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+        try:
+            state = str(session.get_job_status(self._asked.job))
+        except JobNotFound:  # a server that has lost its store
+            self.is_lost = True
+            return True
+        if state.startswith(("FINISHED", "FAILED")):
+            return True
+        if not state.startswith("RUNNING"):
+            self._alive = time.monotonic()
+            self._tell_missing(session)
+            return False
+        if told := _state(session, self._asked.job):
+            self._alive = time.monotonic()
+            self._shown.advance(int(told.get("done", 0)), told.get("metrics") or {})
+        else:
+            self.is_lost = self.silence > _LOST or self._is_forgotten(session)
+        return self.is_lost
+
+    def _is_forgotten(self, session: Any) -> bool:
+        """Whether the server was started anew since: NVFlare then says for ever that the job is running."""
+        info = session.get_system_info()
+        return info.server_info.start_time != self._asked.server and self._asked.job not in {
+            job.job_id for job in info.job_info
+        }
+
+    def _tell_missing(self, session: Any) -> None:
+        """The job has not begun: say which silos it waits for, whenever that changes."""
+        here = {client.name for client in session.get_system_info().client_info}
+        missing = tuple(silo for silo in self._kit.silos if silo not in here)
+        if missing and missing != self._missing:
+            self._tell(f"waiting for {', '.join(missing)}")
+        self._missing = missing
 
 
 def _state(session: Any, job: str) -> Mapping[str, Any]:
@@ -236,21 +295,24 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
 def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
     from nvflare.apis.fl_exception import FLCommunicationError
-    from nvflare.fuel.flare_api.api_spec import AuthenticationError, NoConnection
+    from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+    problem = f"the server at {kit.host}:{kit.port} does not answer"
+    away = UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall")
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = new_secure_session(kit.name, str(kit.path), timeout=10.0)
     except NoConnection:
-        problem = f"the server at {kit.host}:{kit.port} does not answer"
-        raise UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall") from None
+        raise away from None
     except (AuthenticationError, FLCommunicationError):
         kit.check_certificate()
         problem = "the server does not accept this kit"
         raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
     try:
         yield session
+    except (AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed):
+        raise away from None  # a server that was started anew knows nothing of the sessions before
     finally:
         with redirect_stdout(StringIO()):
             session.close()

@@ -1,0 +1,67 @@
+"""Faults on a federation of real processes, one after the other, and the table of them in ``docs/faults.md``.
+
+    python -m benchmarks.faults [--only WORDS]
+
+Runs ``tests/engine/federation/test_fault_matrix.py`` (half an hour on a quiet machine of two cores; ``--only`` is
+pytest's ``-k``) and replaces the lines of those faults in the table. A test that fails leaves its lines as they were,
+and this command ends with pytest's exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "faults.md"
+RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
+MATRIX = "tests/engine/federation/test_fault_matrix.py"
+BEGIN, END = "<!-- made by benchmarks.faults -->\n", "<!-- end -->\n"
+HEAD = "| what happens | what follows | lines of the server | of the silos | s |\n|---|---|---|---|---|\n"
+
+
+def tested(only: str) -> tuple[int, list[dict[str, Any]]]:
+    """Pytest's exit code, and a row for every fault that was tested."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.jsonl"
+        command = [sys.executable, "-m", "pytest", "-m", "slow", MATRIX, *(["-k", only] if only else [])]
+        code = subprocess.run(command, cwd=ROOT, env={**os.environ, "TACIT_FAULTS": str(rows)}, check=False).returncode
+        return code, [json.loads(line) for line in rows.read_text().splitlines()] if rows.is_file() else []
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as the page shows it; silos that have the same lines together."""
+    silos: dict[str, list[str]] = {}
+    for party, rounds in row["rounds"].items():
+        silos.setdefault(_listed(rounds), []).append(party)
+    server = _listed(row["rounds"]["server"])
+    apart = {rounds: [party for party in parties if party != "server"] for rounds, parties in silos.items()}
+    shown = [rounds if len(apart) == 1 else f"{', '.join(who)}: {rounds}" for rounds, who in apart.items() if who]
+    return f"| {row['fault']} | {row['follows']} | {server} | {'; '.join(shown)} | {row['seconds']:.0f} |\n"
+
+
+def _listed(rounds: list[int]) -> str:
+    return " ".join(map(str, rounds)) or "none"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="which of them: pytest's -k")
+    code, rows = tested(parser.parse_args().only)
+    known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
+    merged = {row["fault"]: row for row in (*known, *rows)}
+    RESULTS.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
+    page = PAGE.read_text()
+    before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
+    PAGE.write_text(before + HEAD + "".join(map(line, merged.values())) + after)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
