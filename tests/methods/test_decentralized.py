@@ -19,6 +19,7 @@ from tacit.learning import Arrays, key_words
 from tacit.learning.gossip import contracting_weights, noised, private_average
 from tacit.learning.graphs import GraphChoice, mixing
 from tacit.models import convexity
+from tacit.models.edges import edges
 from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.gaussian import gaussian_epsilon
@@ -243,6 +244,7 @@ def test_the_walk_is_amplified_only_where_every_step_contracts():
     assert event == RandomWalk(100, 250, 4.0, contracts=True)
     together = convex.promise.event("subject", View.parse("coalition:[3,4]"))
     assert together == RandomWalk(100, 250, 4.0, contracts=False)
+    assert convexity("edges", "multiclass") == convexity("logistic", "multiclass")  # linear in its parameters, too
     deep = planned(walk, subjects=100, model={"name": "mlp", "hidden": [4]})
     assert deep.promise.event("subject", View.parse("neighbour")) == together
     local = planned({**walk, "name": "local-walk"}, subjects=100)
@@ -307,6 +309,32 @@ def test_a_walk_without_noise_takes_clipped_steps_at_the_nodes_it_visits():
         error = 1 / (1 + np.exp(-rows[own] @ theta)) - train.labels[own]
         theta = theta - 0.4 * (scale[own] * error) @ rows[own] / own.sum()
     np.testing.assert_allclose(weights(sim), theta, atol=1e-6)
+
+
+def test_a_walk_over_images_weighs_them_by_what_its_model_makes_of_them():
+    """``edges`` is linear in features of its own; raw pixels are larger, and would weigh too little."""
+    rng = np.random.default_rng(2)
+    images, labels = rng.normal(size=(8, 28, 28)).astype(np.float32), np.arange(8, dtype=np.int32)
+    silo = np.repeat(np.arange(2), 4).astype(np.int32)
+    records = Records(images, labels, np.arange(8, dtype=np.int32), silo)
+    digits = Labels("multiclass", tuple(map(str, range(10))))
+    columns = tuple(f"p{i}" for i in range(28 * 28))
+    federation = Federation(records, records, digits, ("a", "b"), 8, columns, "records")
+    clip, rate = 0.5, 0.3
+    walk = {"name": "random-walk", "noise_multiplier": 0.0, "clip": clip, "walk_steps": 1, "local_learning_rate": rate}
+    data = {"source": "mnist", "silos": {"assign": "uniform", "count": 2}}
+    plan = tacit.plan({"seed": 1, "data": data, "model": {"name": "edges"}, "method": walk, "train": {"rounds": 1}})
+    randomness = Randomness.from_seed(1)
+    start = learner(plan.experiment.model, digits, (28, 28), randomness)
+    sim = Simulation(plan, federation, start, randomness)
+    sim.round(1)
+    own = silo == int(Randomness.from_seed(1).stream("walk", 1).integers(2, 1)[0])
+    made = np.asarray(edges((28, 28), 10).prepare(jnp.asarray(images)))[own]
+    size = 1 + (made**2).sum(axis=1)
+    scale = np.minimum(1, np.minimum(clip / np.sqrt(2 * size), 2 / (rate * 0.5 * size)))
+    error = scale[:, None] * (0.1 - np.eye(10)[labels[own]])  # [records, outputs]
+    expected = np.concatenate([error.mean(axis=0), (error.T @ made / 4).ravel()])  # b before w
+    np.testing.assert_allclose(weights(sim), -rate * expected, atol=1e-6)
 
 
 def test_the_noise_of_a_walk_has_the_planned_size_in_every_step():
