@@ -195,6 +195,15 @@ def test_those_further_away_learn_less_and_coalitions_more():
     assert not far.finite  # nobody is so far away
 
 
+@pytest.mark.parametrize(("adopt", "why"), [(True, "the value that all adopt"), (False, "states are hidden")])
+def test_the_published_sum_is_printed_with_what_it_leaves_out(adopt, why):
+    method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "ring", "gossip_steps": 3, "adopt": adopt}
+    published = planned(method, silos=8).guarantees()[1].as_published
+    assert published is not None
+    assert published.valid == "no"
+    assert why in published.reason
+
+
 def test_a_round_alone_is_exact_without_a_public_state():
     method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "ring", "gossip_steps": 3}
     once = epsilons(planned(method, silos=12, rounds=1, privacy={"against": ["neighbour:5"]}))

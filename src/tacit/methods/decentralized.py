@@ -302,8 +302,8 @@ class MuffliatoSGD(Gossip, Private):
         loss = facts.rounds * (found[1] / self.sigma) ** 2 * float(published[far].max())
         # min over alpha of alpha loss / 2 + ln(1/delta) / (alpha - 1)
         epsilon = loss / 2 + math.sqrt(2 * loss * math.log(1 / delta))
-        reason = "it adds divergences of messages that share the same noise, and rounds whose states are hidden"
-        return AsPublished(epsilon, "no", reason)
+        rounds = "leaves out the value that all adopt" if self.adopt else "rounds whose states are hidden"
+        return AsPublished(epsilon, "no", f"it adds divergences of messages that share the same noise, and {rounds}")
 
 
 def _members(view: View, nodes: int) -> tuple[int, ...]:
