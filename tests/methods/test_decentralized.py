@@ -393,6 +393,13 @@ def test_a_graph_that_does_not_exist_is_refused_before_any_record_is_read():
     assert found.value.field == "method.topology"
 
 
+@pytest.mark.parametrize("name", ["gossip-sgd", "muffliato-sgd", "random-walk"])
+def test_a_node_alone_is_told_to_find_others(name):
+    with pytest.raises(UserError) as found:
+        planned({"name": name} | ({} if name == "gossip-sgd" else {"noise_multiplier": 1.0}), silos=1)
+    assert found.value.field == "method.nodes"
+
+
 def test_a_guarantee_among_nodes_counts_on_their_number():
     plan = planned({"name": "random-walk", "noise_multiplier": 1.0}, silos=7)
     federation = made_federation([10] * 5)

@@ -110,6 +110,10 @@ class Serverless(Method):
         """How many nodes there are, by what is declared."""
         return (facts.subjects or 0) if self.nodes == "subjects" else facts.silos
 
+    def check_facts(self, facts: Facts) -> None:
+        if self.node_count(facts) == 1:
+            raise UserError("method.nodes", "there must be at least two nodes", "use more silos, or subjects")
+
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         """Nobody aggregates: ``total`` is the model that a run keeps of the nodes."""
         return ServerState(like(total, server.params), server.optimizer)
@@ -159,6 +163,7 @@ class Gossip(LocalTraining, Serverless):
     acceleration: Acceleration = "none"
 
     def check_facts(self, facts: Facts) -> None:
+        super().check_facts(facts)
         if not self.node_count(facts):  # not declared: then nothing is promised, and the data will say
             return
         try:
@@ -362,10 +367,6 @@ class RandomWalkSGD(Serverless, Private):
     @property
     def record_losses(self) -> str | None:
         return "name"
-
-    def check_facts(self, facts: Facts) -> None:
-        if self.node_count(facts) == 1:
-            raise UserError("method.nodes", "a walk needs at least two nodes", "use more silos, or subjects")
 
     def schedule(self, facts: Facts) -> Drawing:
         raise NotImplementedError("a walk is drawn node by node, not silo by silo")
