@@ -19,6 +19,7 @@ from tacit.learning import Arrays, key_words
 from tacit.learning.gossip import contracting_weights, noised, private_average
 from tacit.learning.graphs import GraphChoice, mixing
 from tacit.models import convexity
+from tacit.models.edges import edges
 from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.gaussian import gaussian_epsilon
@@ -194,6 +195,15 @@ def test_those_further_away_learn_less_and_coalitions_more():
     assert not far.finite  # nobody is so far away
 
 
+@pytest.mark.parametrize(("adopt", "why"), [(True, "the value that all adopt"), (False, "states are hidden")])
+def test_the_published_sum_is_printed_with_what_it_leaves_out(adopt, why):
+    method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "ring", "gossip_steps": 3, "adopt": adopt}
+    published = planned(method, silos=8).guarantees()[1].as_published
+    assert published is not None
+    assert published.valid == "no"
+    assert why in published.reason
+
+
 def test_a_round_alone_is_exact_without_a_public_state():
     method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "ring", "gossip_steps": 3}
     once = epsilons(planned(method, silos=12, rounds=1, privacy={"against": ["neighbour:5"]}))
@@ -243,6 +253,7 @@ def test_the_walk_is_amplified_only_where_every_step_contracts():
     assert event == RandomWalk(100, 250, 4.0, contracts=True)
     together = convex.promise.event("subject", View.parse("coalition:[3,4]"))
     assert together == RandomWalk(100, 250, 4.0, contracts=False)
+    assert convexity("edges", "multiclass") == convexity("logistic", "multiclass")  # linear in its parameters, too
     deep = planned(walk, subjects=100, model={"name": "mlp", "hidden": [4]})
     assert deep.promise.event("subject", View.parse("neighbour")) == together
     local = planned({**walk, "name": "local-walk"}, subjects=100)
@@ -309,6 +320,32 @@ def test_a_walk_without_noise_takes_clipped_steps_at_the_nodes_it_visits():
     np.testing.assert_allclose(weights(sim), theta, atol=1e-6)
 
 
+def test_a_walk_over_images_weighs_them_by_what_its_model_makes_of_them():
+    """``edges`` is linear in features of its own; raw pixels are larger, and would weigh too little."""
+    rng = np.random.default_rng(2)
+    images, labels = rng.normal(size=(8, 28, 28)).astype(np.float32), np.arange(8, dtype=np.int32)
+    silo = np.repeat(np.arange(2), 4).astype(np.int32)
+    records = Records(images, labels, np.arange(8, dtype=np.int32), silo)
+    digits = Labels("multiclass", tuple(map(str, range(10))))
+    columns = tuple(f"p{i}" for i in range(28 * 28))
+    federation = Federation(records, records, digits, ("a", "b"), 8, columns, "records")
+    clip, rate = 0.5, 0.3
+    walk = {"name": "random-walk", "noise_multiplier": 0.0, "clip": clip, "walk_steps": 1, "local_learning_rate": rate}
+    data = {"source": "mnist", "silos": {"assign": "uniform", "count": 2}}
+    plan = tacit.plan({"seed": 1, "data": data, "model": {"name": "edges"}, "method": walk, "train": {"rounds": 1}})
+    randomness = Randomness.from_seed(1)
+    start = learner(plan.experiment.model, digits, (28, 28), randomness)
+    sim = Simulation(plan, federation, start, randomness)
+    sim.round(1)
+    own = silo == int(Randomness.from_seed(1).stream("walk", 1).integers(2, 1)[0])
+    made = np.asarray(edges((28, 28), 10).prepare(jnp.asarray(images)))[own]
+    size = 1 + (made**2).sum(axis=1)
+    scale = np.minimum(1, np.minimum(clip / np.sqrt(2 * size), 2 / (rate * 0.5 * size)))
+    error = scale[:, None] * (0.1 - np.eye(10)[labels[own]])  # [records, outputs]
+    expected = np.concatenate([error.mean(axis=0), (error.T @ made / 4).ravel()])  # b before w
+    np.testing.assert_allclose(weights(sim), -rate * expected, atol=1e-6)
+
+
 def test_the_noise_of_a_walk_has_the_planned_size_in_every_step():
     federation = made_federation([4] * 5)
     method = {"name": "random-walk", "noise_multiplier": 100.0, "clip": 1e-6, "walk_steps": 200}
@@ -354,6 +391,13 @@ def test_a_graph_that_does_not_exist_is_refused_before_any_record_is_read():
     with pytest.raises(UserError) as found:
         planned({"name": "gossip-sgd", "topology": "hypercube"}, silos=6)
     assert found.value.field == "method.topology"
+
+
+@pytest.mark.parametrize("name", ["gossip-sgd", "muffliato-sgd", "random-walk"])
+def test_a_node_alone_is_told_to_find_others(name):
+    with pytest.raises(UserError) as found:
+        planned({"name": name} | ({} if name == "gossip-sgd" else {"noise_multiplier": 1.0}), silos=1)
+    assert found.value.field == "method.nodes"
 
 
 def test_a_guarantee_among_nodes_counts_on_their_number():

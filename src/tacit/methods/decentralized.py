@@ -110,6 +110,10 @@ class Serverless(Method):
         """How many nodes there are, by what is declared."""
         return (facts.subjects or 0) if self.nodes == "subjects" else facts.silos
 
+    def check_facts(self, facts: Facts) -> None:
+        if self.node_count(facts) == 1:
+            raise UserError("method.nodes", "there must be at least two nodes", "use more silos, or subjects")
+
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         """Nobody aggregates: ``total`` is the model that a run keeps of the nodes."""
         return ServerState(like(total, server.params), server.optimizer)
@@ -159,6 +163,7 @@ class Gossip(LocalTraining, Serverless):
     acceleration: Acceleration = "none"
 
     def check_facts(self, facts: Facts) -> None:
+        super().check_facts(facts)
         if not self.node_count(facts):  # not declared: then nothing is promised, and the data will say
             return
         try:
@@ -302,8 +307,8 @@ class MuffliatoSGD(Gossip, Private):
         loss = facts.rounds * (found[1] / self.sigma) ** 2 * float(published[far].max())
         # min over alpha of alpha loss / 2 + ln(1/delta) / (alpha - 1)
         epsilon = loss / 2 + math.sqrt(2 * loss * math.log(1 / delta))
-        reason = "it adds divergences of messages that share the same noise, and rounds whose states are hidden"
-        return AsPublished(epsilon, "no", reason)
+        rounds = "leaves out the value that all adopt" if self.adopt else "rounds whose states are hidden"
+        return AsPublished(epsilon, "no", f"it adds divergences of messages that share the same noise, and {rounds}")
 
 
 def _members(view: View, nodes: int) -> tuple[int, ...]:
@@ -362,10 +367,6 @@ class RandomWalkSGD(Serverless, Private):
     @property
     def record_losses(self) -> str | None:
         return "name"
-
-    def check_facts(self, facts: Facts) -> None:
-        if self.node_count(facts) == 1:
-            raise UserError("method.nodes", "a walk needs at least two nodes", "use more silos, or subjects")
 
     def schedule(self, facts: Facts) -> Drawing:
         raise NotImplementedError("a walk is drawn node by node, not silo by silo")

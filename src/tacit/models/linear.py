@@ -28,8 +28,10 @@ class Convexity(NamedTuple):
 
 
 # By model and kind of label. Sigmoid cross-entropy: |p - y| <= 1, p (1 - p) <= 1/4. Softmax cross-entropy: the norm of
-# p - e_y is at most sqrt(2), and diag(p) - p p^T is at most 1/2. Squared error has no bound on its slope.
-_CONVEX = {("logistic", "binary"): Convexity(1.0, 0.25), ("logistic", "multiclass"): Convexity(math.sqrt(2), 0.5)}
+# p - e_y is at most sqrt(2), and diag(p) - p p^T is at most 1/2. Squared error has no bound on its slope. ``edges`` is
+# logistic regression on features that it prepares itself.
+_LOGISTIC = {"binary": Convexity(1.0, 0.25), "multiclass": Convexity(math.sqrt(2), 0.5)}
+_CONVEX = {(model, kind): bounds for model in ("logistic", "edges") for kind, bounds in _LOGISTIC.items()}
 
 
 def convexity(model: str, kind: str) -> Convexity | None:
