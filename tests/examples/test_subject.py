@@ -1,0 +1,56 @@
+"""The comparison of docs/subject.md: nobody is tested on whom a setting was chosen with, and every method can run."""
+
+from __future__ import annotations
+
+import math
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The runner's names and those of its worlds; other examples have modules of the same names."""
+    for module in ("study", "worlds"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES / "subject"), *sys.path])
+    names = runpy.run_path(str(EXAMPLES / "subject" / "run.py"))
+    return SimpleNamespace(**names, worlds=sys.modules["worlds"])
+
+
+def test_no_setting_is_chosen_with_people_that_results_are_tested_on(runner):
+    world = runner.World(EXAMPLES / "subject" / "randhie.toml", "auc")
+
+    def people(seed: int) -> tuple[set[bytes], set[bytes]]:
+        """Training and held-out rows under a seed, by what they say."""
+        federation = runner.people_of(world, runner.planned(world, runner.FEDAVG, {}, seed))
+        parts = (federation.train, federation.test)
+        return tuple({row.tobytes() for row in np.column_stack([part.features, part.labels])} for part in parts)
+
+    chosen_with, _ = people(runner.worlds.CHOOSING_SEED)
+    for seed in runner.SEEDS:
+        _, tested = people(seed)
+        # different people may say the same, but hardly ever
+        assert len(tested & chosen_with) < 0.1 * len(tested)
+
+
+def test_only_what_a_seed_need_not_change_is_fixed(runner):
+    for name in ("randhie", "insteval", "diabetes130", "shakespeare"):
+        plans = [runner.worlds.changed(EXAMPLES / "subject" / f"{name}.toml", {}, seed) for seed in runner.SEEDS]
+        assert {plan.experiment.data.seed for plan in plans} == {0}
+        assert {plan.experiment.seed for plan in plans} == set(runner.SEEDS)
+
+
+def test_the_papers_noise_exists_for_every_group_that_is_let_into_a_batch(runner):
+    for world in (runner.WRITERS, runner.FEW):
+        contenders = [c for c in (*runner.ALL, *runner.FEW_CONTENDERS) if c.method.get("noise") == "as-published"]
+        assert contenders
+        for contender in contenders:
+            plan = runner.planned(world, contender, {"clip": 0.5}, 0)
+            assert all(map(math.isfinite, plan.method.noise_levels(plan.promise.facts)))
