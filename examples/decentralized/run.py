@@ -1,12 +1,12 @@
 """Without a server: who loses how much to whom, and what it costs in accuracy. One command, one page, its pictures.
 
-    python examples/decentralized/run.py docs/decentralized.md                  everything
-    python examples/decentralized/run.py docs/decentralized.md --only pairs     one part
+    TACIT_DATA=… python examples/decentralized/run.py docs/decentralized.md                everything
+    python examples/decentralized/run.py docs/decentralized.md --only pairs --only gopa    some parts
 
 parts: ``graphs``, ``pairs`` (epsilon from node to node and by distance), ``practices`` and ``people`` (accuracy against
-epsilon on RAND HIE, with 64 silos or all people as nodes), ``gopa`` (noise and AUC over the share of honest silos).
-Rates are chosen on training people with a seed of their own (examples/study.py), once for each method and epsilon;
-results are of other seeds. Nothing but the built-in data is needed.
+epsilon on RAND HIE, with 64 silos or all people as nodes), ``digits`` (the same on MNIST, the only part that needs
+TACIT_DATA), ``gopa`` (noise and AUC over the share of honest silos). Rates are chosen on training people (or images)
+with a seed of their own (examples/study.py), once for each method and epsilon; results are of other seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tacit.report.figures import RUN_STYLES
 from tacit.report.webs import Shades, Web, in_a_circle, shades, webs
 
 HERE = Path(__file__).parent
-SEEDS = (0, 1, 2)
+SEEDS = (3, 4, 5)  # what was changed after a look at results was changed after those of 0, 1 and 2
 DELTA = 1e-5
 
 
@@ -150,6 +150,7 @@ class World:
     file      the experiment whose data and model they share
     epsilons  at which
     metric    by which
+    seeds     of the results
     """
 
     file: Path
@@ -157,6 +158,7 @@ class World:
     epsilons: Sequence[float]
     contenders: Sequence[Contender]
     metric: str = "auc"
+    seeds: Sequence[int] = SEEDS
 
 
 CHANGES = {"privacy.relation": "zero-out"}
@@ -172,6 +174,11 @@ def nodes(label: str, method: dict, rates: Sequence[float], view: str, **changes
     """A contender whose own steps are chosen, and whose epsilon is about ``view``."""
     grid = {"local_learning_rate": rates}
     return Contender(label, method, grid, {"privacy.against": [view], **CHANGES, **changes})
+
+
+def clips(label: str, method: dict) -> Contender:
+    """A contender whose clip is chosen, and whose epsilon is about the public."""
+    return Contender(label, method, {"clip": (0.3, 1.0)}, {"privacy.against": ["public"], **CHANGES})
 
 
 GOSSIP = {
@@ -215,10 +222,27 @@ PEOPLE = World(
         nodes("local walk", {"name": "local-walk", "clip": 1.0, **PERSON}, (0.01, 0.03), "neighbour"),
     ),
 )
+# 2,890 parameters, and noise for each of them: many nodes are needed. Updates are longer than any clip, which is then
+# the step that is chosen. Walks visit every node five times on average.
+LONG = {"local_learning_rate": 10.0}
+DIGITS = World(
+    HERE / "mnist.toml",
+    "MNIST, 2,048 silos as nodes: accuracy against epsilon of a silo",
+    (1.0, 4.0, 16.0),
+    (
+        clips("central", {"name": "dp-fedavg", **LONG}),
+        clips("gossip, public", {**GOSSIP, "gossip_steps": 5, **LONG}),
+        nodes("random walk", {"name": "random-walk", "clip": 1.0, "walk_steps": 1024}, (0.003, 0.03), "neighbour"),
+        nodes("local walk", {"name": "local-walk", "clip": 1.0, "walk_steps": 1024}, (0.003, 0.03), "neighbour"),
+        clips("local, all at once", {"name": "muffliato-sgd", "topology": "complete", **LONG}),
+    ),
+    metric="accuracy",
+    seeds=SEEDS[:2],
+)
 
 
 def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
-    """A part of the page: a line for every contender, a table with the rates chosen."""
+    """A part of the page: a line for every contender, and a table."""
 
     def part(pictures: Pictures) -> list[str]:
         found = {
@@ -229,9 +253,9 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
                 label,
                 style,
                 world.epsilons,
-                [mean for mean, _, _ in row],
-                [mean - deviation for mean, deviation, _ in row],
-                [mean + deviation for mean, deviation, _ in row],
+                [mean for mean, _ in row],
+                [mean - deviation for mean, deviation in row],
+                [mean + deviation for mean, deviation in row],
             )
             for style, (label, row) in zip(RUN_STYLES, found.items(), strict=False)
         ]
@@ -244,7 +268,7 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
         )
         head = "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in world.epsilons) + " |"
         rows = [
-            f"| {label} | " + " | ".join(f"{mean:.3f} ± {deviation:.3f}" for mean, deviation, _ in row) + " |"
+            f"| {label} | " + " | ".join(f"{mean:.3f} ± {deviation:.3f}" for mean, deviation in row) + " |"
             for label, row in found.items()
         ]
         return [
@@ -255,21 +279,21 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
             "",
         ]
 
-    def at(contender: Contender, epsilon: float) -> tuple[float, float, dict]:
+    def at(contender: Contender, epsilon: float) -> tuple[float, float]:
         """Mean and deviation over seeds at an epsilon, with the rate that training people chose."""
         begun = time.monotonic()
         method = {**contender.method, "target_epsilon": epsilon}
-        noise = planned(world.file, replace(contender, method=method), _first(contender), SEEDS[0]).method
+        noise = planned(world.file, replace(contender, method=method), _first(contender), world.seeds[0]).method
         given = {**contender.method, "noise_multiplier": noise.noise_multiplier}
         solved = replace(contender, method=given)
         _, chosen = max(judged(world.file, solved, world.metric), key=lambda pair: pair[0])
         scores = []
-        for seed in SEEDS:
+        for seed in world.seeds:
             plan = planned(world.file, solved, chosen, seed)
             scores.append(trial(plan, load_federation(plan))[world.metric])
-        told = f"{world.title[:16]} {contender.label} {epsilon:g}: {statistics.mean(scores):.3f} {dict(chosen)}"
-        print(f"{told} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-        return statistics.mean(scores), statistics.stdev(scores), dict(chosen)
+        told = f"{contender.label} {epsilon:g}: {statistics.mean(scores):.3f} {dict(chosen)}"
+        print(f"{name}, {told} {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        return statistics.mean(scores), statistics.stdev(scores)
 
     return part
 
@@ -394,6 +418,7 @@ PARTS: dict[str, Callable[[Pictures], list[str]]] = {
     "graphs": graphs,
     "pairs": pairs,
     "practices": utility(PRACTICES, "practices"),
+    "digits": utility(DIGITS, "digits"),
     "people": utility(PEOPLE, "people"),
     "gopa": gopa,
 }

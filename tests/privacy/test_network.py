@@ -354,8 +354,9 @@ def test_what_is_published_is_all_that_the_public_sees():
     assert more.max() <= 1
 
 
-def test_long_walks_are_accounted_for_at_fewer_orders_and_hardly_looser():
-    event = RandomWalk(300, 2400, 2.0)
+@pytest.mark.parametrize("noise", [0.5, 2.0, 10.0, 100.0])
+def test_long_walks_are_accounted_for_at_fewer_orders_and_hardly_looser(noise):
+    event = RandomWalk(300, 2400, noise)
     every = epsilon(random_walk_rdp(event, ORDERS), 1e-6)
     found = account(event, 1e-6).epsilon
     assert every * (1 - 1e-9) <= found <= 1.01 * every
