@@ -323,7 +323,8 @@ def test_the_disk_of_the_server_is_full(trial, disk):
     runs.with_name("elsewhere").rename(runs)
     finished(story, 2)
     assert any("No space left" in line and "asking again" in line for line in story.told)
-    assert all(rounds == [1, 2, 2, 3] for rounds in story.rounds.values())
+    # the last pages of a disk may have had room for a checkpoint
+    assert all(rounds in ([1, 2, 2, 3], [1, 2, 3]) for rounds in story.rounds.values())
     story.note(name, f"says so, {AGAIN}")
 
 
