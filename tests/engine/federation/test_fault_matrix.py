@@ -160,25 +160,33 @@ def test_the_server_is_killed_in_every_phase(trial):
         story.note(name, AGAIN)
 
 
-def test_the_server_hangs_and_its_process_that_works_on_the_run_is_killed(trial):
+def test_the_server_hangs_loses_its_process_and_all_that_it_knows_of_jobs(trial):
     names = (
         "the server hangs for 10 s when it has all answers of vectors",
         "the server's process that works on the run is killed when it has all answers of vectors",
+        "the server is killed, and NVFlare's records of jobs are lost",
     )
 
     def go_on() -> None:
         time.sleep(10)
         faults.send_signal(trial, "server", signal.SIGCONT)
 
+    def start_without_records() -> None:
+        shutil.rmtree(trial.kit("server").ours / "store")
+        faults.start_again(trial, "server")
+
     due = [
         struck(trial, names[0], Moment("server", "vectors", IN, 2, signal.SIGSTOP), go_on),
         struck(trial, names[1], Moment("server", "vectors", IN, 3, whole=False)),
+        struck(trial, names[2], Moment("server", "keys", IN, 4), start_without_records),
     ]
     story = faults.story(trial, experiment(4), "server-hangs", due, patience=PATIENCE)
-    finished(story, 2)
-    assert all(rounds == [1, 2, 3, 3, 4] for rounds in story.rounds.values())
+    finished(story, 3)
+    assert story.rounds["server"] == [1, 2, 3, 3, 4, 4]
+    assert all(story.rounds[silo] == [1, 2, 3, 3, 4] for silo in SILOS)
     story.note(names[0], "goes on")
-    story.note(names[1], AGAIN)
+    for name in names[1:]:
+        story.note(name, AGAIN)
 
 
 # -- two silos at once
