@@ -211,14 +211,19 @@ def logged(trial: Trial, name: str, words: str) -> int:
     return log.read_text().count(words) if log.is_file() else 0
 
 
+def wait_until_given_up(trial: Trial, silo: str) -> None:
+    """Until the server has waited for an answer of a silo in vain."""
+    words = f"silent  {silo}: no answer"
+    before = logged(trial, "server", words)
+    while logged(trial, "server", words) == before:
+        time.sleep(0.1)
+
+
 def wake(trial: Trial, silo: str) -> Callable[[], None]:
     """Lets a silo that was stopped go on when the server has given it up."""
-    words = f"silent  {silo}: no answer"
 
     def then() -> None:
-        before = logged(trial, "server", words)
-        while logged(trial, "server", words) == before:
-            time.sleep(0.1)
+        wait_until_given_up(trial, silo)
         send_signal(trial, silo, signal.SIGCONT)
 
     return then

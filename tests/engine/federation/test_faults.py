@@ -44,8 +44,9 @@ def test_a_run_outlives_silos_that_are_killed_or_hang(trial):
     assert any("north" in line and "asking again" in line for line in story.told)
     # a round that was cut off is asked for again; what had been written down stays
     assert story.rounds["server"] == [1, 2, 2, 3, 3, 4, 4, 5, 6]
-    for silo in ("north", "south", "west"):
-        assert story.rounds[silo] == [1, 2, 2, 3, 4, 4, 5, 6]
+    assert story.rounds["west"] == [1, 2, 2, 3, 4, 4, 5, 6]
+    for silo in ("north", "south"):  # of round 2 they may have been told that it is over before they had done it
+        assert story.rounds[silo] in ([1, 2, 2, 3, 4, 4, 5, 6], [1, 2, 3, 4, 4, 5, 6])
 
 
 def test_a_run_outlives_a_silo_that_stays_away_and_its_server(trial):

@@ -239,15 +239,16 @@ class _Watch:
             self._alive = time.monotonic()
             self._shown.advance(int(told.get("done", 0)), told.get("metrics") or {})
         else:
-            self.is_lost = self.silence > _LOST or self._is_forgotten(session)
+            self.is_lost = self._is_given_up(session)
         return self.is_lost
 
-    def _is_forgotten(self, session: Any) -> bool:
-        """Whether the server was started anew since: NVFlare then says for ever that the job is running."""
+    def _is_given_up(self, session: Any) -> bool:
+        """Whether a job that does not answer is waited for no more: at once where the server was started anew (NVFlare
+        then says for ever that the job is running), and for longer where it has a process."""
         info = session.get_system_info()
-        return info.server_info.start_time != self._asked.server and self._asked.job not in {
-            job.job_id for job in info.job_info
-        }
+        if any(job.job_id == self._asked.job for job in info.job_info):
+            return self.silence > _LOST + self._asked.patience
+        return self.silence > _LOST or info.server_info.start_time != self._asked.server
 
     def _tell_missing(self, session: Any) -> None:
         """The job has not begun: say which silos it waits for, whenever that changes."""
@@ -298,21 +299,24 @@ def _session(kit: Kit) -> Iterator[Any]:
     from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    problem = f"the server at {kit.host}:{kit.port} does not answer"
-    away = UserError("--kit", problem, "start it with `tacit server`, or check name, port and firewall")
+    server, fix = (
+        f"the server at {kit.host}:{kit.port}",
+        "start it with `tacit server`, or check name, port and firewall",
+    )
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = new_secure_session(kit.name, str(kit.path), timeout=10.0)
     except NoConnection:
-        raise away from None
+        raise UserError("--kit", f"{server} does not answer", fix) from None
     except (AuthenticationError, FLCommunicationError):
         kit.check_certificate()
         problem = "the server does not accept this kit"
         raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
     try:
         yield session
-    except (AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed):
-        raise away from None  # a server that was started anew knows nothing of the sessions before
+    # a server that was started anew knows nothing of the sessions before
+    except (AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed) as error:
+        raise UserError("--kit", f"{server} has broken off: {error}", fix) from None
     finally:
         with redirect_stdout(StringIO()):
             session.close()
