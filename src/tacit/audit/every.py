@@ -43,7 +43,8 @@ NODES = {"exchange": {"name": "direct"}, "silos": 3}
 ADAPTIVE = {"adaptive_clip": {"count_noise": 1.0}}
 
 SAMPLES: dict[str, Sample] = {
-    "subject-sgd": Sample({"name": "subject-sgd", "subject_sample_rate": 0.5}, ("public", "server", "silo")),
+    "subject-sgd": Sample({"name": "subject-sgd", "subject_sample_rate": 0.5}, ("public", "server")),
+    "subject-sgd, everybody": Sample({"name": "subject-sgd"}, ("silo",)),  # a silo knows the coins: they hide nobody
     "subject-sgd, training": Sample({"name": "subject-sgd", "local_epochs": 2, "records_per_subject": 2}),
     "subject-sgd, adaptive": Sample({"name": "subject-sgd", **ADAPTIVE}),
     "uldp-avg": Sample({"name": "uldp-avg", "local_epochs": 2}, ("public", "server", "silo")),
@@ -61,7 +62,7 @@ SAMPLES: dict[str, Sample] = {
     "user-ldp, subject": Sample({"name": "user-ldp", **BATCHES}, case=SUBJECT),
     "pooled-dp-sgd": Sample({"name": "pooled-dp-sgd", **BATCHES}),
     "dp-fedavg": Sample({"name": "dp-fedavg", "silo_sample_rate": 0.5, "batch_size": 4}),
-    "dp-fedavg, subject": Sample({"name": "dp-fedavg"}, case=SUBJECT),  # all silos: lots hide a person, unproved
+    "dp-fedavg, subject": Sample({"name": "dp-fedavg"}, case=SUBJECT),  # all silos: that lots hide a person is not proved
     "dp-fedsgd": Sample({"name": "dp-fedsgd"}),
     "central-group": Sample({"name": "central-group", "sample_rate": 0.5}),
     "fine-tune": Sample({"name": "fine-tune"}),
