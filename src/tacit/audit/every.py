@@ -62,7 +62,7 @@ SAMPLES: dict[str, Sample] = {
     "user-ldp, subject": Sample({"name": "user-ldp", **BATCHES}, case=SUBJECT),
     "pooled-dp-sgd": Sample({"name": "pooled-dp-sgd", **BATCHES}),
     "dp-fedavg": Sample({"name": "dp-fedavg", "silo_sample_rate": 0.5, "batch_size": 4}),
-    "dp-fedavg, subject": Sample({"name": "dp-fedavg"}, case=SUBJECT),  # all silos: that lots hide a person is not proved
+    "dp-fedavg, subject": Sample({"name": "dp-fedavg"}, case=SUBJECT),  # all silos: what lots hide is unproved
     "dp-fedsgd": Sample({"name": "dp-fedsgd"}),
     "central-group": Sample({"name": "central-group", "sample_rate": 0.5}),
     "fine-tune": Sample({"name": "fine-tune"}),
