@@ -331,6 +331,25 @@ def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
     assert all(not world.lines(name) for name in SILOS)
 
 
+# -- metrics that are paid for
+
+
+def test_metrics_that_are_paid_for_have_a_line_in_every_ledger_and_leave_though_others_must_not(world):
+    for name in SILOS:
+        world.allow(name, metrics=False)
+    ended, host = world.attempt(text=f'{EXPERIMENT}\n[evaluation]\nstatus = "paid"\nnoise_multiplier = 20.0\n')
+    assert ended == Ended("finished")
+    run = Run.load(host.folder)
+    assert set(run.metrics) == {"accuracy", "log_loss"}
+    assert set(run.result["evaluation"]["standard_errors"]) == set(run.metrics)
+    rounds = [(number, "uldp-avg") for number in (1, 2, 3)]
+    with Ledger(host.folder / LEDGER) as book:
+        assert [(line["round"], line["mechanism"]) for line in book.lines] == [*rounds, (3, "evaluation")]
+    for name in SILOS:
+        assert [(line["round"], line["mechanism"]) for line in world.lines(name)] == [*rounds, (3, "evaluation")]
+        assert not any("evaluate" in line for line in log_of(world, name))
+
+
 # -- the analyzer
 
 SHUFFLED = EXPERIMENT.replace(
