@@ -70,7 +70,6 @@ def experiment(silos: int, parameters: int, rounds: int, exchange: str) -> dict[
             "subjects": {"column": "person", "count": 10 * silos * RECORDS},
             "silos": {"count": silos},
             "numeric": {f"x{i}": {"mean": 0, "scale": 1} for i in range(FEATURES)},
-            "test_fraction": 0.0,
         },
         "model": {"name": "mlp", "hidden": [width, width]},
         "method": {"name": "uldp-naive", "noise_multiplier": 5.0, "local_learning_rate": 0.01},

@@ -542,6 +542,7 @@ def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> N
         finished = follow(kit, asked, rounds, label, progress=None if as_json else Bars(console), tell=told)
     except Detached as detached:
         text = f"detached; as long as the server is there, follow the run with --attach {detached.run}"
+        text = text if detached.run else "stopped before the run was asked for"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
     pages.write(finished.path)

@@ -12,6 +12,7 @@ from tacit.config import plan
 from tacit.crypto import Refused
 from tacit.engine.federation.messages import Message, write_numbers
 from tacit.engine.federation.sides import RoundFailed
+from tacit.engine.paid import release_metrics
 from tacit.engine.run import load_federation
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn
@@ -307,13 +308,79 @@ def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visi
     [
         ({"method": {"name": "pooled"}}, "one place"),
         ({"method": {"name": "gossip-sgd", "topology": "ring"}}, "has no server"),
-        ({"evaluation": {"status": "paid", "noise_multiplier": 5.0}}, "paid evaluation"),
     ],
 )
 def test_what_parties_apart_cannot_do_is_refused(change, words, experiment, visits):
     made = plan(experiment | {"data": experiment["data"] | {"silos": {"column": "clinic", "count": 3}}} | change)
     with pytest.raises(UserError, match=words):
         parties(made, visits)
+
+
+PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
+
+
+@pytest.mark.parametrize(("method", "exchange"), [("uldp-avg", "masked"), ("local-record", "plain")])
+def test_metrics_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
+    method, exchange, experiment, visits
+):
+    made = planned(experiment, method, exchange, **PAID)
+    announced = []
+
+    def hook(name):
+        return lambda mechanism, number, events: announced.append((name, mechanism, number, set(events)))
+
+    federation = parties(made, visits, before_release=hook)
+    found = federation.run().metrics
+    simulation, test = simulated(made, visits), load_federation(made, visits).test
+    outputs = simulation.outputs(test.features, test.silo)
+    expected = release_metrics(made, outputs, test, simulation.randomness, ROUNDS)
+    assert found.overall == pytest.approx(expected.overall, abs=1e-6)
+    assert found.errors == pytest.approx(expected.errors, abs=1e-6)
+    paid = [line for line in announced if line[1] == "evaluation"]
+    assert [line[:3] for line in paid] == [(name, "evaluation", ROUNDS) for name in federation.names]
+    assert all("subject/public/zero-out" in line[3] for line in paid)
+
+
+def test_a_model_is_there_without_the_metrics_that_could_not_be_had(experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain", **PAID), visits)
+    outcome = federation.run(lambda silo, step, answer: None if (silo, step) == ("west", 3 + ROUNDS) else answer)
+    assert (outcome.rounds, outcome.metrics) == (ROUNDS, None)
+    assert [refusal.silo for refusal in outcome.refusals] == ["west", ""]
+
+
+def test_a_silo_tells_metrics_once_after_the_last_round_and_only_where_they_are_paid_for(experiment, visits):
+    for paid, when, words in ((PAID, 1, "as if round"), ({}, ROUNDS + 1, "does not pay for")):
+        federation = parties(planned(experiment, "local-record", "plain", **paid), visits)
+        phases = federation.coordinator.phases()
+        told = next(phases)
+        for _ in range(2):  # hello, begin
+            told = phases.send({silo: federation.silos[silo].handle(message) for silo, message in told.items()})
+        desk = federation.coordinator._desk
+        if when > desk.number:
+            desk.begin(when)
+        with pytest.raises(Refused, match=words):
+            federation.silos["south"].handle(desk.write("*", "metrics", b""))
+    federation = parties(planned(experiment, "local-record", "plain", **PAID), visits)
+    assert federation.run().metrics is not None
+    again = federation.coordinator._desk.write("*", "metrics", b"")
+    with pytest.raises(OutOfTurn):
+        federation.silos["south"].handle(again)
+
+
+def test_constants_that_are_paid_for_are_refused(experiment, visits):
+    numeric = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
+    made = planned(experiment, "uldp-avg", data={"standardize": "paid", "numeric": numeric})
+    with pytest.raises(UserError, match="constants that are paid for"):
+        parties(made, visits)
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange", "words"),
+    [("uldp-avg", "weighted", "do not travel"), ("silo-only", "plain", "theirs alone")],
+)
+def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
+    with pytest.raises(UserError, match=words):
+        parties(planned(experiment, method, exchange, **PAID), visits)
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():

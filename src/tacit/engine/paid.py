@@ -46,16 +46,31 @@ def release_constants(plan: Plan, federation: Federation, randomness: Randomness
 def release_metrics(plan: Plan, outputs: np.ndarray, records: Records, randomness: Randomness, number: int) -> Scores:
     """Noisy metrics over the subjects of ``records``, of the model of round ``number`` with its ``outputs [records,
     k]``, and their standard errors."""
+    streams = _streams(plan, randomness, "evaluation", number)
+    query, values = metrics_query(plan), metric_values(plan, outputs, records)
+    noisy, noise = _noisy_sum(plan, query, values, records, streams)
+    return metrics_found(plan, noisy, noise)
+
+
+def metrics_query(plan: Plan) -> Means:
+    """The sum that metrics come from."""
     once, bounds = plan.evaluation, plan.paid_metrics
     assert once is not None, "this plan pays for no metrics"
     most = plan.promise.facts.silos_of_a_subject
-    query = Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
-    scores = [SCORES[name](np.asarray(outputs, np.float64), records.labels, bound) for name, bound in bounds.items()]
-    streams = _streams(plan, randomness, "evaluation", number)
-    noisy, noise = _noisy_sum(plan, query, np.stack(scores, axis=1), records, streams)
-    found = replace(query, noise_multiplier=noise).estimate(noisy)
+    return Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
+
+
+def metric_values(plan: Plan, outputs: np.ndarray, records: Records) -> np.ndarray:
+    """The score of every record under every metric, ``[records, metrics]``: private."""
+    numbers, bounds = np.asarray(outputs, np.float64), plan.paid_metrics
+    return np.stack([SCORES[name](numbers, records.labels, bound) for name, bound in bounds.items()], axis=1)
+
+
+def metrics_found(plan: Plan, noisy: np.ndarray, noise: float) -> Scores:
+    """What a noisy sum says, in which there is that much noise (over the sensitivity)."""
+    found = replace(metrics_query(plan), noise_multiplier=noise).estimate(noisy)
     values, errors = {}, {}
-    for name, value, error in zip(bounds, *found, strict=True):
+    for name, value, error in zip(plan.paid_metrics, *found, strict=True):
         values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
     return Scores(dict(values), {}, dict(errors))
 
@@ -69,25 +84,39 @@ def _noisy_sum(
     plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
 ) -> tuple[np.ndarray, float]:
     """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
-    is in it, over the sensitivity: a masked sum has more, for the sake of silos that might have dropped out.
+    is in it, over the sensitivity."""
+    silos, exchange = plan.promise.facts.silos, plan.exchange
+    silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
+    parts = query.parts(values, records.subject, silo, silos)
+    noise = noise_in_sum(plan, query)
+    if not isinstance(exchange, Masked):
+        return noisy_sum(parts, query.sigma, streams), noise
+    people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
+    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query, people))
+    return session.sum(1, session.grid.truncated(parts), streams), noise
+
+
+def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
+    """The standard deviation of the noise in a sum, over the sensitivity: a masked sum has more than is asked for, for
+    the sake of silos that might have dropped out."""
+    silos, exchange = plan.promise.facts.silos, plan.exchange
+    if not isinstance(exchange, Masked):
+        return query.noise_multiplier
+    return query.noise_multiplier * math.sqrt(silos * share_variance(silos, exchange.drop_outs, exchange.colluding))
+
+
+def masked_sum(plan: Plan, query: Means | Moments, people: int) -> SumFacts:
+    """What a masked sum over so many people is asked for.
 
     On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With
     noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
     it, and S sqrt(D) p is at most 1 / m of the addition.
     """
     silos, exchange = plan.promise.facts.silos, plan.exchange
-    silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
-    parts = query.parts(values, records.subject, silo, silos)
-    if not isinstance(exchange, Masked):
-        return noisy_sum(parts, query.sigma, streams), query.noise_multiplier
-    rounding = silos**2 * math.sqrt(parts.shape[1]) * exchange.precision
+    assert isinstance(exchange, Masked)
+    rounding = silos**2 * math.sqrt(query.numbers) * exchange.precision
     std = query.noise_multiplier * (query.sensitivity + rounding)
-    people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
-    asked = SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number
-    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], asked)
-    part = share_variance(silos, exchange.drop_outs, exchange.colluding)
-    noise = query.noise_multiplier * math.sqrt(silos * part)
-    return session.sum(1, session.grid.truncated(parts), streams), noise
+    return SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number
 
 
 def _rooted(value: float, error: float) -> tuple[float, float]:

@@ -206,9 +206,14 @@ class _ColumnSums:
         _check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
 
     @property
+    def numbers(self) -> int:
+        """How many numbers ``total`` has."""
+        return self.numbers_per_column * len(self.low) + (self.subjects is None)
+
+    @property
     def sensitivity(self) -> float:
         """l2 sensitivity of ``total`` for zero-out of one subject: every number of phi lies in [-1, 1]."""
-        return math.sqrt(self.numbers_per_column * len(self.low) + (self.subjects is None))
+        return math.sqrt(self.numbers)
 
     @property
     def sigma(self) -> float:

@@ -22,6 +22,7 @@ from tacit.engine.federation.host import (
     EVALUATE,
     LEDGER,
     MESSAGE,
+    OUTCOME,
     AnalyzerHost,
     CoordinatorHost,
     Ended,
@@ -30,7 +31,7 @@ from tacit.engine.federation.host import (
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
-from tacit.engine.folder import read_metrics
+from tacit.engine.folder import RESULT, read_metrics
 from tacit.privacy import Ledger
 
 pytest.importorskip("nvflare")
@@ -385,6 +386,39 @@ def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
     ended, _ = world.attempt()
     assert ended.status == "failed"
     assert all(not world.lines(name) for name in SILOS)
+
+
+# -- metrics that are paid for
+
+
+def test_metrics_that_are_paid_for_have_a_line_in_every_ledger_and_leave_though_others_must_not(world):
+    for name in SILOS:
+        world.allow(name, metrics=False)
+    ended, host = world.attempt(text=f'{EXPERIMENT}\n[evaluation]\nstatus = "paid"\nnoise_multiplier = 20.0\n')
+    assert ended == Ended("finished")
+    run = Run.load(host.folder)
+    assert set(run.metrics) == {"accuracy", "log_loss"}
+    assert set(run.result["evaluation"]["standard_errors"]) == set(run.metrics)
+    rounds = [(number, "uldp-avg") for number in (1, 2, 3)]
+    with Ledger(host.folder / LEDGER) as book:
+        assert [(line["round"], line["mechanism"]) for line in book.lines] == [*rounds, (3, "evaluation")]
+    for name in SILOS:
+        assert [(line["round"], line["mechanism"]) for line in world.lines(name)] == [*rounds, (3, "evaluation")]
+        assert not any("evaluate" in line for line in log_of(world, name))
+
+
+def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result(world):
+    text = f'{EXPERIMENT}\n[evaluation]\nstatus = "paid"\nnoise_multiplier = 20.0\n'
+    _, host = world.attempt(text=text)
+    paid = Run.load(host.folder).metrics
+    for name in (RESULT, OUTCOME):
+        (host.folder / name).unlink()
+    ended, host = world.attempt(2, text=text)
+    assert ended == Ended("finished")
+    assert Run.load(host.folder).metrics == paid
+    with Ledger(host.folder / LEDGER) as book:
+        assert [line["mechanism"] for line in book.lines].count("evaluation") == 1
+    assert all([line["mechanism"] for line in world.lines(name)].count("evaluation") == 1 for name in SILOS)
 
 
 # -- the analyzer

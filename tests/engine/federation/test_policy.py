@@ -12,7 +12,7 @@ import pytest
 from tacit.engine.federation.policy import RULES, Guard, Head, Policy, Refusal
 from tacit.engine.federation.request import Request, received
 from tacit.errors import UserError
-from tacit.privacy import Ledger, spent
+from tacit.privacy import Ledger, View, spent
 from tacit.privacy.ledger import place
 from tacit.promise import cost
 from tacit.settings import read_section
@@ -207,6 +207,19 @@ def test_rounds_that_are_repeated_after_a_crash_are_counted_again(ledger):
         guard.admit(request(attempt=2), SILOS, None, lambda: 100)
         with pytest.raises(Refusal, match="epsilon_per_run"):
             released((2, 3, 4), guard)
+
+
+def test_what_is_said_of_a_silo_is_said_of_a_person_only_where_nobody_is_in_two(ledger):
+    text = replaced('"uldp-avg"\nnoise_multiplier = 8.0', '"uldp-naive"\nnoise_multiplier = 5.0')
+    asked = request(text.partition("[evaluation]")[0])
+    whole = asked.plan.events()
+    silo, subject = (cost(whole[place(u, View("public"), "zero-out")], 1e-5).epsilon for u in ("silo", "subject"))
+    assert silo < 0.7 * subject
+    between = {"methods": ("uldp-naive",), "against": ("public",), "epsilon_per_run": (silo + subject) / 2}
+    with Guard(POLICY.model_copy(update=between), "north", ledger) as guard:
+        assert refused(guard, asked) == "epsilon_per_run"
+    with Guard(POLICY.model_copy(update=between | {"silos_per_subject": 1}), "north", ledger) as guard:
+        guard.admit(asked, SILOS, None, lambda: 100)
 
 
 PAIRED = """

@@ -259,7 +259,7 @@ def test_a_plan_that_states_less_than_it_costs_is_refused_by_silos(trial):
     content["privacy"] = {**content["privacy"], "target": "as-published"}
     assert plan(content).promise.published_epsilon() <= 2.0
     with (
-        policies(trial, methods=["uldp-naive"], unit="subject", epsilon_per_run=3.0),
+        policies(trial, methods=["uldp-naive"], unit="subject", silos_per_subject=3, epsilon_per_run=3.0),
         pytest.raises(Forbidden, match="north: epsilon_per_run"),
     ):
         worlds.finished(trial, content, "understated")

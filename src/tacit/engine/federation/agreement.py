@@ -21,7 +21,7 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.encoder_work import people_of
 from tacit.engine.federation.messages import read_json
 from tacit.errors import UserError
-from tacit.exchange import Shuffled, Weighted
+from tacit.exchange import Masked, Plain, Shuffled, Weighted
 from tacit.exchange.post import SERVER, join, join_named
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
 from tacit.methods import Facts
@@ -133,9 +133,15 @@ def check_federated(plan: Plan) -> None:
         raise UserError(
             "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
         )
-    if plan.promise.once:
-        names = " and ".join(once.mechanism for once in plan.promise.once)
-        raise UserError("privacy", f"paid {names} are not part of a federation yet", "use declared constants")
+    if plan.statistics is not None:
+        problem = "constants that are paid for are not part of a federation: silos begin with the same features"
+        raise UserError("data.standardize", problem, 'use "declared"')
+    if plan.evaluation is not None and not isinstance(plan.exchange, Plain | Masked):
+        problem = f"metrics that are paid for do not travel in the {plan.exchange.name} exchange"
+        raise UserError("evaluation.status", problem, "leave it out, or use exchange masked or plain")
+    if plan.evaluation is not None and method.personal:
+        problem = f"silos' own models are theirs alone: {method.name} has no metrics that all could pay for"
+        raise UserError("evaluation.status", problem, "leave it out")
     if getattr(method, "group_size", None) == "median":
         raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
 
@@ -170,6 +176,8 @@ def mark(plan: Plan) -> str:
         model.freeze,
         plan.experiment.seed,
         plan.records_kept,
+        plan.promise.once,
+        sorted(plan.paid_metrics.items()) if plan.promise.once else (),
     )
     return hashlib.sha256(repr(meant).encode()).hexdigest()
 

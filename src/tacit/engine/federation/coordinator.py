@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.config import Plan
-from tacit.crypto import IDENTITY_BYTES, Refused
+from tacit.crypto import EVERYONE, IDENTITY_BYTES, Refused
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
 from tacit.engine.encoder_work import people_of
+from tacit.engine.evaluate import Scores
 from tacit.engine.federation.agreement import (
     Hello,
     agreed_facts,
@@ -35,6 +36,7 @@ from tacit.engine.federation.messages import (
     BEGIN,
     EXCHANGE,
     HELLO,
+    METRICS,
     OPEN,
     REFUSED,
     TOTALS,
@@ -48,6 +50,7 @@ from tacit.engine.federation.messages import (
     write_json,
 )
 from tacit.engine.learner import Learner, learner
+from tacit.engine.paid import masked_sum, metrics_found, metrics_query, noise_in_sum
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
 from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
@@ -92,11 +95,13 @@ class Refusal(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a federation has learned: the model, after how many rounds, and whose answers were missing or refused."""
+    """What a federation has learned: the model, after how many rounds, whose answers were missing or refused, and the
+    metrics that were paid for, if they were to be had."""
 
     model: Params
     rounds: int
     refusals: tuple[Refusal, ...]
+    metrics: Scores | None = None
 
 
 class CoordinatorSide:
@@ -104,7 +109,8 @@ class CoordinatorSide:
 
     ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say). ``before_round(number)`` is
     called before anything of a round is asked for (the server's ledger), ``after_round(number, model)`` when it is done
-    and kept. What either raises ends the run.
+    and kept. What either raises ends the run. ``before_metrics(rounds)`` is called after the last round, before metrics
+    that the plan pays for are asked for; where it says no, there are none.
 
     ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
     of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
@@ -122,6 +128,7 @@ class CoordinatorSide:
         *,
         before_round: Callable[[int], None] = lambda number: None,
         after_round: Callable[[int, Params], None] = lambda number, model: None,
+        before_metrics: Callable[[int], bool] = lambda number: True,
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
@@ -132,6 +139,7 @@ class CoordinatorSide:
         self.plan, self.names = plan, tuple(silos)
         self.refusals: list[Refusal] = []
         self._keys, self._before_round, self._after_round = keys, before_round, after_round
+        self._before_metrics = before_metrics
         self._checkpoint, self._resume = checkpoint, resume
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
@@ -155,7 +163,35 @@ class CoordinatorSide:
             if self._checkpoint is not None:
                 keep(self._checkpoint, mark(self.plan), number, self._state)
             self._after_round(number, self.model())
-        return Outcome(self.model(), self.done, tuple(self.refusals))
+        metrics = None
+        if self.plan.evaluation is not None and self._before_metrics(self.done):
+            try:
+                metrics = yield from self._metrics()
+            except Refused as refused:  # the model is there without them
+                self.refusals.append(Refusal(self._desk.number, METRICS, "", str(refused)))
+        return Outcome(self.model(), self.done, tuple(self.refusals), metrics)
+
+    def _metrics(self) -> Generator[dict[str, bytes], Answers, Scores]:
+        """Metrics of the model, from a sum over all silos with the noise that is paid for."""
+        plan, exchange, number = self.plan, self.plan.exchange, self.done + 1
+        self._desk.begin(number)
+        query = metrics_query(plan)
+        told = dict.fromkeys(self.names, self._desk.write(EVERYONE, METRICS, packed(self.model())))
+        answers = yield told
+        if isinstance(exchange, Masked):
+            asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
+            terms = exchange.terms(f"{self._run}/evaluation", self.names, query.numbers, asked)
+            lead = MaskedServer(terms, self._keys.identity, self._keys.roster)
+            lead.begin(number)
+            yield from self._led(lead, self._taken(told, answers, METRICS, lambda silo, content: content))
+            noisy = lead.numbers(Grid(exchange.precision))
+        else:
+
+            def part(silo: str, content: bytes) -> np.ndarray:
+                return read_sums(self._desk.read(silo, METRICS, content), query.numbers, silo)
+
+            noisy = np.sum([*self._from_all(told, answers, METRICS, part).values()], axis=0)
+        return metrics_found(plan, noisy, noise_in_sum(plan, query))
 
     def model(self) -> Params:
         """The model for everybody as it stands, frozen layers included; known when setup has ended. Where silos have
@@ -292,6 +328,7 @@ class CoordinatorSide:
     def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
         """The model, for records of which the form is now known, and the exchange."""
         plan, first = self.plan, hellos[self.names[0]].form
+        self._run = run
         others = [silo for silo, hello in hellos.items() if hello.form != first]
         if others:
             raise Refused(f"records of another form than those of {self.names[0]}", ", ".join(others))
@@ -340,7 +377,9 @@ class CoordinatorSide:
         lead, exchange = self._lead, self.plan.exchange
         is_shuffled = isinstance(exchange, Shuffled)
         key = (yield from self._asked_analyzer(WORK, b"", signed=False)) if is_shuffled else b""
-        told = self._to_all(WORK, join([packed(self.plan.method.broadcast(self.server)), key]))
+        # the same for everybody, and signed once: it may be long
+        model = self._desk.write(EVERYONE, WORK, join([packed(self.plan.method.broadcast(self.server)), key]))
+        told = dict.fromkeys(self.names, model)
         answers = yield told
         if is_shuffled:
             mixed = self._mixed(number, key, self._taken(told, answers, WORK, lambda silo, content: content))

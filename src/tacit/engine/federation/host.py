@@ -228,6 +228,8 @@ class SiloHost(Host[SiloSide]):
         assert self._guard is not None
         if not self._guard.policy.metrics:
             raise Refusal("metrics", "they stay here")
+        if side.plan.evaluation is not None:
+            raise Refusal("metrics", "the plan pays for them")
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
         self._evaluations += 1
@@ -377,14 +379,18 @@ class CoordinatorHost:
                 keys,
                 before_round=self._before_round,
                 after_round=self._after_round,
+                before_metrics=self._before_metrics,
                 checkpoint=checkpoint,
                 resume=goes_on,
             )
             self.progress["state"] = "setting up"
             ended = Ended("finished")
             try:
-                drive(self._side, self._worked)
+                paid = drive(self._side, self._worked).metrics
                 self._catch_up()
+                if paid is not None:
+                    self._scores = paid
+                    self._write_metrics(plan.rounds)
             except Forbidden as error:
                 ended = Ended("budget", str(error))
             except Diverged as error:
@@ -409,7 +415,9 @@ class CoordinatorHost:
         self._charges.check_covers(done)
         if not done:
             self._evaluate(0, model)
-        elif done == self._plan.rounds or not self._history or self._history[-1]["round"] < done:
+        elif self._paid() is None and (
+            done == self._plan.rounds or not self._history or self._history[-1]["round"] < done
+        ):
             self._after_round(done, model)
 
     def _before_round(self, number: int) -> None:
@@ -429,9 +437,11 @@ class CoordinatorHost:
         self.progress["done"] = number
 
     def _evaluate(self, number: int, model: Params) -> None:
-        """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records."""
+        """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records; none of
+        them where the plan pays for those of the last model."""
         with self._clock("evaluate"):
-            told = dict.fromkeys([silo for silo in self._kit.silos if silo not in self._without_metrics], packed(model))
+            asked = () if self._plan.evaluation is not None else self._kit.silos
+            told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], packed(model))
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
             # metrics that stay are no refusal of the run, and nobody is asked twice
@@ -439,6 +449,27 @@ class CoordinatorHost:
             self._rules = before
             found = {silo: _read_scores(answer) for silo, answer in answers.items() if answer is not None}
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
+        self._write_metrics(number)
+
+    def _before_metrics(self, number: int) -> bool:
+        """Whether metrics that are paid for are still to be had: not where they are known, or would cost too much."""
+        self._catch_up()
+        if (known := self._paid()) is not None:
+            self._scores = known
+            return False
+        try:
+            self._charges.charge_once("evaluation", number)
+        except Forbidden as error:
+            self._log.warning("without metrics: %s", error)
+            return False
+        return True
+
+    def _paid(self) -> Scores | None:
+        """Metrics that an earlier attempt has paid for."""
+        last = self._history[-1] if self._history else {}
+        return Scores(last["metrics"], {}, last["standard_errors"]) if last.get("standard_errors") else None
+
+    def _write_metrics(self, number: int) -> None:
         line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
         self._history = [old for old in self._history if old["round"] < number] + [line]
         write_bytes(self.folder / METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())

@@ -15,6 +15,8 @@ Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or p
     work       the model, and in a shuffled exchange    its update; in a masked or weighted exchange its first message,
                the analyzer's key                       in a shuffled one its people's sealed reports
     exchange   a message of the exchange                a message of the exchange
+    metrics    the model, after the last round          its part of metrics that are paid for, with noise; in a masked
+                                                        exchange the first message of another masked sum
     refused    -                                        that it will not answer, and why
 
 The analyzer of a shuffled exchange is greeted as silos are, asked for its key (``work``), and given what was mixed
@@ -34,13 +36,14 @@ from tacit.crypto import Identity, Refused
 from tacit.exchange.post import Post, join, parted
 
 PROTOCOL = "tacit-federation-1"
-PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, REFUSED = (
+PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, METRICS, REFUSED = (
     "hello",
     "begin",
     "totals",
     "open",
     "work",
     "exchange",
+    "metrics",
     "refused",
 )
 # Room for a header, a signature and what is said in words.

@@ -18,7 +18,7 @@ set, in which a release has its line, on disk, before it leaves; and it refuses 
 that leaves; the reason is for the silo's own log.
 
 **Epsilon of a policy.** For one onlooker it is the smallest over the units that are strong enough (a bound on what is
-learned about a whole silo bounds what is learned about a person in it), and over onlookers the largest.
+learned about a whole silo bounds what is learned about a person who is in no other), and over onlookers the largest.
 
 **Why nothing is under-counted.** Lines are written first, and only grow. A run is admitted if all of its rounds, beside
 everything in the ledger, fit into both limits. A line is written without another look while no release of the run is
@@ -131,7 +131,10 @@ class Policy(Section):
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """The units that are strong enough: a record is part of a subject's, a subject's part of a silo's."""
+        """The units that are strong enough: a record is one of its subject's and one of its silo's; but all of a
+        subject's are a silo's only where nobody is in two."""
+        if self.unit == "subject" and self.silos_per_subject != 1:
+            return ("subject",)
         return UNITS[UNITS.index(self.unit) :]
 
     def places(self) -> list[list[str]]:

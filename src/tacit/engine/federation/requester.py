@@ -70,7 +70,7 @@ class Asked:
 
 
 class Detached(Exception):
-    """The person at the keyboard went away; the run goes on."""
+    """The person at the keyboard went away; the run goes on. An empty ``run``: nothing had been asked for yet."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -126,7 +126,7 @@ def follow(
             tell(f"attempt {asked.attempt}: {outcome['reason'] or 'its processes are gone'}; asking again")
             asked = replace(asked, job="")
     except KeyboardInterrupt:
-        raise Detached(asked.run) from None
+        raise Detached(asked.run if asked.job else "") from None
     finally:
         shown.end()
     return _collected(asked, results, outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation
 from tacit.data.arrange import within_caps
-from tacit.engine.charges import check_goes_on, events
+from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.encoder_work import EncoderWork, people_of
 from tacit.engine.federation.agreement import (
     DRAWN_BYTES,
@@ -40,6 +41,7 @@ from tacit.engine.federation.messages import (
     BEGIN,
     EXCHANGE,
     HELLO,
+    METRICS,
     OPEN,
     REFUSED,
     TOTALS,
@@ -51,8 +53,11 @@ from tacit.engine.federation.messages import (
     write_counts,
     write_json,
     write_numbers,
+    write_sums,
 )
+from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
+from tacit.engine.paid import masked_sum, metric_values, metrics_query
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
@@ -67,6 +72,7 @@ from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
 from tacit.methods.encoders import Encoder
 from tacit.privacy import Event, Nothing, Randomness, Unprotected
+from tacit.privacy.statistics import noisy_sum
 
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
 BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
@@ -118,6 +124,7 @@ class SiloSide:
             OPEN: self._open,
             WORK: self._work,
             EXCHANGE: self._exchange,
+            METRICS: self._metrics,
         }
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
@@ -136,7 +143,7 @@ class SiloSide:
         desk = self._here
         if read.run != desk.run:
             raise Refused("a message of another run", SERVER)
-        if read.phase == WORK:
+        if read.phase in (WORK, METRICS):
             desk.begin(read.round)
         return self._handlers[read.phase](read.check(desk.run, desk.number, read.phase, SERVER))
 
@@ -246,8 +253,8 @@ class SiloSide:
         elif self._kept is not None:
             self._kept = self._memory.recall(self._done, self._kept)
         self._template = plan.method.broadcast(plan.method.init(plan.server_step, made.params, facts))
-        self._most = AROUND + 2 * _bytes_of(self._template)
-        self._next = (WORK,)
+        self._most = AROUND + 2 * _bytes_of((self._template, made.frozen))
+        self._next = (WORK, METRICS)
         exchange, known = plan.exchange, silos.sum_facts()
         numbers, identity, roster = silos.numbers(self._template), self._keys.identity, self._keys.roster
         if isinstance(exchange, Masked):
@@ -299,20 +306,21 @@ class SiloSide:
     def _work(self, content: bytes) -> bytes:
         """A round's local work; the answer is what it came to, or the beginning of an exchange about it."""
         number, desk, silos = self._here.number, self._here, self.silos
-        model, key = parted(desk.read(SERVER, WORK, content), SERVER, 2)
+        model, key = parted(desk.read(SERVER, WORK, content, to_everyone=True), SERVER, 2)
         broadcast = _tree(model, self._template)
         if not is_finite(broadcast):
             raise Refused("a model that is not finite", SERVER)
         if not self._done < number <= self.plan.rounds:
             raise Refused(f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
         drawn, carrier = silos.work.draw(number), self._carrier
+        self._leaving = self.plan.method.name, number
         noise = self._randomness.stream("noise", number, self.place)
         if carrier is None:
             worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
             vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
             silos.states, not_finite = worked.states, sum(worked.not_finite)
             self._remember(number)
-            self._release(number)
+            self._release()
             answer = desk.write(SERVER, WORK, write_numbers(np.asarray(vector)))
         elif isinstance(carrier, MaskedSilo | PairwiseSilo):
             vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
@@ -322,18 +330,45 @@ class SiloSide:
             assert isinstance(silos.work, EncoderWork)
             reports, not_finite = silos.work.reports(drawn, broadcast, silos.frozen, silos.arrays, Collected)
             sent = dict(carrier.submitted(number, key, reports))
-            self._release(number)
+            self._release()
             answer = desk.framed(WORK, join_named(sent))
         else:
             assert isinstance(silos.work, PeopleWork)
             people, not_finite = silos.work.people(drawn, broadcast, silos.frozen, silos.arrays, self._grid)
             answer = desk.framed(WORK, carrier.begin(number, people[0], noise))
             if carrier.terms.sampling is None:
-                self._release(number)
+                self._release()
         if self.plan.method.private:  # the others clip nothing
             silos.not_finite = silos.not_finite + not_finite
-        self._next = (EXCHANGE, WORK)
+        self._next = (EXCHANGE, WORK, METRICS)
         return answer
+
+    def _metrics(self, content: bytes) -> bytes:
+        """Metrics of a model on those who are held out here, under the noise that the plan pays for: after the last
+        round, once. The answer is this silo's part of a sum, or the beginning of a masked sum of its own."""
+        plan, desk, exchange = self.plan, self._here, self.plan.exchange
+        if plan.evaluation is None:
+            raise Refused("asks for metrics that the plan does not pay for", SERVER)
+        if desk.number != plan.rounds + 1:
+            raise Refused(f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
+        made, test = self.silos.learner, self.silos.federation.test
+        model = _tree(desk.read(SERVER, METRICS, content, to_everyone=True), {**made.params, **made.frozen})
+        if not is_finite(model):
+            raise Refused("a model that is not finite", SERVER)
+        query, alone = metrics_query(plan), np.zeros(len(test), int)
+        values = metric_values(plan, outputs(made.objective, model, test.features), test)
+        part = query.parts(values, test.subject, alone, 1)[0]
+        noise = self._randomness.stream("evaluation", plan.rounds, self.place)
+        self._leaving = "evaluation", plan.rounds
+        self._next = (EXCHANGE,)
+        if isinstance(exchange, Masked):
+            asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
+            terms = exchange.terms(f"{self._run}/evaluation", self._names, query.numbers, asked)
+            self._carrier = MaskedSilo(terms, self.name, self._keys.identity, self._keys.roster)
+            return desk.framed(METRICS, self._carrier.begin(desk.number, self._grid.truncated(part), noise))
+        self._release()
+        share = query.sigma / math.sqrt(len(self._names))
+        return desk.write(SERVER, METRICS, write_sums(noisy_sum(part[None], share, [noise])))
 
     def _exchange(self, content: bytes) -> bytes:
         """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
@@ -341,11 +376,14 @@ class SiloSide:
             raise OutOfTurn("this exchange has no messages of its own", SERVER)
         phase, answer = self._carrier.phase, self._carrier.receive(content)
         if phase in (VECTORS, PAIRWISE_VECTORS, SUMS):
-            self._release(self._here.number)
+            self._release()
         return self._here.framed(EXCHANGE, answer)
 
-    def _release(self, number: int) -> None:
-        self._before_release(self.plan.method.name, number, self._events)
+    def _release(self) -> None:
+        """What was worked out last is about to leave."""
+        mechanism, number = self._leaving
+        once = next((once for once in self.plan.promise.once if once.mechanism == mechanism), None)
+        self._before_release(mechanism, number, self._events if once is None else once_events(self.plan.promise, once))
 
     @cached_property
     def _events(self) -> dict[str, Event]:
