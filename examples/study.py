@@ -2,8 +2,8 @@
 
 A trial trains a plan in memory and scores it, once or as it goes. Settings of a method (clip, learning rate) come from
 a small grid: they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then
-run with other seeds. People or records that results are tested on have been seen by no choice where the data bring them,
-or where ``data.seed`` says who they are; where the seed of a run decides, they may have been.
+run with other seeds. No choice has seen the people or records that results are tested on where the data bring them, or
+where ``data.seed`` says who they are; where the seed of a run decides, it may have.
 """
 
 from __future__ import annotations
