@@ -73,8 +73,10 @@ def planned(world: World, contender: Contender, chosen: Settings, seed: int) -> 
 
 
 def people_of(world: World, plan: Plan) -> Federation:
-    """The data of a plan. Which are read depends on the file, its changes and the seed alone."""
-    return _loaded(world, plan.experiment.seed or 0)
+    """The data of a plan. Which are read depends on the file, its changes, the seed and the plan's caps alone."""
+    privacy = plan.experiment.privacy
+    caps = privacy.max_records_per_subject_and_silo, privacy.max_silos_per_subject
+    return _loaded(world, plan.experiment.seed or 0, *caps)
 
 
 def compete(world: World, contender: Contender, seeds: Sequence[int]) -> Outcome:
@@ -116,8 +118,9 @@ def _judged(world: World, contender: Contender) -> Iterator[tuple[float, Setting
 
 
 @lru_cache(maxsize=4)
-def _loaded(world: World, seed: int) -> Federation:
-    federation = load_federation(changed(world.file, world.changes, seed))
+def _loaded(world: World, seed: int, records: int | None, silos: int | None) -> Federation:
+    caps = {"privacy.max_records_per_subject_and_silo": records, "privacy.max_silos_per_subject": silos}
+    federation = load_federation(changed(world.file, {**world.changes, **caps}, seed))
     if world.people == 1:
         return federation
     people = np.unique(federation.train.subject)

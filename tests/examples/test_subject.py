@@ -54,3 +54,13 @@ def test_the_papers_noise_exists_for_every_group_that_is_let_into_a_batch(runner
         for contender in contenders:
             plan = runner.planned(world, contender, {"clip": 0.5}, 0)
             assert all(map(math.isfinite, plan.method.noise_levels(plan.promise.facts)))
+
+
+def test_a_rival_may_keep_fewer_records_and_then_its_data_have_no_more(runner):
+    world = runner.World(EXAMPLES / "subject" / "randhie.toml", "auc")
+    assert min(runner.HIGRAD.grid["privacy.max_records_per_subject_and_silo"]) == 2
+    chosen = {"clip": 0.5, "train.rounds": 2, "privacy.max_records_per_subject_and_silo": 2}
+    for contender, most in ((runner.HIGRAD, 2), (runner.SUBJECT_SGD, 5)):
+        plan = runner.planned(world, contender, chosen if most == 2 else {}, 0)
+        train = runner.people_of(world, plan).train
+        assert np.unique(np.column_stack([train.subject, train.silo]), axis=0, return_counts=True)[1].max() == most

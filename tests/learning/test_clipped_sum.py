@@ -220,6 +220,21 @@ def test_batches_of_all_sizes_share_one_compilation():
     assert kernel._cache_size() == 1
 
 
+def test_memory_grows_with_the_chunk_not_with_the_batch():
+    """The working memory of the compiled sum, for batches of 512 and of 8,192."""
+    c = case("cnn")
+
+    def scratch(capacity: int) -> int:
+        index, weight = np.zeros(capacity, np.int32), np.ones(capacity, np.float32)
+        lowered = c.total.lower(c.params, {}, c.arrays, index, weight, 0, capacity, 0.5)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    gradient = 4 * len(ravel_pytree(c.params)[0])
+    small, large = scratch(512), scratch(8192)
+    assert small > CHUNK * gradient / 4  # a part of a chunk's gradients is there
+    assert large - small < 10 * gradient
+
+
 def test_batches_of_several_silos_are_summed_side_by_side():
     c = case("mlp")
     bounds = np.array([[0, 40], [40, 41], [41, 41], [41, 128]])
