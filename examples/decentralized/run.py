@@ -5,8 +5,8 @@
 
 parts: ``graphs``, ``pairs`` (epsilon from node to node and by distance), ``practices`` and ``people`` (accuracy against
 epsilon on RAND HIE, with 64 silos or all people as nodes), ``digits`` (the same on MNIST, the only part that needs
-TACIT_DATA), ``gopa`` (noise and AUC over the share of honest silos). Rates are chosen on training people (or images)
-with a seed of their own (examples/study.py), once for each method and epsilon; results are of other seeds.
+TACIT_DATA), ``gopa`` (noise and AUC over the share of honest silos). Rates and clips are chosen on training people (or
+images) with a seed of their own (examples/study.py), once for each method and epsilon; results are of other seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
 
-from study import Contender, judged, planned, trial, written_between
+from study import Contender, Settings, judged, planned, trial, written_between
 
 from tacit.config import Plan
 from tacit.engine import load_federation
@@ -38,7 +38,8 @@ from tacit.report.figures import RUN_STYLES
 from tacit.report.webs import Shades, Web, in_a_circle, shades, webs
 
 HERE = Path(__file__).parent
-SEEDS = (3, 4, 5)  # what was changed after a look at results was changed after those of 0, 1 and 2
+SEEDS = (0, 1, 2)
+CLEAN = (3, 4, 5)  # where settings were once changed after a look at results of SEEDS
 DELTA = 1e-5
 
 
@@ -158,7 +159,7 @@ class World:
     epsilons: Sequence[float]
     contenders: Sequence[Contender]
     metric: str = "auc"
-    seeds: Sequence[int] = SEEDS
+    seeds: Sequence[int] = CLEAN
 
 
 CHANGES = {"privacy.relation": "zero-out"}
@@ -171,14 +172,14 @@ def public(label: str, method: dict, rates: Sequence[float], **changes: object) 
 
 
 def nodes(label: str, method: dict, rates: Sequence[float], view: str, **changes: object) -> Contender:
-    """A contender whose own steps are chosen, and whose epsilon is about ``view``."""
-    grid = {"local_learning_rate": rates}
+    """A contender whose own steps are chosen, if there are any ``rates``, and whose epsilon is about ``view``."""
+    grid = {"local_learning_rate": rates} if rates else {}
     return Contender(label, method, grid, {"privacy.against": [view], **CHANGES, **changes})
 
 
 def clips(label: str, method: dict) -> Contender:
     """A contender whose clip is chosen, and whose epsilon is about the public."""
-    return Contender(label, method, {"clip": (0.3, 1.0)}, {"privacy.against": ["public"], **CHANGES})
+    return Contender(label, method, {"clip": (1.0, 3.0)}, {"privacy.against": ["public"], **CHANGES})
 
 
 GOSSIP = {
@@ -222,22 +223,23 @@ PEOPLE = World(
         nodes("local walk", {"name": "local-walk", "clip": 1.0, **PERSON}, (0.01, 0.03), "neighbour"),
     ),
 )
-# 2,890 parameters, and noise for each of them: many nodes are needed. Updates are longer than any clip, which is then
-# the step that is chosen. Walks visit every node five times on average.
-LONG = {"local_learning_rate": 10.0}
+# 2,890 parameters, and noise for each of them: many nodes are needed. Updates are longer than a clip, which is then the
+# length of a step, and chosen; walks visit every node ten times on average, at a rate that is not chosen.
+STEP = {"local_learning_rate": 10.0}
+SHORT = {"clip": 1.0, "local_learning_rate": 0.01, "walk_steps": 1024}
 DIGITS = World(
     HERE / "mnist.toml",
-    "MNIST, 2,048 silos as nodes: accuracy against epsilon of a silo",
+    "MNIST, 1,024 silos as nodes: accuracy against epsilon of a silo",
     (1.0, 4.0, 16.0),
     (
-        clips("central", {"name": "dp-fedavg", **LONG}),
-        clips("gossip, public", {**GOSSIP, "gossip_steps": 5, **LONG}),
-        nodes("random walk", {"name": "random-walk", "clip": 1.0, "walk_steps": 1024}, (0.003, 0.03), "neighbour"),
-        nodes("local walk", {"name": "local-walk", "clip": 1.0, "walk_steps": 1024}, (0.003, 0.03), "neighbour"),
-        clips("local, all at once", {"name": "muffliato-sgd", "topology": "complete", **LONG}),
+        clips("central", {"name": "dp-fedavg", **STEP}),
+        clips("gossip, public", {**GOSSIP, "gossip_steps": 5, **STEP}),
+        nodes("random walk", {"name": "random-walk", **SHORT}, (), "neighbour"),
+        nodes("local walk", {"name": "local-walk", **SHORT}, (), "neighbour"),
+        clips("local, all at once", {"name": "muffliato-sgd", "topology": "complete", **STEP}),
     ),
     metric="accuracy",
-    seeds=SEEDS[:2],
+    seeds=(6, 7),
 )
 
 
@@ -286,7 +288,9 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
         noise = planned(world.file, replace(contender, method=method), _first(contender), world.seeds[0]).method
         given = {**contender.method, "noise_multiplier": noise.noise_multiplier}
         solved = replace(contender, method=given)
-        _, chosen = max(judged(world.file, solved, world.metric), key=lambda pair: pair[0])
+        chosen: Settings = {}
+        if contender.grid:
+            _, chosen = max(judged(world.file, solved, world.metric), key=lambda pair: pair[0])
         scores = []
         for seed in world.seeds:
             plan = planned(world.file, solved, chosen, seed)
