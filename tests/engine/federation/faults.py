@@ -244,8 +244,8 @@ def send_signal(trial: Trial, name: str, number: signal.Signals) -> None:
 
 def _processes(trial: Trial, name: str, whole: bool) -> list[psutil.Process]:
     """Those of the server or a silo, or only those of them that work on runs."""
-    parent = [psutil.Process(trial.processes[name].pid)] if whole else []
-    return [*worlds.job_processes(trial, name), *parent]
+    parent = psutil.Process(trial.processes[name].pid)
+    return [*parent.children(recursive=True), *([parent] if whole else [])]
 
 
 def start_again(trial: Trial, name: str) -> None:
