@@ -184,16 +184,22 @@ class Relay:
         self._carries.set()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the listener is closed
             while True:
                 near, _ = self._listener.accept()
-                if not self._carries.is_set():
+                try:
+                    far = self._far()
+                except ConnectionRefusedError:
                     near.close()
                     continue
-                far = socket.create_connection(("localhost", self._target))
                 self._open |= {near, far}
                 for one, other in ((near, far), (far, near)):
                     threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _far(self) -> socket.socket:
+        if not self._carries.is_set():
+            raise ConnectionRefusedError
+        return socket.create_connection(("localhost", self._target))
 
     def _pump(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -238,8 +244,8 @@ def send_signal(trial: Trial, name: str, number: signal.Signals) -> None:
 
 def _processes(trial: Trial, name: str, whole: bool) -> list[psutil.Process]:
     """Those of the server or a silo, or only those of them that work on runs."""
-    parent = [psutil.Process(trial.processes[name].pid)] if whole else []
-    return [*worlds.job_processes(trial, name), *parent]
+    parent = psutil.Process(trial.processes[name].pid)
+    return [*parent.children(recursive=True), *([parent] if whole else [])]
 
 
 def start_again(trial: Trial, name: str) -> None:

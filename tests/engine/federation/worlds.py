@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from tacit.config import Plan, plan
 from tacit.data import Federation, Records
@@ -131,38 +125,3 @@ def united(shards: list[Federation]) -> Federation:
 
     names = tuple(shard.silo_names[0] for shard in shards)
     return replace(shards[0], train=rows("train").grouped(), test=rows("test"), silo_names=names)
-
-
-class Mishap:
-    """Something that happens to a run when the server's ledger of it has so many lines."""
-
-    def __init__(self, trial: Trial, run: str, lines: int, happen: Callable[[], None]) -> None:
-        self.happened = threading.Event()
-        ledger = trial.kit("server").ours / "runs" / run / "ledger.jsonl"
-
-        def wait() -> None:
-            while not ledger.is_file() or ledger.read_bytes().count(b"\n") < lines:
-                time.sleep(0.02)
-            happen()
-            self.happened.set()
-
-        threading.Thread(target=wait, daemon=True).start()
-
-
-def job_processes(trial: Trial, name: str) -> list[psutil.Process]:
-    """The processes that work on runs for the server or a silo."""
-    return psutil.Process(trial.processes[name].pid).children(recursive=True)
-
-
-def kill(trial: Trial, name: str) -> None:
-    """All processes of the server or a silo, at once and without warning."""
-    everything = [*job_processes(trial, name), psutil.Process(trial.processes[name].pid)]
-    for process in everything:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    trial.processes.pop(name).wait()
-
-
-def send_signal(trial: Trial, name: str, number: signal.Signals) -> None:
-    for process in [psutil.Process(trial.processes[name].pid), *job_processes(trial, name)]:
-        os.kill(process.pid, number)
