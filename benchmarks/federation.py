@@ -98,9 +98,11 @@ def watched(trial: Trial) -> Iterator[dict[str, float]]:
 
     thread = threading.Thread(target=look)
     thread.start()
-    yield most
-    over.set()
-    thread.join()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()
 
 
 def step(log: Path, pattern: str, rounds: slice) -> float:
