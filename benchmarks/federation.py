@@ -1,6 +1,6 @@
 """What a federation of processes costs beyond the silos' own work, by size of the model and number of silos.
 
-    python -m benchmarks.federation [--silos 3,8,16] [--sizes 100000,1000000,25000000] [--rounds 4] [--out FOLDER]
+    python -m benchmarks.federation [--silos 3,8,16] [--sizes 100000,1000000,25000000] [--rounds 5] [--out FOLDER]
 
 A server and silos on this machine, over TLS on the loopback interface; a made table of 40 records in every silo, so
 that there is little to compute. Rounds of ``uldp-naive``, of which the first is left out (there kernels are compiled).
@@ -98,15 +98,17 @@ def watched(trial: Trial) -> Iterator[dict[str, float]]:
 
     thread = threading.Thread(target=look)
     thread.start()
-    yield most
-    over.set()
-    thread.join()
+    try:
+        yield most
+    finally:
+        over.set()
+        thread.join()
 
 
-def step(log: Path, pattern: str, rounds: int) -> float:
-    """Seconds from one round's line of a log to the next one's, on average, of the last run in it."""
-    seconds = [float(found) for found in re.findall(pattern, log.read_text())][-rounds:]
-    return (seconds[-1] - seconds[0]) / (rounds - 1)
+def step(log: Path, pattern: str, rounds: slice) -> float:
+    """Seconds from one round's line of a log to the next one's, on average, over these lines of the last run in it."""
+    seconds = [float(found) for found in re.findall(pattern, log.read_text())][rounds]
+    return (seconds[-1] - seconds[0]) / (len(seconds) - 1)
 
 
 def measured(trial: Trial, parameters: int, rounds: int, exchange: str) -> dict[str, Any]:
@@ -117,8 +119,11 @@ def measured(trial: Trial, parameters: int, rounds: int, exchange: str) -> dict[
     with watched(trial) as most:
         out = trial.folder / f"run-{exchange}-{parameters}-{time.monotonic_ns()}"
         run = follow(kit, ask(kit, planned, out, _PATIENCE), rounds, planned.label, retries=0)
-    whole = step(trial.kit("server").ours / LOG, r"done    round \d+ of \d+ after ([0-9.]+) s", rounds)
-    works = [step(trial.kit(silo).ours / LOG, r"after ([0-9.]+) s of work: line", rounds) for silo in trial.silos]
+    # a silo's line is written in the middle of a round, and counts the work before: the second is the first without
+    # what was compiled
+    first, second = slice(-rounds, -1), slice(1 - rounds, None)
+    whole = step(trial.kit("server").ours / LOG, r"done    round \d+ of \d+ after ([0-9.]+) s", first)
+    works = [step(trial.kit(silo).ours / LOG, r"after ([0-9.]+) s of work: line", second) for silo in trial.silos]
     work = sum(works) / len(works)
     return {
         "silos": len(trial.silos),
@@ -139,7 +144,7 @@ def main() -> None:
     parser.add_argument("--silos", default="3,8,16")
     parser.add_argument("--sizes", default="100000,1000000,25000000")
     parser.add_argument("--exchanges", default="plain,masked")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     file = options.out / "federation.json"
