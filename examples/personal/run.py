@@ -231,7 +231,7 @@ def mixture(page: Path | None) -> list[str]:
     title = "FedEM and FedAvg over rates: accuracy on held-out training images"
     drawn = still.lines([f"{rate:g}" for rate in rates], tracks, title, "local rate", METRIC)
     head = [
-        "| method | " + " | ".join(f"local rate {rate:g}" for rate in rates) + " |",
+        "| held-out training images | " + " | ".join(f"local rate {rate:g}" for rate in rates) + " |",
         "|---" * (1 + len(rates)) + "|",
     ]
     return [*picture(page, "mixture", title, drawn), *head, *rows, "", *table(found), ""]
