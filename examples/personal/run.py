@@ -222,7 +222,7 @@ def mixture(page: Path | None) -> list[str]:
         scores = list(judged(contender))
         for i, server in enumerate(servers):
             own = [score for score, _ in scores[i * len(rates) : (i + 1) * len(rates)]]
-            label = f"{contender.label}, server's rate {server:g}"
+            label = f"{contender.label}, server {server:g}"
             tracks.append(still.Track(label, next(styles), own, [0.0] * len(own)))
             rows.append(f"| {label} | " + " | ".join(f"{value:.3f}" for value in own) + " |")
             print(rows[-1], file=sys.stderr, flush=True)
