@@ -123,7 +123,7 @@ def _print_caveats(result: dict[str, Any]) -> None:
     """What a finite guarantee does not say by itself."""
     if all(line["epsilon"] == "inf" for line in result["guarantees"]):
         return
-    if result["evaluation"]["status"] == "outside-guarantee":
+    if result["evaluation"]["status"] == "outside-guarantee" and result["metrics"]:
         console.print("Metrics were computed on private records: they are outside the guarantee.", style="yellow")
     if result["seed"] is not None:
         console.print(_SEEDED.replace("experiment has", "run had"), style="red")

@@ -310,6 +310,18 @@ def test_metrics_beside_a_finite_guarantee_are_said_to_be_outside_it(make_run):
     assert said not in page.text
 
 
+def test_a_run_without_metrics_says_nothing_about_on_what_they_were_computed(make_run):
+    run = private_run(make_run, metrics={}, silos={}, alone=None, pooled=None, local=False)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    without = [line | {"metrics": {}, "silos": {}} for line in lines]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in without))
+    page = Page(report.write(run))
+    assert "No metric was computed in this run." in page.text
+    assert "Metrics on private records; this run has none." in page.text
+    for wrong in ("These metrics were computed", "The metrics of this run", "Metrics are outside the guarantee"):
+        assert wrong not in page.text
+
+
 # ---- whole with every part, and with parts missing
 
 

@@ -48,6 +48,7 @@ METRICS = {
     "outside-guarantee": "The metrics of this run: they were computed on private records and nobody paid for them.",
     "paid": "Metrics on private records beyond those that are paid for.",
     "public": "Metrics on private records; those of this run were computed on data declared public.",
+    "none": "Metrics on private records; this run has none.",
 }
 REFERENCES = "The references beside this run: models for comparison, which this guarantee does not cover."
 SEEDED = "The run had a seed: whoever knows it can regenerate the noise, so the model must not be published."
@@ -169,7 +170,7 @@ def sheet(
     """Everything that somebody who signs must know, from the guarantees of one unit.
 
     events      what happened in all, by view (``str(view)``): attack limits then come from its whole trade-off curve
-    evaluation  on what the metrics were computed: ``public``, ``outside-guarantee`` or ``paid``
+    evaluation  on what the metrics were computed: ``public``, ``outside-guarantee``, ``paid``; ``none``: there are none
     references  other models were trained beside the run, for comparison
     """
     if not guarantees:

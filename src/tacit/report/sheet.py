@@ -249,7 +249,7 @@ def _statement(run: RunFiles) -> Sheet | None:
         proved,
         seeded=run.seed is not None,
         events={} if ledger_problem(run) else _events(run, proved),
-        evaluation=str(run.evaluation.get("status") or ""),
+        evaluation=str(run.evaluation.get("status") or "") if run.metric_names else "none",
         references=bool(run.baselines),
     )
 

@@ -248,7 +248,9 @@ def stopped(run: RunFiles) -> str | None:
 
 
 def evaluation(run: RunFiles) -> str | None:
-    """On what the metrics were computed, and whether the guarantee covers them."""
+    """On what the metrics were computed, and whether the guarantee covers them; None where there are none."""
+    if not run.metric_names:
+        return None
     held_out = run.evaluation.get("held_out")
     data = HELD_OUT.get(str(held_out), "held-out data")
     status = run.evaluation.get("status")
@@ -265,6 +267,8 @@ def evaluation(run: RunFiles) -> str | None:
 def metrics_outside(run: RunFiles) -> str | None:
     """The reminder beside metrics that a finite guarantee does not cover."""
     if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
+        return None
+    if not run.metric_names and not run.baselines:
         return None
     beside = " So are the references, metrics and models." if run.baselines else ""
     return f"Metrics are outside the guarantee: they were computed on private records.{beside}"
