@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults [--only WORDS]
 
-Runs ``tests/engine/federation/test_fault_matrix.py`` (half an hour on a quiet machine of two cores; ``--only`` is
-pytest's ``-k``) and replaces the lines of those faults in the table. A test that fails leaves its lines as they were,
-and this command ends with pytest's exit code.
+Runs ``tests/engine/federation/test_fault_matrix.py`` (some seventy attempts at runs; ``--only`` is pytest's ``-k``) and
+replaces the lines of those faults in the table. A test that fails leaves its lines as they were, and this command ends
+with pytest's exit code.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ def write(rows: list[dict[str, Any]]) -> None:
     """Replace these rows of the table, and keep the others."""
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
     merged = {row["fault"]: row for row in (*known, *rows)}
-    RESULTS.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
+    ordered = [merged[fault] for fault in sorted(merged)]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     page = PAGE.read_text()
     before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
-    PAGE.write_text(before + HEAD + "".join(map(line, merged.values())) + after)
+    PAGE.write_text(before + HEAD + "".join(map(line, ordered)) + after)
 
 
 def main() -> None:
