@@ -31,7 +31,9 @@ from tacit.engine.federation.host import (
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
+from tacit.engine.federation.sides import CoordinatorSide
 from tacit.engine.folder import RESULT, read_metrics
+from tacit.engine.trees import packed
 from tacit.privacy import Ledger
 
 pytest.importorskip("nvflare")
@@ -215,6 +217,28 @@ def test_an_unexpected_failure_says_nothing_but_that(world, monkeypatch):
     ended, _ = world.attempt()
     assert ended.status == "failed"
     assert b"patient 7" not in b"".join(world.sent)
+
+
+def test_only_a_model_that_the_server_has_signed_for_this_round_is_evaluated(world, monkeypatch):
+    """Otherwise any party could ask a silo for metrics of models of its choice."""
+    signed, asked = CoordinatorSide.unpaid, []
+
+    def repeated(side):
+        asked.append(signed(side))
+        return asked[0]
+
+    monkeypatch.setattr(CoordinatorSide, "unpaid", repeated)
+    _, host = world.attempt()
+    assert [bool(line["metrics"]) for line in read_metrics(host.folder / "metrics.jsonl")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    monkeypatch.setattr(CoordinatorSide, "unpaid", lambda side: packed(side.model()))
+    _, host = world.attempt(run="f" * 32)
+    assert Run.load(host.folder).metrics == {}
+    assert any("refused a question about metrics of the server" in line for line in log_of(world, "north"))
 
 
 def test_metrics_stay_where_the_policy_says_so(world):
@@ -404,7 +428,7 @@ def test_metrics_that_are_paid_for_have_a_line_in_every_ledger_and_leave_though_
         assert [(line["round"], line["mechanism"]) for line in book.lines] == [*rounds, (3, "evaluation")]
     for name in SILOS:
         assert [(line["round"], line["mechanism"]) for line in world.lines(name)] == [*rounds, (3, "evaluation")]
-        assert not any("evaluate" in line for line in log_of(world, name))
+        assert not any("a question about metrics" in line for line in log_of(world, name))
 
 
 def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result(world):

@@ -62,7 +62,7 @@ from tacit.engine.folder import (
 )
 from tacit.engine.kernel import outputs
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
-from tacit.engine.trees import Unfit, packed, save_tree, unpacked, write_bytes
+from tacit.engine.trees import save_tree, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange import Shuffled
 from tacit.models import Params
@@ -71,6 +71,7 @@ from tacit.settings import read_section
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
+_SAID = {CALL: "a call", MESSAGE: "a message", EVALUATE: "a question about metrics"}  # in logs
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
 SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
 
@@ -154,13 +155,13 @@ class Host(ABC, Generic[Side]):
             try:
                 content = do()
             except Refusal as refusal:
-                self._log.warning("refused a %s%s: %s", what, self._asked, refusal)
+                self._log.warning("refused %s%s: %s", _SAID[what], self._asked, refusal)
                 rule = refusal.rule
             except (Refused, Malformed) as error:
-                self._log.warning("refused a %s of the server%s: %s", what, self._asked, error)
+                self._log.warning("refused %s of the server%s: %s", _SAID[what], self._asked, error)
                 rule = "message"
             except Exception:
-                self._log.exception("failed at a %s%s", what, self._asked)
+                self._log.exception("failed at %s%s", _SAID[what], self._asked)
                 rule = FAILED
             self._messages += 1
             self._seconds += time.perf_counter() - began
@@ -232,13 +233,9 @@ class SiloHost(Host[SiloSide]):
             raise Refusal("metrics", "the plan pays for them")
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
+        model, silos = side.to_evaluate(data), side.silos
         self._evaluations += 1
-        silos = side.silos
         made, test = silos.learner, silos.federation.test
-        try:
-            model = unpacked(data, {**made.params, **made.frozen})
-        except Unfit as error:
-            raise Refusal("message", f"a model that {error}") from None
         scores = score(
             made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
         )
@@ -414,7 +411,7 @@ class CoordinatorHost:
         done, model = self._side.done, self._side.model()
         self._charges.check_covers(done)
         if not done:
-            self._evaluate(0, model)
+            self._evaluate(0)
         elif self._paid() is None and (
             done == self._plan.rounds or not self._history or self._history[-1]["round"] < done
         ):
@@ -433,15 +430,15 @@ class CoordinatorHost:
             write_json(self.folder / CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
         if evaluation_due(self._plan, number):
-            self._evaluate(number, model)
+            self._evaluate(number)
         self.progress["done"] = number
 
-    def _evaluate(self, number: int, model: Params) -> None:
+    def _evaluate(self, number: int) -> None:
         """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records; none of
         them where the plan pays for those of the last model."""
         with self._clock("evaluate"):
             asked = () if self._plan.evaluation is not None else self._kit.silos
-            told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], packed(model))
+            told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], self._side.unpaid())
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
             # metrics that stay are no refusal of the run, and nobody is asked twice
@@ -501,7 +498,7 @@ class CoordinatorHost:
     def _opened(self, what: str, silo: str, data: bytes | None) -> bytes | None:
         if data is None:
             if silo not in self._silent:
-                self._log.warning("silent  %s: no answer to a %s in time", silo, what)
+                self._log.warning("silent  %s: no answer to %s in time", silo, _SAID[what])
                 self._silent.add(silo)
             return None
         try:
@@ -514,7 +511,7 @@ class CoordinatorHost:
         if what == CALL and reply.left is not None:
             self.progress["left"][silo] = reply.left
         if reply.rule is not None:
-            self._log.warning("silent  %s: it does not answer a %s (%s)", silo, what, reply.rule)
+            self._log.warning("silent  %s: it does not answer %s (%s)", silo, _SAID[what], reply.rule)
             if reply.rule not in (FAILED, "message"):  # its policy says no, and will not say anything else next time
                 self._rules[silo] = reply.rule
         return reply.content
