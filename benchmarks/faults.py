@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults [--only WORDS]
 
-Runs ``tests/engine/federation/test_fault_matrix.py`` (half an hour on a quiet machine of two cores; ``--only`` is
-pytest's ``-k``) and replaces the lines of those faults in the table. A test that fails leaves its lines as they were,
-and this command ends with pytest's exit code.
+Runs ``tests/engine/federation/test_fault_matrix.py`` (some seventy attempts at runs; ``--only`` is pytest's ``-k``) and
+replaces the lines of those faults in the table. A test that fails leaves its lines as they were, and this command ends
+with pytest's exit code.
 """
 
 from __future__ import annotations
@@ -37,29 +37,31 @@ def tested(only: str) -> tuple[int, list[dict[str, Any]]]:
 
 def line(row: dict[str, Any]) -> str:
     """A row as the page shows it; silos that have the same lines together."""
+    rounds = {party: " ".join(map(str, numbers)) or "none" for party, numbers in row["rounds"].items()}
+    server = rounds.pop("server")
     silos: dict[str, list[str]] = {}
-    for party, rounds in row["rounds"].items():
-        silos.setdefault(_listed(rounds), []).append(party)
-    server = _listed(row["rounds"]["server"])
-    apart = {rounds: [party for party in parties if party != "server"] for rounds, parties in silos.items()}
-    shown = [rounds if len(apart) == 1 else f"{', '.join(who)}: {rounds}" for rounds, who in apart.items() if who]
+    for silo, listed in rounds.items():
+        silos.setdefault(listed, []).append(silo)
+    shown = [listed if len(silos) == 1 else f"{', '.join(who)}: {listed}" for listed, who in silos.items()]
     return f"| {row['fault']} | {row['follows']} | {server} | {'; '.join(shown)} | {row['seconds']:.0f} |\n"
 
 
-def _listed(rounds: list[int]) -> str:
-    return " ".join(map(str, rounds)) or "none"
+def write(rows: list[dict[str, Any]]) -> None:
+    """Replace these rows of the table, and keep the others."""
+    known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
+    merged = {row["fault"]: row for row in (*known, *rows)}
+    ordered = [merged[fault] for fault in sorted(merged)]
+    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    page = PAGE.read_text()
+    before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
+    PAGE.write_text(before + HEAD + "".join(map(line, ordered)) + after)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="which of them: pytest's -k")
     code, rows = tested(parser.parse_args().only)
-    known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
-    merged = {row["fault"]: row for row in (*known, *rows)}
-    RESULTS.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
-    page = PAGE.read_text()
-    before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
-    PAGE.write_text(before + HEAD + "".join(map(line, merged.values())) + after)
+    write(rows)
     sys.exit(code)
 
 

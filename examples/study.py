@@ -12,7 +12,7 @@ import itertools
 import math
 import statistics
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,9 +117,10 @@ def judged(
     metric: str,
     unit: str = "subject",
     seeds: Sequence[int] = (CHOOSING_SEED,),
+    load: Callable[[Plan], Federation] = load_federation,
 ) -> Iterator[tuple[float, Settings]]:
     """Every setting of the grid with its score on held-out training people, the mean over ``seeds``: the larger, the
-    better."""
+    better. ``load`` makes the data of a plan."""
     names, sign = list(contender.grid), 1 if higher_is_better(metric) else -1
     read: list[tuple[Any, Federation]] = []  # data are read once, for a grid of learning rates
     for values in itertools.product(*contender.grid.values()):
@@ -129,7 +130,7 @@ def judged(
             source = seed, plan.experiment.data, plan.experiment.privacy
             known = [federation for other, federation in read if other == source]
             if not known:
-                known = [without_strangers(load_federation(plan), seed, unit)]
+                known = [without_strangers(load(plan), seed, unit)]
                 read = [(source, *known), *read][: len(seeds)]
             scores.append(sign * trial(plan, known[0]).get(metric, math.nan))
         score = statistics.mean(scores)

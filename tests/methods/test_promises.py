@@ -38,6 +38,12 @@ PROVED = {
     "higrad": (lambda: ten(HIGRAD), 16.818),
     "local group": (lambda: ten({**HIGRAD, "name": "local-group"}), 24.478),
     "local group, at most 2": (lambda: ten({**HIGRAD, "name": "local-group", "group_cap": 2}), 23.016),
+    # the sum moves by two clips, as a clipped batch does, or by two for each of ten records
+    "higrad, replacement": (lambda: ten({**HIGRAD, "noise_multiplier": 10.0}, relation="replace"), 15.456),
+    "local group, replacement": (
+        lambda: ten({**HIGRAD, "name": "local-group", "noise_multiplier": 100.0}, relation="replace"),
+        15.456,
+    ),
     "user ldp, silo": (lambda: ten(USER_LDP), 15.456),
     "user ldp, silo, zero-out": (lambda: ten(USER_LDP, relation="zero-out"), 6.573),
     "user ldp, subject": (lambda: ten(USER_LDP, unit="subject"), 5.191),
@@ -54,6 +60,10 @@ PROVED = {
     "uldp-naive, server": (lambda: five(NAIVE, "server"), 24.3816),
     "server, uniform weights": (lambda: five(AVG, "server"), 9.997),
     "server, worst weights": (lambda: five(SUBJECT, "server"), 28.37),
+    "server, a fifth of everybody's weight in each silo": (
+        lambda: five(SUBJECT, "server", max_silos_per_subject=5),
+        9.997,
+    ),
     "one silo, worst weights": (lambda: five(SUBJECT, "silo"), 11.48),
     "one silo, uniform weights": (lambda: five(AVG, "silo"), 8.72),
     "three silos": (lambda: five(SUBJECT, "silos:3"), 17.86),
@@ -155,6 +165,14 @@ def test_who_sees_only_the_sum_of_one_batch_per_round_learns_a_little_less(name)
         {**method, "batches_per_round": 2}, silos=3, rounds=50, privacy={"max_silos_per_subject": 3, "unit": "subject"}
     )
     assert epsilon(several, "public") == epsilon(several, "server") == pytest.approx(epsilon(shared, "server"))
+
+
+def test_silos_of_different_sizes_do_not_hide_behind_each_others_noise():
+    """Each divides by its own size: in their sum, a small silo's records weigh more than a large one's noise."""
+    method = {**HIGRAD, "batches_per_round": 1}
+    caps = {"max_silos_per_subject": 3, "unit": "subject"}
+    plan = planned(method, silos=3, rounds=100, privacy=caps, data={"records_per_silo": [2000, 100, 2000]})
+    assert epsilon(plan, "public") == epsilon(plan, "server")
 
 
 def test_central_group_is_the_mixture_of_all_records_against_the_noise_of_all_silos():

@@ -113,6 +113,8 @@ def test_noise_is_given_once():
         ({"noise_multiplier": -1.0}, "method.noise_multiplier"),
         ({"clip": 0}, "method.clip"),
         ({"clip": float("nan")}, "method.clip"),
+        ({"clip": 1e-20}, "method.clip"),  # squares of what is clipped would vanish, and the bound would not hold
+        ({"clip": 1e20}, "method.clip"),
         ({"sample_rate": 0}, "method.sample_rate"),
         ({"sample_rate": 1.5}, "method.sample_rate"),
         ({"group_cap": 0}, "method.group_cap"),

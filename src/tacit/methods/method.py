@@ -40,8 +40,9 @@ NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
 
-# Within these a clip may follow what it clips: far from where float32 loses squares and quotients.
+# Within these a clip may be, and follow what it clips: far from where float32 loses squares and quotients.
 CLIP_RANGE = (1e-9, 1e9)
+Clip = Annotated[float, Field(strict=True, ge=CLIP_RANGE[0], le=CLIP_RANGE[1])]
 
 
 @dataclass(frozen=True)
@@ -437,7 +438,7 @@ class Private(Calibrated):
 
     noise_key = "noise_multiplier"
 
-    clip: Positive = 1.0
+    clip: Clip = 1.0
     noise_multiplier: NotNegative | None = None
 
     def with_noise(self, noise: float) -> Self:

@@ -92,8 +92,9 @@ class Moment:
         """Once it was armed: whether it has come, and who is to be stopped has stopped."""
         if self.waits(trial) or self.signal != signal.SIGSTOP:
             return not self.waits(trial)
-        still = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
-        return all(process.status() in still for process in _processes(trial, self.who, self.whole))
+        parent = psutil.Process(trial.processes[self.who].pid)
+        workers = [process for process in parent.children() if process.status() == psutil.STATUS_STOPPED]
+        return bool(workers) and (not self.whole or parent.status() == psutil.STATUS_STOPPED)
 
     def _file(self, trial: Trial) -> Path:
         return trial.folder / "moments" / self.who
@@ -237,15 +238,10 @@ def wake(trial: Trial, silo: str) -> Callable[[], None]:
 
 def send_signal(trial: Trial, name: str, number: signal.Signals) -> None:
     """To all processes of the server or a silo."""
-    for process in _processes(trial, name, True):
+    parent = psutil.Process(trial.processes[name].pid)
+    for process in [*parent.children(recursive=True), parent]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-
-
-def _processes(trial: Trial, name: str, whole: bool) -> list[psutil.Process]:
-    """Those of the server or a silo, or only those of them that work on runs."""
-    parent = psutil.Process(trial.processes[name].pid)
-    return [*parent.children(recursive=True), *([parent] if whole else [])]
 
 
 def start_again(trial: Trial, name: str) -> None:

@@ -234,7 +234,7 @@ def test_only_a_model_that_the_server_has_signed_for_this_round_is_evaluated(wor
     monkeypatch.setattr(CoordinatorSide, "unpaid", lambda side: packed(side.model()))
     _, host = world.attempt(run="f" * 32)
     assert Run.load(host.folder).metrics == {}
-    assert any("refused a question about metrics of the server" in line for line in log_of(world, "north"))
+    assert any("refused an evaluation of the server" in line for line in log_of(world, "north"))
 
 
 def test_metrics_stay_where_the_policy_says_so(world):
@@ -464,7 +464,7 @@ def test_metrics_that_are_paid_for_have_a_line_in_every_ledger_and_leave_though_
         assert [(line["round"], line["mechanism"]) for line in book.lines] == [*rounds, (3, "evaluation")]
     for name in SILOS:
         assert [(line["round"], line["mechanism"]) for line in world.lines(name)] == [*rounds, (3, "evaluation")]
-        assert not any("a question about metrics" in line for line in log_of(world, name))
+        assert not any("evaluation of" in line or "an evaluation" in line for line in log_of(world, name))
 
 
 def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result(world):

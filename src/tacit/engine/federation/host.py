@@ -72,7 +72,7 @@ from tacit.settings import read_section
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
-_SAID = {CALL: "a call", MESSAGE: "a message", EVALUATE: "a question about metrics"}  # in logs
+_ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
 SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
 
@@ -154,13 +154,13 @@ class Host(ABC, Generic[Side]):
             try:
                 content = do()
             except Refusal as refusal:
-                self._log.warning("refused %s%s: %s", _SAID[what], self._asked, refusal)
+                self._log.warning("refused %s%s: %s", _ONE[what], self._asked, refusal)
                 rule = refusal.rule
             except (Refused, Malformed) as error:
-                self._log.warning("refused %s of the server%s: %s", _SAID[what], self._asked, error)
+                self._log.warning("refused %s of the server%s: %s", _ONE[what], self._asked, error)
                 rule = "message"
             except Exception:
-                self._log.exception("failed at %s%s", _SAID[what], self._asked)
+                self._log.exception("failed  at %s%s", _ONE[what], self._asked)
                 rule = FAILED
             self._messages += 1
             self._seconds += time.perf_counter() - began
@@ -525,7 +525,7 @@ class CoordinatorHost:
     def _opened(self, what: str, silo: str, data: bytes | None) -> bytes | None:
         if data is None:
             if silo not in self._silent:
-                self._log.warning("silent  %s: no answer to %s in time", silo, _SAID[what])
+                self._log.warning("silent  %s: no answer to %s in time", silo, _ONE[what])
                 self._silent.add(silo)
             return None
         try:
@@ -538,7 +538,7 @@ class CoordinatorHost:
         if what == CALL and reply.left is not None:
             self.progress["left"][silo] = reply.left
         if reply.rule is not None:
-            self._log.warning("silent  %s: it does not answer %s (%s)", silo, _SAID[what], reply.rule)
+            self._log.warning("silent  %s: it does not answer %s (%s)", silo, _ONE[what], reply.rule)
             if reply.rule not in (FAILED, "message"):  # its policy says no, and will not say anything else next time
                 self._rules[silo] = reply.rule
         return reply.content

@@ -167,7 +167,7 @@ def in_background(kit: Kit) -> int:
 def attend(kit: Kit, tell: Callable[[str], None]) -> int:
     """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
 
-    What NVFlare's own log says about those whom it has turned away is written into the kit's log, too.
+    What NVFlare's own log says about those whom it has let in or turned away is written into the kit's log, too.
     """
     log, words = kit.ours / LOG, party_log(kit)
     log.touch()
@@ -175,8 +175,8 @@ def attend(kit: Kit, tell: Callable[[str], None]) -> int:
     process, listener = start(kit), Listener()
 
     def note(line: str) -> None:
-        if (refusal := listener.heard(line)) is not None:
-            words.warning("%s", refusal)
+        if (found := listener.heard(line)) is not None:
+            words.info("%s", found)
 
     asked: list[int] = []
     before = {number: signal.signal(number, lambda n, _: asked.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}

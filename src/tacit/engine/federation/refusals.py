@@ -1,4 +1,4 @@
-"""Whom NVFlare and its transport have turned away, in the words of Tacit's own log.
+"""Whom NVFlare and its transport have let in or turned away, in the words of Tacit's own log.
 
 What Tacit refuses, it writes into ``tacit/log.txt`` by itself. Connections without a valid certificate, names that are
 somebody else's, and jobs that bring code or name other classes are turned away before Tacit hears of them: NVFlare's
@@ -13,6 +13,8 @@ _ISSUER = r"unable to get (?:local )?issuer certificate|self.signed certificate.
 _WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
+        (r"Client: New client (\S+)@\S+ joined", "joined  {0}"),
+        (r"Successfully registered client:(\S+) for", "joined  the server, as {0}"),
         (r"PEER_DID_NOT_RETURN_A_CERTIFICATE", "refused a connection: it shows no certificate"),
         (r"CERTIFICATE_VERIFY_FAILED: certificate has expired", "refused a connection: its certificate has expired"),
         (
@@ -42,7 +44,7 @@ class Listener:
         self._last = "nobody has connected"
 
     def heard(self, line: str) -> str | None:
-        """What a line says was refused; None where it says something else."""
+        """Who has joined, or what was refused, as a line says it; None where it says something else."""
         if connected := _CONNECTED.search(line):
             self._last = f"the last connection was that of {connected[1]}"
         for pattern, words in _WORDS:
