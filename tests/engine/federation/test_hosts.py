@@ -31,7 +31,9 @@ from tacit.engine.federation.host import (
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
+from tacit.engine.federation.sides import CoordinatorSide
 from tacit.engine.folder import RESULT, read_metrics
+from tacit.engine.trees import packed
 from tacit.privacy import Ledger
 
 pytest.importorskip("nvflare")
@@ -217,6 +219,24 @@ def test_an_unexpected_failure_says_nothing_but_that(world, monkeypatch):
     assert b"patient 7" not in b"".join(world.sent)
 
 
+def test_only_a_model_that_the_server_has_signed_for_this_round_is_evaluated(world, monkeypatch):
+    """Otherwise any party could ask a silo for metrics of models of its choice."""
+    signed, asked = CoordinatorSide.unpaid, []
+
+    def repeated(side):
+        asked.append(signed(side))
+        return asked[0]
+
+    monkeypatch.setattr(CoordinatorSide, "unpaid", repeated)
+    _, host = world.attempt()
+    found = [bool(line["metrics"]) for line in read_metrics(host.folder / "metrics.jsonl")]
+    assert found == [True, False, False, False]
+    monkeypatch.setattr(CoordinatorSide, "unpaid", lambda side: packed(side.model()))
+    _, host = world.attempt(run="f" * 32)
+    assert Run.load(host.folder).metrics == {}
+    assert any("refused an evaluation of the server" in line for line in log_of(world, "north"))
+
+
 def test_metrics_stay_where_the_policy_says_so(world):
     for name in SILOS:
         world.allow(name, metrics=False)
@@ -386,6 +406,46 @@ def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
     ended, _ = world.attempt()
     assert ended.status == "failed"
     assert all(not world.lines(name) for name in SILOS)
+
+
+def test_metrics_of_fewer_records_than_the_policy_wants_stay(world):
+    held_out = 24  # a fifth of 120 records, more or less
+    world.allow("north", least_records=2 * held_out)
+    ended, host = world.attempt()
+    assert ended.status == "finished"
+    assert set(Run.load(host.folder).result["silos"]) == {"south", "west"}
+    assert any("metrics" in line and "fewer than least_records" in line for line in log_of(world, "north"))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"records": 20, "metrics": {"accuracy": float("nan")}},
+        {"records": 20, "metrics": {"accuracy": 0.5, "visit our page": 1.0}},
+        {"records": -1, "metrics": {"accuracy": 0.5}},
+        {"records": 20, "metrics": [0.5]},
+    ],
+)
+def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
+    def spoil(what, silo, answer):
+        return Reply(json.dumps(told).encode()).to_bytes() if silo == "west" and what == EVALUATE else answer
+
+    ended, host = world.attempt(tamper=spoil)
+    assert ended.status == "finished"
+    result = Run.load(host.folder).result
+    assert set(result["silos"]) == {"north", "south"}
+    assert 0 < result["metrics"]["accuracy"] <= 1
+    assert "refused west: metrics that are none" in (world.server.ours / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(("file", "rule"), [("POLICY.toml", "policy"), ("DATA.toml", "data")])
+def test_a_file_that_was_spoilt_after_the_start_forbids_the_run_and_is_named(world, file, rule):
+    """It would not be another one at the next attempt."""
+    (world.homes["west"] / file).write_text("nonsense = 1\n")
+    ended, _ = world.attempt()
+    assert (ended.status, ended.rules) == ("refused", {"west": rule})
+    assert f"refused a call to run {RUN} (attempt 1) of {ANA}: {rule}: " in log_of(world, "west")[-1]
+    assert b"nonsense" not in b"".join(world.sent)
 
 
 # -- metrics that are paid for

@@ -79,6 +79,11 @@ def test_no_role_may_ship_code_or_run_commands_and_only_our_classes_are_built(ma
     assert not (made / folder / "local" / "authorization.json.default").exists()
 
 
+def test_a_silo_can_be_asked_to_take_part_in_runs_and_for_nothing_else(made):
+    allowed = local(made / "silos" / "north", "authorization.json")["permissions"]["lead"]
+    assert {right for right, who in allowed.items() if who != "none"} == {"submit_job"}
+
+
 @pytest.mark.parametrize("folder", ["server", "silos/north"])
 def test_jobs_must_be_signed(made, folder):
     name = "fed_server.json" if folder == "server" else "fed_client.json"

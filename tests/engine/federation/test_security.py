@@ -159,6 +159,12 @@ def test_a_silos_key_is_no_requesters(trial, tmp_path):
 # -- requests
 
 
+@pytest.mark.parametrize("asked", ["sys_info client north", "report_env north", "ls north", "shutdown client north"])
+def test_a_requester_learns_nothing_about_a_silos_machine_and_cannot_stop_it(trial, asked):
+    with requester._session(trial.kit(REQUESTER)) as session:
+        assert "not authorized" in str(session.api.do_command(asked)).lower()
+
+
 def submitted(trial: Trial, name: str, spoil: Callable[[Path], None]) -> str:
     """How a job ends that was spoilt before it was signed and sent."""
     kit = trial.kit(REQUESTER)

@@ -40,6 +40,7 @@ from tacit.engine.federation.messages import (
     OPEN,
     REFUSED,
     TOTALS,
+    UNPAID,
     WORK,
     Desk,
     Message,
@@ -198,6 +199,10 @@ class CoordinatorSide:
         but their own, where they began."""
         shared = self.plan.method.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
+
+    def unpaid(self) -> bytes:
+        """What asks silos for metrics of the model as it stands that nobody pays for: good in this round alone."""
+        return self._desk.write(EVERYONE, UNPAID, packed(self.model()))
 
     @property
     def federation(self) -> Federation:

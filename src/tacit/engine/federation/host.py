@@ -14,12 +14,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -62,7 +63,7 @@ from tacit.engine.folder import (
 )
 from tacit.engine.kernel import outputs
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
-from tacit.engine.trees import Unfit, packed, save_tree, unpacked, write_bytes
+from tacit.engine.trees import save_tree, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange import Shuffled
 from tacit.models import Params
@@ -133,11 +134,9 @@ class Host(ABC, Generic[Side]):
         if self._asked:
             raise Refusal("request", "a second call in one run")
         seen = Call.from_bytes(data).seen
-        try:
+        with _refusing("request"):
             request = read()
             check_federated(request.plan)
-        except TacitError as error:
-            raise Refusal("request", str(error)) from None
         plan = request.plan
         self._asked = f" to run {request.run} (attempt {request.attempt}) of {request.requester}"
         what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
@@ -197,19 +196,21 @@ class SiloHost(Host[SiloSide]):
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
         plan = request.plan
         data_file, policy_file = settings(self.kit)
-        options, policy = read_silo_data(data_file), read_section(policy_file, Policy, "POLICY.toml")
+        with _refusing("policy"):
+            policy = read_section(policy_file, Policy, "POLICY.toml")
+        with _refusing("data"):
+            options = read_silo_data(data_file)
         self._dataset = hashlib.sha256(f"{self.kit.name}/{options.name}".encode()).hexdigest()[:16]
         self._guard = guard = Guard(policy, self.kit.name, Path(options.ledger or ""))
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
-            common = read_secret(Path(options.pseudonyms), "DATA.toml")
+            with _refusing("data"):
+                common = read_secret(Path(options.pseudonyms), "DATA.toml")
         shards: list[Federation] = []
 
         def records() -> int:
-            try:
+            with _refusing("data"):
                 shards.append(load_shard(plan, self.kit.name, options, common))
-            except TacitError as error:
-                raise Refusal("data", str(error)) from None
             return len(shards[0].train)
 
         guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
@@ -233,13 +234,11 @@ class SiloHost(Host[SiloSide]):
             raise Refusal("metrics", "the plan pays for them")
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
+        model, silos = side.to_evaluate(data), side.silos
         self._evaluations += 1
-        silos = side.silos
         made, test = silos.learner, silos.federation.test
-        try:
-            model = unpacked(data, {**made.params, **made.frozen})
-        except Unfit as error:
-            raise Refusal("message", f"a model that {error}") from None
+        if len(test) < self._guard.policy.least_records:
+            raise Refusal("metrics", f"{len(test)} records are held out, which is fewer than least_records")
         scores = score(
             made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
         )
@@ -249,6 +248,15 @@ class SiloHost(Host[SiloSide]):
         head = None if self._guard is None else self._guard.head
         left = None if self._guard is None or what != CALL else self._guard.left()
         return Reply(content, rule, self._dataset, head, left)
+
+
+@contextmanager
+def _refusing(rule: Rule) -> Iterator[None]:
+    """What is wrong within forbids the run by that rule."""
+    try:
+        yield
+    except TacitError as error:
+        raise Refusal(rule, str(error)) from None
 
 
 class Ended(NamedTuple):
@@ -415,7 +423,7 @@ class CoordinatorHost:
         done, model = self._side.done, self._side.model()
         self._charges.check_covers(done)
         if not done:
-            self._evaluate(0, model)
+            self._evaluate(0)
         elif self._paid() is None and (
             done == self._plan.rounds or not self._history or self._history[-1]["round"] < done
         ):
@@ -434,23 +442,38 @@ class CoordinatorHost:
             write_json(self.folder / CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
         if evaluation_due(self._plan, number):
-            self._evaluate(number, model)
+            self._evaluate(number)
         self.progress["done"] = number
 
-    def _evaluate(self, number: int, model: Params) -> None:
+    def _evaluate(self, number: int) -> None:
         """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records; none of
         them where the plan pays for those of the last model."""
         with self._clock("evaluate"):
             asked = () if self._plan.evaluation is not None else self._kit.silos
-            told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], packed(model))
+            told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], self._side.unpaid())
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
             # metrics that stay are no refusal of the run, and nobody is asked twice
             self._without_metrics |= {silo for silo, rule in self._rules.items() if rule == "metrics"}
             self._rules = before
-            found = {silo: _read_scores(answer) for silo, answer in answers.items() if answer is not None}
+            found = {silo: self._told(silo, answer) for silo, answer in answers.items() if answer is not None}
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
         self._write_metrics(number)
+
+    def _told(self, silo: str, answer: bytes) -> tuple[int, Numbers] | None:
+        """Held-out records and metrics of a silo; None where it tells something else."""
+        try:
+            told = json.loads(answer)
+            records, metrics = told["records"], told["metrics"]
+            numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            records, numbers = None, {}
+        are_known = numbers.keys() <= self._side.learner.task.metrics.keys()
+        are_finite = all(value is None or math.isfinite(value) for value in numbers.values())
+        if type(records) is not int or records < 0 or not are_known or not are_finite:
+            self._log.warning("refused %s: metrics that are none", silo)
+            return None
+        return records, numbers
 
     def _before_metrics(self, number: int) -> bool:
         """Whether metrics that are paid for are still to be had: not where they are known, or would cost too much."""
@@ -532,17 +555,6 @@ class CoordinatorHost:
             if head.lines > seen.get(silo, {}).get(dataset, [0])[0]:
                 seen.setdefault(silo, {})[dataset] = [head.lines, head.hash]
                 write_json(self._kit.ours / HEADS, seen)
-
-
-def _read_scores(answer: bytes) -> tuple[int, Numbers] | None:
-    """Held-out records and metrics of a silo; None where it tells something else."""
-    try:
-        told = json.loads(answer)
-        records, metrics = told["records"], told["metrics"]
-        numbers = {str(name): None if value is None else float(value) for name, value in metrics.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return (records, numbers) if type(records) is int and records >= 0 else None
 
 
 def _together(found: Mapping[str, tuple[int, Numbers]]) -> Scores:

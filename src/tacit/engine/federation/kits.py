@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -84,25 +84,26 @@ _NOTHING = dict.fromkeys(
     "none",
 )
 _OWN = "n:submitter"
-# Who may ask for what. Requesters are leads; nobody has another role, and nobody may stop a silo, look at its files, or
-# make it run code that is not installed there.
-_RIGHTS = {
-    "format_version": "1.0",
-    "permissions": {
-        "project_admin": _NOTHING,
-        "org_admin": _NOTHING,
-        REQUESTER_ROLE: {
-            **_NOTHING,
-            "submit_job": "any",
-            "manage_job": _OWN,
-            "download_job": _OWN,
-            "app_command": _OWN,  # how far is my run?
-            "view": "any",
-            "sys_info": "any",  # who is there?
-        },
-        "member": _NOTHING,
-    },
+# Who may ask for what. Requesters are leads; nobody has another role. Of the server they may ask who is there and how
+# their runs go; of a silo or the analyzer, to take part in a run, and nothing about it or its machine. Nobody may stop
+# any of them, look at their files, or make them run code that is not installed there.
+_AT_THE_SERVER = {
+    **_NOTHING,
+    "submit_job": "any",
+    "manage_job": _OWN,
+    "download_job": _OWN,
+    "app_command": _OWN,  # how far is my run?
+    "view": "any",  # who is there?
 }
+_AT_A_SILO = {**_NOTHING, "submit_job": "any"}
+
+
+def _rights(kind: Kind) -> dict[str, Any]:
+    """As NVFlare reads them."""
+    of_requesters = _AT_THE_SERVER if kind == "server" else _AT_A_SILO
+    roles = {"project_admin": _NOTHING, "org_admin": _NOTHING, REQUESTER_ROLE: of_requesters, "member": _NOTHING}
+    return {"format_version": "1.0", "permissions": roles}
+
 
 # Seconds without a sign of life after which a silo is taken to be gone; it gives one every ten.
 _HEARTBEATS = 60
@@ -405,7 +406,7 @@ def _restrict(local: Path, kind: Kind) -> None:
         scheduler = next(one for one in resources["components"] if one["id"] == "job_scheduler")
         scheduler["args"] = _SCHEDULING
     write_json(local / "resources.json", resources)
-    write_json(local / "authorization.json", _RIGHTS)
+    write_json(local / "authorization.json", _rights(kind))
     for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
         (local / name).unlink()
 

@@ -17,6 +17,8 @@ Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or p
     exchange   a message of the exchange                a message of the exchange
     metrics    the model, after the last round          its part of metrics that are paid for, with noise; in a masked
                                                         exchange the first message of another masked sum
+    unpaid     the model, at its start or after a       (a reply, no message) metrics that nobody pays for, where the
+               round                                    silo lets them leave
     refused    -                                        that it will not answer, and why
 
 The analyzer of a shuffled exchange is greeted as silos are, asked for its key (``work``), and given what was mixed
@@ -36,7 +38,7 @@ from tacit.crypto import Identity, Refused
 from tacit.exchange.post import Post, join, parted
 
 PROTOCOL = "tacit-federation-1"
-PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, METRICS, REFUSED = (
+PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, METRICS, UNPAID, REFUSED = (
     "hello",
     "begin",
     "totals",
@@ -44,6 +46,7 @@ PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, METRICS, REFUSED = (
     "work",
     "exchange",
     "metrics",
+    "unpaid",
     "refused",
 )
 # Room for a header, a signature and what is said in words.

@@ -81,6 +81,7 @@ Rule = Literal[
     "request",
     "message",
     "data",
+    "policy",
 ]
 RULES: tuple[Rule, ...] = get_args(Rule)
 

@@ -45,6 +45,7 @@ from tacit.engine.federation.messages import (
     OPEN,
     REFUSED,
     TOTALS,
+    UNPAID,
     WORK,
     Desk,
     Message,
@@ -71,6 +72,7 @@ from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
 from tacit.methods.encoders import Encoder
+from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Unprotected
 from tacit.privacy.statistics import noisy_sum
 
@@ -150,6 +152,13 @@ class SiloSide:
     def refusal(self, reason: str) -> bytes:
         """What to send in place of an answer: that this silo will not take part, and a reason fit for others' eyes."""
         return self._here.write(SERVER, REFUSED, reason.encode())
+
+    def to_evaluate(self, message: bytes) -> Params:
+        """The model whose metrics the coordinator asks for though nobody pays for them; Refused unless it is signed for
+        this run and round."""
+        read, desk = Message.from_bytes(message, SERVER, self._most), self._here
+        content = read.check(desk.run, desk.number, UNPAID, SERVER)
+        return self._model(desk.read(SERVER, UNPAID, content, to_everyone=True))
 
     @property
     def _here(self) -> Desk:
@@ -352,9 +361,7 @@ class SiloSide:
         if desk.number != plan.rounds + 1:
             raise Refused(f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
         made, test = self.silos.learner, self.silos.federation.test
-        model = _tree(desk.read(SERVER, METRICS, content, to_everyone=True), {**made.params, **made.frozen})
-        if not is_finite(model):
-            raise Refused("a model that is not finite", SERVER)
+        model = self._model(desk.read(SERVER, METRICS, content, to_everyone=True))
         query, alone = metrics_query(plan), np.zeros(len(test), int)
         values = metric_values(plan, outputs(made.objective, model, test.features), test)
         part = query.parts(values, test.subject, alone, 1)[0]
@@ -369,6 +376,14 @@ class SiloSide:
         self._release()
         share = query.sigma / math.sqrt(len(self._names))
         return desk.write(SERVER, METRICS, write_sums(noisy_sum(part[None], share, [noise])))
+
+    def _model(self, content: bytes) -> Params:
+        """A whole model."""
+        made = self.silos.learner
+        model: Params = _tree(content, {**made.params, **made.frozen})
+        if not is_finite(model):
+            raise Refused("a model that is not finite", SERVER)
+        return model
 
     def _exchange(self, content: bytes) -> bytes:
         """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
