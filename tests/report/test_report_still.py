@@ -53,3 +53,16 @@ def test_lines_leave_out_what_is_not_there_and_say_what_they_show():
 
 def test_equal_values_still_have_an_axis():
     assert texts(still.dots([still.Row("one", 0.0)], "Nothing", "auc"))
+
+
+def test_long_names_of_lines_fit_beside_each_other_and_into_the_picture():
+    names = ["subject-sgd", "higrad", "higrad (as published)", "local-group (as published)"]
+    tracks = [still.Track(name, style, [0.1, 0.2], [0.0, 0.0]) for name, style in zip(names, RUN_STYLES, strict=False)]
+    root = parsed(still.lines(["1", "2"], tracks, "Skew", "a", "accuracy"))
+    placed = [(float(e.get("y")), float(e.get("x")), e.text) for e in root.iter(f"{SVG}text") if e.text in names]
+    rows: dict[float, list[tuple[float, str]]] = {}
+    for y, x, name in sorted(placed):
+        rows.setdefault(y, []).append((x, name))
+    ends = [other for row in rows.values() for other in ([*(x for x, _ in row[1:]), still.WIDTH])]
+    for (_, x, name), end in zip(sorted(placed), ends, strict=True):
+        assert x + 6.0 * len(name) <= end

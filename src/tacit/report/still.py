@@ -81,7 +81,9 @@ def bars(names: Sequence[str], values: Sequence[float], title: str, across: str,
 def lines(places: Sequence[str], tracks: Sequence[Track], title: str, across: str, unit: str) -> str:
     """A line per track over ``places``, with its deviations, and its name in a row below the title."""
     left, height = 76, 330
-    top, bottom = TOP + 20 * math.ceil(len(tracks) / 4), height - BOTTOM
+    wide = 50 + 6.5 * max(len(track.name) for track in tracks)  # of a name with its mark
+    columns = max(1, int((WIDTH - left) / wide))
+    top, bottom = TOP + 20 * math.ceil(len(tracks) / columns), height - BOTTOM
     ends = [
         mean + side * deviation
         for track in tracks
@@ -94,7 +96,7 @@ def lines(places: Sequence[str], tracks: Sequence[Track], title: str, across: st
     drawn = [_ticks_left(upward, left, unit), _text(across, (left + WIDTH - RIGHT) / 2, height - 8)]
     drawn += [_text(name, left + step * (place + 0.5), bottom + 16) for place, name in enumerate(places)]
     for number, track in enumerate(tracks):
-        x, y = left + 160 * (number % 4), TOP + 4 + 20 * (number // 4)
+        x, y = left + wide * (number % columns), TOP + 4 + 20 * (number // columns)
         drawn += [_line(x, y, x + 26, y, track.style.color, 2.5, track.style.dash), _mark(x + 13, y, track.style)]
         drawn.append(_text(track.name, x + 34, y + 4, "start", INK))
         drawn += _track(track, left + step / 2, step, upward)
