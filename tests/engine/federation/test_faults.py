@@ -14,7 +14,10 @@ from . import faults, worlds
 from .faults import Moment, struck
 
 ROUNDS = 6
-PATIENCE = 15
+PATIENCE = (
+    25  # of the server with a silo, in seconds; whoever is slower for other reasons costs an attempt, not the test
+)
+RETRIES = 8
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +40,13 @@ def test_a_run_outlives_silos_that_are_killed_or_hang(trial):
         struck(trial, "silo killed", dies, lambda: faults.start_again(trial, "south")),
         struck(trial, "silo hangs", hangs, faults.wake(trial, "north")),
     ]
-    story = faults.story(trial, worlds.experiment(train={"rounds": ROUNDS}), "silos", due, patience=PATIENCE)
-    assert story.run is not None, story.why
-    story.check()
-    assert story.attempts == 4, story.told
+    content = worlds.experiment(train={"rounds": ROUNDS})
+    story = faults.story(trial, content, "silos", due, patience=PATIENCE, retries=RETRIES)
+    outlived(story, least=4)
     assert any("north" in line and "asking again" in line for line in story.told)
     # a round that was cut off is asked for again; what had been written down stays
-    assert story.rounds["server"] == [1, 2, 2, 3, 3, 4, 4, 5, 6]
-    assert story.rounds["west"] == [1, 2, 2, 3, 4, 4, 5, 6]
-    for silo in ("north", "south"):  # of round 2 they may have been told that it is over before they had done it
-        assert story.rounds[silo] in ([1, 2, 2, 3, 4, 4, 5, 6], [1, 2, 3, 4, 4, 5, 6])
+    assert all(story.rounds["server"].count(number) > 1 for number in (2, 3, 4))
+    assert story.rounds["west"].count(2) > 1
 
 
 def test_a_run_outlives_a_silo_that_stays_away_and_its_server(trial):
@@ -60,10 +60,18 @@ def test_a_run_outlives_a_silo_that_stays_away_and_its_server(trial):
         struck(trial, "server killed", dies, lambda: faults.start_again(trial, "server")),
     ]
     content = worlds.experiment(train={"rounds": ROUNDS}, exchange={"name": "masked", "drop_outs": 1})
-    story = faults.story(trial, content, "server", due, patience=PATIENCE)
-    assert story.run is not None, story.why
-    story.check(drop_outs=1)
-    assert story.attempts == 3, story.told
-    assert story.rounds["server"] == [1, 2, 3, 4, 4, 5, 5, 6]
-    assert story.rounds["north"] == [1, 2, 3, 4, 4, 5, 5, 6]
-    assert story.rounds["west"] == [1, 2, 4, 5, 5, 6]  # its vector of round 2 never left; 3 and 4 were without it
+    story = faults.story(trial, content, "server", due, patience=PATIENCE, retries=RETRIES)
+    outlived(story, least=3, drop_outs=1)
+    assert all(story.rounds["server"].count(number) > 1 for number in (4, 5))
+    assert 2 in story.rounds["west"]  # written down, though it never left
+    assert 6 in story.rounds["west"]
+
+
+def outlived(story: faults.Story, *, least: int, drop_outs: int = 0) -> None:
+    """It has finished, after so many attempts at least, and everybody has written down what was released; every attempt
+    may have over-counted by the round in which it ended, and by no more."""
+    assert story.run is not None, (story.why, story.told)
+    story.check(drop_outs)
+    assert story.attempts >= least, story.told
+    for rounds in story.rounds.values():
+        assert len(rounds) <= ROUNDS + story.attempts - 1, story.rounds
