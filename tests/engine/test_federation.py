@@ -11,7 +11,7 @@ import pytest
 from tacit.config import plan
 from tacit.crypto import Refused
 from tacit.engine.federation.messages import Message, write_numbers
-from tacit.engine.federation.sides import RoundFailed
+from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.paid import release_metrics
 from tacit.engine.run import load_federation
 from tacit.errors import Forbidden, UserError
@@ -271,6 +271,27 @@ def test_a_silo_does_a_round_once(experiment, visits):
     federation.silos["south"].handle(told["south"])
     with pytest.raises(OutOfTurn, match="round 1 after round 1"):
         federation.silos["south"].handle(told["south"])
+
+
+def test_a_silo_does_no_round_beyond_the_plan_though_the_server_signs_it(experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    federation.run()
+    more = federation.coordinator._round(ROUNDS + 1)
+    with pytest.raises(Refused, match=f"round {ROUNDS + 1} where 0 of {ROUNDS} are done"):
+        federation.silos["south"].handle(next(more)["south"])
+
+
+def test_what_a_silo_told_at_an_earlier_start_is_not_good_at_this_one(experiment, visits):
+    """A server that begins twice under one name cannot make silos draw the same coins, or masks, again."""
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    phases = federation.coordinator.phases()
+    hello = next(phases)
+    begin = phases.send({silo: federation.silos[silo].handle(message) for silo, message in hello.items()})
+    before = federation.silos["south"]
+    again = SiloSide(before.plan, "south", before._shard, before._keys)
+    again.handle(hello["south"])
+    with pytest.raises(Refused, match="says that we have told what we have not"):
+        again.handle(begin["south"])
 
 
 def test_parties_that_mean_different_plans_do_not_begin(experiment, visits):

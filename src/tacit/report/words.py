@@ -41,7 +41,7 @@ HELD_OUT = {
     "records": "held-out records of the private data",
     "given": "the test part that came with the private data",
     "file": "a separate test file",
-    "elsewhere": "held-out people of every silo, which gave averages over its own ones",
+    "elsewhere": "held-out people of those silos that tell their metrics (averages over silos)",
 }
 ACCOUNTANTS = {
     "gaussian": "exact for Gaussian noise",
