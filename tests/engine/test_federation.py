@@ -10,12 +10,13 @@ import pytest
 
 from tacit.config import plan
 from tacit.crypto import Refused
-from tacit.engine.federation.messages import Message, write_numbers
+from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.paid import release_metrics
 from tacit.engine.run import load_federation
+from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
-from tacit.exchange.post import SERVER, OutOfTurn
+from tacit.exchange.post import SERVER, OutOfTurn, join, join_named
 from tacit.methods import METHODS as ALL
 from tests.engine.federated import EXCHANGES, METHODS, ROUNDS, flat, parties, planned, simulated
 
@@ -279,6 +280,28 @@ def test_a_silo_does_no_round_beyond_the_plan_though_the_server_signs_it(experim
     more = federation.coordinator._round(ROUNDS + 1)
     with pytest.raises(Refused, match=f"round {ROUNDS + 1} where 0 of {ROUNDS} are done"):
         federation.silos["south"].handle(next(more)["south"])
+
+
+def test_a_model_that_is_not_finite_is_refused_by_the_silo_though_the_server_signs_it(experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    coordinator, phases = federation.coordinator, federation.coordinator.phases()
+    begin = phases.send({silo: federation.silos[silo].handle(message) for silo, message in next(phases).items()})
+    coordinator.server = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), coordinator.server)
+    work = phases.send({silo: federation.silos[silo].handle(message) for silo, message in begin.items()})
+    with pytest.raises(Refused, match="not finite"):
+        federation.silos["south"].handle(work["south"])
+
+
+def test_a_silo_does_not_begin_where_it_hears_of_some_silos_only(experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain"), visits)
+    coordinator, silos = federation.coordinator, federation.silos
+    phases = coordinator.phases()
+    heard = {silo: silos[silo].handle(message) for silo, message in next(phases).items()}
+    phases.send(heard)
+    signed = {silo: Message.from_bytes(heard[silo], silo, 1 << 20).content for silo in ("north", "south")}
+    content = join([write_json({"done": 0}), join_named(signed), packed(coordinator._silos.frozen)])
+    with pytest.raises(Refused, match="only some of the silos"):
+        silos["south"].handle(coordinator._desk.write("south", BEGIN, content))
 
 
 def test_what_a_silo_told_at_an_earlier_start_is_not_good_at_this_one(experiment, visits):
