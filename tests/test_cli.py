@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit import cli
+from tacit import cli, terminal
 from tacit.cli import app
 from tacit.errors import UserError
 from tacit.planner import noise_text
@@ -172,7 +172,9 @@ def test_the_demo_protects_people_and_stands_beside_what_it_is_compared_with(tmp
 
 def test_a_plan_under_the_papers_own_noise_says_in_red_that_nothing_is_proved(file, monkeypatch):
     written = io.StringIO()
-    monkeypatch.setattr(cli, "console", Console(file=written, force_terminal=True, color_system="standard", width=300))
+    monkeypatch.setattr(
+        terminal, "console", Console(file=written, force_terminal=True, color_system="standard", width=300)
+    )
     numbers = 'name = "local-group"\nnoise = "as-published"\nnoise_multiplier = 2.0\nbatches_per_round = 2'
     text = re.sub(r"\[method\].*?(?=\n\[)", f"[method]\n{numbers}\n", file.read_text(), flags=re.DOTALL)
     text = text.replace("[data]", "[data]\nrecords_per_silo = 100").replace('"clinic"', '"clinic"\ncount = 3')
