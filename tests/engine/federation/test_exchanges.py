@@ -81,7 +81,7 @@ def asked_for(method: str, exchange: str, seed: int) -> dict:
     few = exchange in ("weighted", "shuffled") or issubclass(ALL[method], Encoder)
     content = worlds.experiment(
         seed=seed,
-        data={"subjects": {"count": 60 if few else 50000}, "records_per_silo": ROWS},
+        data={"subjects": {"count": 60 if few else 400}, "records_per_silo": ROWS},
         train={"server_learning_rate": 1.0},
         privacy={"max_silos_per_subject": 1 if few else 3},
         exchange=EXCHANGES[exchange],
