@@ -74,7 +74,7 @@ def finished(trial: Trial, content: dict, name: str, *, patience: int = 60, told
 
 
 def simulated(trial: Trial, content: dict) -> Params:
-    """The model of the same experiment in the simulator, on what the silos hold."""
+    """The model for everybody of the same experiment in the simulator, on what the silos hold."""
     planned = plan(content)
     joined = united(held(trial, planned))
     randomness = Randomness.from_seed(planned.experiment.seed)
@@ -82,7 +82,9 @@ def simulated(trial: Trial, content: dict) -> Params:
     simulation = Simulation(planned, joined, made, randomness)
     for number in range(1, planned.rounds + 1):
         simulation.round(number)
-    return simulation.model()
+    shared = simulation.shared_model() if planned.method.personal else simulation.model()
+    assert shared is not None
+    return shared
 
 
 def held(trial: Trial, planned: Plan) -> list[Federation]:
