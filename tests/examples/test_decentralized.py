@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The runner's names; other examples have a module that is called study, too."""
-    monkeypatch.delitem(sys.modules, "study", raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return runpy.run_path(str(EXAMPLES / "decentralized" / "run.py"))
+def study(names_of) -> dict[str, Any]:
+    return names_of("decentralized")
 
 
 @pytest.mark.parametrize(("world", "unit"), [("PRACTICES", "silo"), ("DIGITS", "silo"), ("PEOPLE", "subject")])

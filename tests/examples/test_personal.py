@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +9,10 @@ import pytest
 from tacit.methods import METHODS
 from tacit.methods.personal import Personal
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The runner's names; other examples have a module that is called study, too."""
-    monkeypatch.delitem(sys.modules, "study", raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return runpy.run_path(str(EXAMPLES / "personal" / "run.py"))
+def study(names_of) -> dict[str, Any]:
+    return names_of("personal")
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -214,7 +214,10 @@ OTHER_SERVER = "nvflare.app_common.workflows.scatter_and_gather.ScatterAndGather
 
 
 def test_a_job_that_names_another_class_for_silos_is_refused_by_them(trial):
-    spoil = lambda folder: renamed(folder, "client", "tacit.engine.federation.flare.SiloExecutor", OTHER_SILO)  # noqa: E731
+
+    def spoil(folder):
+        renamed(folder, "client", "tacit.engine.federation.flare.SiloExecutor", OTHER_SILO)
+
     assert submitted(trial, "class", spoil) != "FINISHED:COMPLETED"
     for silo in PARTS:
         wait_for(trial.kit(silo), OTHER_SILO)
@@ -222,7 +225,10 @@ def test_a_job_that_names_another_class_for_silos_is_refused_by_them(trial):
 
 @pytest.mark.slow
 def test_a_job_that_names_another_class_for_the_server_is_refused_by_it(trial):
-    spoil = lambda folder: renamed(folder, "server", "tacit.engine.federation.flare.Coordinator", OTHER_SERVER)  # noqa: E731
+
+    def spoil(folder):
+        renamed(folder, "server", "tacit.engine.federation.flare.Coordinator", OTHER_SERVER)
+
     assert submitted(trial, "server-class", spoil) != "FINISHED:COMPLETED"
     wait_for(trial.kit("server"), OTHER_SERVER)
 
