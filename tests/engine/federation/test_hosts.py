@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,8 @@ import tomli_w
 from safetensors import safe_open
 
 from tacit.engine import Run
-from tacit.engine.federation.envelope import Reply
+from tacit.engine.federation.envelope import CALL, Call, Reply, calls
 from tacit.engine.federation.host import (
-    CALL,
     CHECKPOINT,
     EVALUATE,
     LEDGER,
@@ -384,12 +384,38 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
 
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
     host = SiloHost(world.silos["north"])
-    host.call(lambda: Request(received(EXPERIMENT), RUN, 1, ANA), b"{}")
+    assert called(world, host).rule is None
     reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
     assert (reply.content, reply.rule) == (None, "message")
     (line,) = [line for line in log_of(world, "north") if "refused" in line]
     assert f"of the server to run {RUN} (attempt 1) of {ANA}: server: a message of 50000000 bytes" in line
     host.close()
+
+
+def called(world: World, host: SiloHost | AnalyzerHost, by: str = "server", attempt: int = 1) -> Reply:
+    """What a party replies to the call of another: to the first attempt, though it may be signed for another one."""
+    asked, kit = Request(received(EXPERIMENT), RUN, 1, ANA), {"server": world.server, **world.silos}[by]
+    signed = calls(kit, "server", replace(asked, attempt=attempt)).write(host.kit.name, CALL, Call().to_bytes())
+    return Reply.from_bytes(host.call(lambda: asked, signed))
+
+
+@pytest.mark.parametrize(("by", "attempt"), [("west", 1), ("server", 2)])
+def test_nobody_else_calls_a_silo_and_it_still_hears_the_server(world, by, attempt):
+    """A call that came first would keep the server's own from being heard, and hide what it has seen of ledgers."""
+    host = SiloHost(world.silos["north"])
+    assert called(world, host, by, attempt).rule == "message"
+    assert any("refused a call of the server" in line for line in log_of(world, "north"))
+    assert called(world, host).rule is None
+    assert called(world, host).rule == "request"
+    host.close()
+
+
+def test_a_requester_who_is_not_listed_does_not_learn_what_is_left(world):
+    world.allow("north", budget_shown=True)
+    _, host = world.attempt(requester="eve@example.org")
+    assert host.progress["left"] == {}
+    _, host = world.attempt(run="f" * 32)
+    assert host.progress["left"] == {"north": 6.0}
 
 
 def test_a_message_before_a_call_is_refused(world):
@@ -527,8 +553,7 @@ def test_a_policy_that_names_the_server_does_not_let_reports_out(world):
 
 def test_the_analyzer_takes_part_in_nothing_else(world):
     host = AnalyzerHost(world.analyzer)
-    reply = Reply.from_bytes(host.call(lambda: Request(received(EXPERIMENT), RUN, 1, ANA), b"{}"))
-    assert reply.rule == "request"
+    assert called(world, host).rule == "request"
     assert "masked exchange has no analyzer" in (world.analyzer.ours / "log.txt").read_text()
     assert Reply.from_bytes(host.evaluate(b"")).rule == "metrics"
 

@@ -314,11 +314,13 @@ def test_nothing_leaves_where_the_line_cannot_be_written(ledger, monkeypatch):
         assert guard.head.lines == 2
 
 
-def test_what_is_left_is_shown_only_where_the_policy_says_so(ledger):
+def test_what_is_left_is_shown_only_where_the_policy_says_so_and_to_its_requesters(ledger):
+    (ana,) = POLICY.requesters
     with Guard(POLICY, "north", ledger) as guard:
-        assert guard.left() is None
+        assert guard.left(ana) is None
     with Guard(POLICY.model_copy(update={"budget_shown": True}), "north", ledger) as guard:
-        assert guard.left() == POLICY.epsilon_in_total
+        assert guard.left(ana) == POLICY.epsilon_in_total
+        assert guard.left("eve@example.org") is None
 
 
 def test_a_strong_unit_is_enough_for_a_policy_with_a_weak_one(ledger):

@@ -1,8 +1,9 @@
 """What the server's process and a silo's put around the messages of a run.
 
-To a silo goes, once, a :class:`Call` to take part, with what the server remembers of the silo's ledgers; then messages
-as they are. From a silo comes a :class:`Reply`: an answer with the state of its ledger, or a refusal that names a rule,
-or the word that it failed. There is no room in it for anything else: no text of an exception, no path, no value.
+To a silo goes, once, a :class:`Call` to take part, signed, with what the server remembers of the silo's ledgers; then
+messages as they are. From a silo comes a :class:`Reply`: an answer with the state of its ledger, or a refusal that
+names a rule, or the word that it failed. There is no room in it for anything else: no text of an exception, no path, no
+value.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tacit.engine.federation.kits import Kit
 from tacit.engine.federation.policy import RULES, Head, Rule
-from tacit.exchange.post import join
+from tacit.engine.federation.request import Request
+from tacit.exchange.post import Post, join
 
 FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong, and the silo's own log says what
+CALL = "call"
 _LENGTH_BYTES = 8
 
 
@@ -37,6 +41,13 @@ class Call:
     def from_bytes(cls, data: bytes) -> Call:
         values = _json(data)
         return cls({name: _head(value) for name, value in values.items()})
+
+
+def calls(kit: Kit, name: str, request: Request) -> Post:
+    """Where calls to one attempt at a run are signed and read: nobody but the server can make a silo begin."""
+    post = Post("tacit-call-1", f"{request.run}/{request.attempt}", name, kit.identity(), kit.roster())
+    post.begin(0)
+    return post
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from tacit.engine.federation.agreement import taking_part
+from tacit.engine.federation.envelope import CALL
 from tacit.engine.federation.host import (
-    CALL,
     EVALUATE,
     MESSAGE,
     OUTCOME,

@@ -32,7 +32,7 @@ from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores, score
 from tacit.engine.federation.agreement import check_federated, taking_part
-from tacit.engine.federation.envelope import FAILED, Call, Malformed, Reply
+from tacit.engine.federation.envelope import CALL, FAILED, Call, Malformed, Reply, calls
 from tacit.engine.federation.kits import RUNS, Kit, read_secret
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
@@ -66,12 +66,13 @@ from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, sum
 from tacit.engine.trees import save_tree, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange import Shuffled
+from tacit.exchange.post import SERVER
 from tacit.models import Params
 from tacit.settings import read_section
 
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
-CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"
+MESSAGE, EVALUATE = "message", "evaluate"
 _ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
 SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
@@ -133,10 +134,10 @@ class Host(ABC, Generic[Side]):
     def _call(self, read: Callable[[], Request], data: bytes) -> bytes:
         if self._asked:
             raise Refusal("request", "a second call in one run")
-        seen = Call.from_bytes(data).seen
         with _refusing("request"):
             request = read()
             check_federated(request.plan)
+        seen = Call.from_bytes(calls(self.kit, self.kit.name, request).read(SERVER, CALL, data)).seen
         plan = request.plan
         self._asked = f" to run {request.run} (attempt {request.attempt}) of {request.requester}"
         what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
@@ -185,7 +186,7 @@ class SiloHost(Host[SiloSide]):
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit)
         self._guard: Guard | None = None
-        self._dataset = ""
+        self._dataset, self._requester = "", ""
         self._evaluations = 0
 
     def _end(self) -> None:
@@ -194,7 +195,7 @@ class SiloHost(Host[SiloSide]):
         self._guard = None
 
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
-        plan = request.plan
+        plan, self._requester = request.plan, request.requester
         data_file, policy_file = settings(self.kit)
         with _refusing("policy"):
             policy = read_section(policy_file, Policy, "POLICY.toml")
@@ -246,7 +247,7 @@ class SiloHost(Host[SiloSide]):
 
     def _enclosed(self, what: str, content: bytes | None, rule: Rule | Literal["failed"] | None) -> Reply:
         head = None if self._guard is None else self._guard.head
-        left = None if self._guard is None or what != CALL else self._guard.left()
+        left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
         return Reply(content, rule, self._dataset, head, left)
 
 
@@ -358,15 +359,17 @@ class CoordinatorHost:
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not come."""
-        seen = self._heads()
-        calls = {
-            silo: Call({name: Head(*head) for name, head in seen.get(silo, {}).items()}).to_bytes()
-            for silo in taking_part(self._plan, self._kit.silos)
-        }
-        answers = self._carried(CALL, calls)
+        seen, post = self._heads(), calls(self._kit, SERVER, self._request)
+
+        def call(party: str) -> bytes:
+            heads = {dataset: Head(*head) for dataset, head in seen.get(party, {}).items()}
+            return post.write(party, CALL, Call(heads).to_bytes())
+
+        told = {party: call(party) for party in taking_part(self._plan, self._kit.silos)}
+        answers = self._carried(CALL, told)
         if self._rules:
-            told = ", ".join(f"{silo} ({rule})" for silo, rule in self._rules.items())
-            return Ended("refused", f"refused by {told}", dict(self._rules))
+            by = ", ".join(f"{silo} ({rule})" for silo, rule in self._rules.items())
+            return Ended("refused", f"refused by {by}", dict(self._rules))
         absent = [silo for silo, answer in answers.items() if answer is None]
         if absent:
             return Ended("failed", f"no answer from {', '.join(absent)}")

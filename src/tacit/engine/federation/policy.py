@@ -111,7 +111,7 @@ class Policy(Section):
     silos_per_subject: Count | None = None  # a person may be in so many silos; by default in all
     seeds: bool = False  # a run with a seed draws noise that whoever knows the seed can draw again
     metrics: bool = False  # metrics on held-out records without noise may leave
-    budget_shown: bool = False  # what is left of epsilon_in_total may leave
+    budget_shown: bool = False  # those requesters may know what is left of epsilon_in_total
 
     @field_validator("methods")
     @classmethod
@@ -194,9 +194,9 @@ class Guard:
         """What others may remember of the ledger."""
         return Head(len(self._ledger.lines), self._ledger.head)
 
-    def left(self) -> float | None:
-        """What is left of the total epsilon, where the policy lets it be known."""
-        if not self.policy.budget_shown:
+    def left(self, requester: str) -> float | None:
+        """What is left of the total epsilon, where the policy lets this requester know."""
+        if not self.policy.budget_shown or requester not in self.policy.requesters:
             return None
         lines = self._ledger.lines
         return max(0.0, self.policy.epsilon_in_total - self.policy.epsilon(lambda where: spent(lines, where)))
