@@ -164,7 +164,12 @@ def loaded(made: Plan, frame: pd.DataFrame) -> Federation:
 
 def simulated(made: Plan, frame: pd.DataFrame, rounds: int = ROUNDS) -> Simulation:
     """The same plan in the simulator, after so many rounds."""
-    federation, randomness = loaded(made, frame), Randomness.from_seed(made.experiment.seed)
+    return simulation_of(made, loaded(made, frame), rounds)
+
+
+def simulation_of(made: Plan, federation: Federation, rounds: int = ROUNDS) -> Simulation:
+    """A plan in the simulator on these records, after so many rounds."""
+    randomness = Randomness.from_seed(made.experiment.seed)
     shape = federation.train.features.shape[1:]
     simulation = Simulation(
         made, federation, learner(made.experiment.model, federation.labels, shape, randomness), randomness

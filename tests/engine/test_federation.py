@@ -10,15 +10,26 @@ import pytest
 
 from tacit.config import plan
 from tacit.crypto import Refused
-from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers
+from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers, write_sums
 from tacit.engine.federation.sides import RoundFailed, SiloSide
-from tacit.engine.paid import release_metrics
+from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named
 from tacit.methods import METHODS as ALL
-from tests.engine.federated import EXCHANGES, METHODS, ROUNDS, flat, parties, planned, simulated
+from tacit.privacy import Randomness
+from tests.engine.federated import (
+    EXCHANGES,
+    METHODS,
+    ROUNDS,
+    flat,
+    loaded,
+    parties,
+    planned,
+    simulated,
+    simulation_of,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
 QUICK = [
@@ -411,11 +422,72 @@ def test_a_silo_tells_metrics_once_after_the_last_round_and_only_where_they_are_
         federation.silos["south"].handle(again)
 
 
-def test_constants_that_are_paid_for_are_refused(experiment, visits):
-    numeric = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
-    made = planned(experiment, "uldp-avg", data={"standardize": "paid", "numeric": numeric})
-    with pytest.raises(UserError, match="constants that are paid for"):
-        parties(made, visits)
+NUMERIC = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
+STANDARDIZED = {"data": {"standardize": "paid", "numeric": NUMERIC}}
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [("uldp-avg", "masked"), ("local-record", "plain"), ("uldp-avg", "plain"), ("ldp-laplace", "plain")],
+)
+def test_constants_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
+    method, exchange, experiment, visits
+):
+    made = planned(experiment, method, exchange, **STANDARDIZED)
+    announced, released = [], []
+
+    def hook(name):
+        return lambda mechanism, number, events: announced.append((name, mechanism, number, set(events)))
+
+    federation = parties(made, visits, before_release=hook, after_statistics=released.append)
+    outcome = federation.run()
+    whole = loaded(made, visits)
+    expected = release_constants(made, whole, Randomness.from_seed(made.experiment.seed))
+    (found,) = released
+    assert np.array(found) == pytest.approx(np.array(expected), abs=1e-6)
+    simulation = simulation_of(made, whole.standardized(*expected))
+    assert flat(outcome.model) == pytest.approx(flat(simulation.model()), abs=1e-6)
+    first = announced[: len(federation.names)]
+    assert [line[:3] for line in first] == [(name, "statistics", 0) for name in federation.names]
+    assert all(f"{made.promise.unit}/public/zero-out" in line[3] for line in first)
+
+
+def test_constants_that_were_paid_for_before_are_taken(experiment, visits):
+    made = planned(experiment, "local-record", "plain", **STANDARDIZED)
+    given = ([50.0, 120.0], [20.0, 30.0])
+    announced = []
+    before = parties(
+        made,
+        visits,
+        before_release=lambda name: lambda mechanism, number, events: announced.append(mechanism),
+        before_statistics=lambda: given,
+    )
+    outcome = before.run()
+    simulation = simulation_of(made, loaded(made, visits).standardized(*given))
+    assert flat(outcome.model) == pytest.approx(flat(simulation.model()), abs=1e-6)
+    assert "statistics" not in announced
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [([1.0, 1.0, 0.0, 1.0], "a scale"), ([1.0, 1.0], "bytes where"), ([np.nan] * 4, "finite"), (None, "a message for")],
+)
+def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, words, experiment, visits):
+    federation = parties(planned(experiment, "local-record", "plain", **STANDARDIZED), visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    for _ in range(3):  # hello, begin, statistics
+        message = told["south"]
+        told = phases.send({silo: federation.silos[silo].handle(sent) for silo, sent in told.items()})
+    if wrong is not None:
+        message = federation.coordinator._desk.write("south", "constants", write_sums(np.array(wrong)))
+    with pytest.raises(Refused, match=words):
+        federation.silos["south"].handle(message)
+
+
+def test_constants_do_not_travel_in_every_exchange(experiment, visits):
+    with pytest.raises(UserError, match="constants that are paid for do not travel in the weighted exchange"):
+        parties(planned(experiment, "uldp-avg", "weighted", **STANDARDIZED), visits)
 
 
 @pytest.mark.parametrize(

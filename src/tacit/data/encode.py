@@ -84,6 +84,11 @@ class Part:
     rows: np.ndarray | slice
     silo: np.ndarray | None = None
 
+    def take(self, which: np.ndarray) -> Part:
+        """Some of these rows, by their places or by a mask."""
+        assert not isinstance(self.rows, slice), "all rows of a table have no places of their own"
+        return Part(self.rows[which], None if self.silo is None else self.silo[which])
+
 
 @dataclass(frozen=True)
 class Encoder:

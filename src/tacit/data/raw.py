@@ -38,6 +38,7 @@ class Unpaid(Protocol):
     low, high  public bounds, one per column
     values     ``[training records, columns]`` as they are, NaN where missing: private
     built      the features under released constants
+    taken      those of some of the training and the held-out records alone
     """
 
     @property
@@ -49,6 +50,8 @@ class Unpaid(Protocol):
     def values(self) -> np.ndarray: ...
 
     def built(self, means: Sequence[float], scales: Sequence[float]) -> Built: ...
+
+    def taken(self, train: np.ndarray, test: np.ndarray) -> Unpaid: ...
 
 
 @dataclass(frozen=True)

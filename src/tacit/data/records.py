@@ -99,11 +99,13 @@ class Federation:
 
     def alone(self, k: int) -> Federation:
         """What silo ``k`` holds by itself: its training and held-out rows, as the only silo."""
+        here = [rows.silo == k for rows in (self.train, self.test)]
         train, test = (
-            replace(rows.take(rows.silo == k), silo=np.zeros(int((rows.silo == k).sum()), np.int32))
-            for rows in (self.train, self.test)
+            replace(rows.take(mine), silo=np.zeros(int(mine.sum()), np.int32))
+            for rows, mine in zip((self.train, self.test), here, strict=True)
         )
-        return replace(self, train=train, test=test, silo_names=(self.silo_names[k],))
+        unpaid = None if self.unpaid is None else self.unpaid.taken(*here)
+        return replace(self, train=train, test=test, silo_names=(self.silo_names[k],), unpaid=unpaid)
 
     def among(self, names: Sequence[str], k: int, subjects: int) -> Federation:
         """The rows of one silo in its place ``k`` among others of whose rows it knows nothing; ``subjects`` are numbers

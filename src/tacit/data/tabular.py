@@ -74,6 +74,9 @@ class UnpaidColumns:
     def built(self, means: Sequence[float], scales: Sequence[float]) -> Built:
         return _built(self.table, self.encoder.with_constants(means, scales), self.train, self.test)
 
+    def taken(self, train: np.ndarray, test: np.ndarray) -> UnpaidColumns:
+        return replace(self, train=self.train.take(train), test=self.test.take(test))
+
 
 def _built(table: Table, encoder: Encoder, train: Part, test: Part) -> Built:
     train_features, test_features = encoder.encode_parts(table, [train, test])

@@ -33,12 +33,22 @@ from tacit.privacy.statistics import (
 
 def release_constants(plan: Plan, federation: Federation, randomness: Randomness) -> tuple[list[float], list[float]]:
     """Noisy means and deviations of the numeric columns over training subjects, one of each per column."""
-    once, unpaid = plan.statistics, federation.unpaid
-    assert once is not None, "this plan pays for no statistics"
+    unpaid = federation.unpaid
     assert unpaid is not None, "the constants are known already"
-    query = Moments(unpaid.low, unpaid.high, once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
-    streams = _streams(plan, randomness, "statistics")
-    noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, streams)
+    query = constants_query(plan, unpaid.low, unpaid.high)
+    noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, _streams(plan, randomness, "statistics"))
+    return constants_found(query, noisy, noise)
+
+
+def constants_query(plan: Plan, low: Sequence[float], high: Sequence[float]) -> Moments:
+    """The sum that constants come from, of columns with these public bounds."""
+    once = plan.statistics
+    assert once is not None, "this plan pays for no statistics"
+    return Moments(tuple(low), tuple(high), once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
+
+
+def constants_found(query: Moments, noisy: np.ndarray, noise: float) -> tuple[list[float], list[float]]:
+    """Means and deviations from a noisy sum, in which there is that much noise (over the sensitivity)."""
     found = replace(query, noise_multiplier=noise).estimate(noisy)
     return found.mean.tolist(), found.deviation.tolist()
 

@@ -507,6 +507,58 @@ def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result
     assert all([line["mechanism"] for line in world.lines(name)].count("evaluation") == 1 for name in SILOS)
 
 
+# -- constants that are paid for
+
+STANDARDIZED = EXPERIMENT.replace(
+    "numeric = { age = { mean = 50, scale = 20 }, pressure = { mean = 120, scale = 30 } }",
+    'numeric = { age = { low = 0, high = 100 }, pressure = { low = 60, high = 200 } }\nstandardize = "paid"',
+)
+
+
+def test_constants_that_are_paid_for_have_a_line_in_every_ledger_before_the_first_round(world):
+    ended, host = world.attempt(text=STANDARDIZED)
+    assert ended == Ended("finished")
+    lines = [(0, "statistics"), *((number, "uldp-avg") for number in (1, 2, 3))]
+    with Ledger(host.folder / LEDGER) as book:
+        assert [(line["round"], line["mechanism"]) for line in book.lines] == lines
+    for name in SILOS:
+        assert [(line["round"], line["mechanism"]) for line in world.lines(name)] == lines
+    run = Run.load(host.folder)
+    age = json.loads((host.folder / "encoder.json").read_text())["numeric"]["age"]
+    assert 20 < age["mean"] < 80
+    assert age["mean"] != 50  # the middle of the bounds, which nobody has to pay for
+    assert len(run.predict(pd.DataFrame({"age": [20.0, 80.0], "pressure": [120.0, 120.0]}))) == 2
+    everything = b"".join(world.sent)
+    assert np.float64(PLANTED).tobytes() not in everything
+
+
+@pytest.mark.parametrize("after", [3, 14])
+def test_constants_are_paid_for_once_though_the_server_is_killed(world, after):
+    """Where they had been released, they are taken; where they had not, everybody writes another line at most."""
+    messages = []
+
+    def kill(what, silo, answer):
+        messages.append(what)
+        if what == MESSAGE and messages.count(MESSAGE) == 3 * after:
+            raise Killed
+        return answer
+
+    with pytest.raises(Killed):
+        world.attempt(text=STANDARDIZED, tamper=kill)
+    file = world.server.ours / "runs" / RUN / "encoder.json"
+    released = file.read_text() if file.is_file() else None
+    assert (released is None) == (after == 3)
+    ended, host = world.attempt(2, text=STANDARDIZED)
+    assert ended == Ended("finished")
+    if released is not None:
+        assert file.read_text() == released
+    with Ledger(host.folder / LEDGER) as book:
+        paid = [line["mechanism"] for line in book.lines].count("statistics")
+    assert paid == (2 if released is None else 1)
+    for name in SILOS:
+        assert 1 <= [line["mechanism"] for line in world.lines(name)].count("statistics") <= paid
+
+
 # -- the analyzer
 
 SHUFFLED = EXPERIMENT.replace(

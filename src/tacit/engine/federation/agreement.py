@@ -17,7 +17,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
-from tacit.data import Federation, Labels, Records
+from tacit.data import Federation, Labels, Records, source_facts
 from tacit.engine.encoder_work import people_of
 from tacit.engine.federation.messages import read_json
 from tacit.errors import UserError
@@ -133,17 +133,26 @@ def check_federated(plan: Plan) -> None:
         raise UserError(
             "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
         )
-    if plan.statistics is not None:
-        problem = "constants that are paid for are not part of a federation: silos begin with the same features"
-        raise UserError("data.standardize", problem, 'use "declared"')
-    if plan.evaluation is not None and not isinstance(plan.exchange, Plain | Masked):
-        problem = f"metrics that are paid for do not travel in the {plan.exchange.name} exchange"
-        raise UserError("evaluation.status", problem, "leave it out, or use exchange masked or plain")
+    if not isinstance(plan.exchange, Plain | Masked):
+        for once, what, field in (
+            (plan.statistics, "constants", "data.standardize"),
+            (plan.evaluation, "metrics", "evaluation.status"),
+        ):
+            if once is not None:
+                problem = f"{what} that are paid for do not travel in the {plan.exchange.name} exchange"
+                raise UserError(field, problem, "leave it out, or use exchange masked or plain")
     if plan.evaluation is not None and method.personal:
         problem = f"silos' own models are theirs alone: {method.name} has no metrics that all could pay for"
         raise UserError("evaluation.status", problem, "leave it out")
     if getattr(method, "group_size", None) == "median":
         raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
+
+
+def column_bounds(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The public bounds, low and high, of the columns whose constants the plan pays for."""
+    columns = source_facts(plan.data).columns
+    assert columns is not None, "a plan that pays for constants has bounds for them"
+    return columns.bounds()
 
 
 def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
@@ -178,6 +187,7 @@ def mark(plan: Plan) -> str:
         plan.records_kept,
         plan.promise.once,
         sorted(plan.paid_metrics.items()) if plan.promise.once else (),
+        () if plan.statistics is None else column_bounds(plan),
     )
     return hashlib.sha256(repr(meant).encode()).hexdigest()
 

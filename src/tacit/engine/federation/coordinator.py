@@ -23,6 +23,7 @@ from tacit.engine.federation.agreement import (
     agreed_facts,
     check_federated,
     check_silos,
+    column_bounds,
     discloses_counts,
     mark,
     read_hello,
@@ -34,11 +35,13 @@ from tacit.engine.federation.memory import keep, recall
 from tacit.engine.federation.messages import (
     AROUND,
     BEGIN,
+    CONSTANTS,
     EXCHANGE,
     HELLO,
     METRICS,
     OPEN,
     REFUSED,
+    STATISTICS,
     TOTALS,
     UNPAID,
     WORK,
@@ -49,9 +52,10 @@ from tacit.engine.federation.messages import (
     read_sums,
     write_counts,
     write_json,
+    write_sums,
 )
 from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import masked_sum, metrics_found, metrics_query, noise_in_sum
+from tacit.engine.paid import constants_found, constants_query, masked_sum, metrics_found, metrics_query, noise_in_sum
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
 from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
@@ -67,8 +71,10 @@ from tacit.methods import ServerState
 from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
+from tacit.privacy.statistics import Means, Moments
 
 Answers = Mapping[str, bytes | None]
+Constants = tuple[list[float], list[float]]  # means and scales, one of each per numeric column
 Read = TypeVar("Read")
 
 _log = logging.getLogger("tacit.federation")
@@ -111,7 +117,9 @@ class CoordinatorSide:
     ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say). ``before_round(number)`` is
     called before anything of a round is asked for (the server's ledger), ``after_round(number, model)`` when it is done
     and kept. What either raises ends the run. ``before_metrics(rounds)`` is called after the last round, before metrics
-    that the plan pays for are asked for; where it says no, there are none.
+    that the plan pays for are asked for; where it says no, there are none. ``before_statistics()`` is called in setup,
+    before constants that the plan pays for are asked for, and gives those that were paid for before, if they were;
+    ``after_statistics(constants)`` when they have been released.
 
     ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
     of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
@@ -130,6 +138,8 @@ class CoordinatorSide:
         before_round: Callable[[int], None] = lambda number: None,
         after_round: Callable[[int, Params], None] = lambda number, model: None,
         before_metrics: Callable[[int], bool] = lambda number: True,
+        before_statistics: Callable[[], Constants | None] = lambda: None,
+        after_statistics: Callable[[Constants], None] = lambda constants: None,
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
@@ -141,6 +151,7 @@ class CoordinatorSide:
         self.refusals: list[Refusal] = []
         self._keys, self._before_round, self._after_round = keys, before_round, after_round
         self._before_metrics = before_metrics
+        self._before_statistics, self._after_statistics = before_statistics, after_statistics
         self._checkpoint, self._resume = checkpoint, resume
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
@@ -174,25 +185,44 @@ class CoordinatorSide:
 
     def _metrics(self) -> Generator[dict[str, bytes], Answers, Scores]:
         """Metrics of the model, from a sum over all silos with the noise that is paid for."""
-        plan, exchange, number = self.plan, self.plan.exchange, self.done + 1
-        self._desk.begin(number)
-        query = metrics_query(plan)
-        told = dict.fromkeys(self.names, self._desk.write(EVERYONE, METRICS, packed(self.model())))
+        self._desk.begin(self.done + 1)
+        query = metrics_query(self.plan)
+        noisy = yield from self._noisy_sum(METRICS, packed(self.model()), query)
+        return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
+
+    def _noisy_sum(
+        self, phase: str, content: bytes, query: Means | Moments
+    ) -> Generator[dict[str, bytes], Answers, np.ndarray]:
+        """A sum over all silos with the noise that is paid for, carried as updates are."""
+        plan, exchange = self.plan, self.plan.exchange
+        told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
         answers = yield told
         if isinstance(exchange, Masked):
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
-            terms = exchange.terms(f"{self._run}/evaluation", self.names, query.numbers, asked)
+            terms = exchange.terms(f"{self._run}/{phase}", self.names, query.numbers, asked)
+            self._most = max(self._most, AROUND + terms.longest)
             lead = MaskedServer(terms, self._keys.identity, self._keys.roster)
-            lead.begin(number)
-            yield from self._led(lead, self._taken(told, answers, METRICS, lambda silo, content: content))
-            noisy = lead.numbers(Grid(exchange.precision))
-        else:
+            lead.begin(self._desk.number)
+            yield from self._led(lead, self._taken(told, answers, phase, lambda silo, content: content))
+            return lead.numbers(Grid(exchange.precision))
 
-            def part(silo: str, content: bytes) -> np.ndarray:
-                return read_sums(self._desk.read(silo, METRICS, content), query.numbers, silo)
+        def part(silo: str, content: bytes) -> np.ndarray:
+            return read_sums(self._desk.read(silo, phase, content), query.numbers, silo)
 
-            noisy = np.sum([*self._from_all(told, answers, METRICS, part).values()], axis=0)
-        return metrics_found(plan, noisy, noise_in_sum(plan, query))
+        total: np.ndarray = np.sum([*self._from_all(told, answers, phase, part).values()], axis=0)
+        return total
+
+    def _standardized(self) -> Generator[dict[str, bytes], Answers, None]:
+        """Everybody's columns under constants that are paid for: those that were paid for before, or new ones."""
+        constants = self._before_statistics()
+        if constants is None:
+            query = constants_query(self.plan, *column_bounds(self.plan))
+            noisy = yield from self._noisy_sum(STATISTICS, b"", query)
+            constants = constants_found(query, noisy, noise_in_sum(self.plan, query))
+            self._after_statistics(constants)
+        told = self._to_all(CONSTANTS, write_sums(np.concatenate(constants)))
+        answers = yield told
+        self._from_all(told, answers, CONSTANTS, self._signed(CONSTANTS))
 
     def model(self) -> Params:
         """The model for everybody as it stands, frozen layers included; known when setup has ended. Where silos have
@@ -294,6 +324,8 @@ class CoordinatorSide:
             told = self._to_all(TOTALS, write_counts(np.asarray(totals)))
             answers = yield told
             self._from_all(told, answers, TOTALS, self._signed(TOTALS))
+        if self.plan.statistics is not None:
+            yield from self._standardized()
         if isinstance(self._lead, WeightedServer):
             told = self._to_all(OPEN, b"")
             answers = yield told

@@ -27,7 +27,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from tacit.config import Plan
 from tacit.crypto import Refused
 from tacit.data import Federation, source_facts
-from tacit.data.encode import Encoder
+from tacit.data.encode import Columns, Encoder
 from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores, score
@@ -40,6 +40,7 @@ from tacit.engine.federation.request import Request
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.sides import (
     AnalyzerSide,
+    Constants,
     CoordinatorSide,
     Diverged,
     RoundFailed,
@@ -344,10 +345,14 @@ class CoordinatorHost:
         write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
         write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
-        known = source_facts(self._plan.data)
-        assert known.columns is not None, "checked when the request was read"
+        if self._plan.statistics is None:
+            self._write_encoder(source_facts(self._plan.data).columns)
+
+    def _write_encoder(self, columns: Columns | None) -> None:
+        """How new rows are encoded, by the columns' constants."""
+        assert columns is not None, "checked when the request was read"
         data = self._plan.experiment.data
-        encoder = Encoder(known.columns.checked(), data.standardize, data.missing, None, self._kit.silos)
+        encoder = Encoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
         write_json(self.folder / ENCODER, encoder.to_dict())
 
     def _check_latest(self) -> None:
@@ -392,6 +397,8 @@ class CoordinatorHost:
                 before_round=self._before_round,
                 after_round=self._after_round,
                 before_metrics=self._before_metrics,
+                before_statistics=self._before_statistics,
+                after_statistics=self._after_statistics,
                 checkpoint=checkpoint,
                 resume=goes_on,
             )
@@ -431,6 +438,22 @@ class CoordinatorHost:
             done == self._plan.rounds or not self._history or self._history[-1]["round"] < done
         ):
             self._after_round(done, model)
+
+    def _before_statistics(self) -> Constants | None:
+        """Constants that an earlier attempt has paid for; where there are none, they are written down."""
+        file = self.folder / ENCODER
+        if file.is_file():
+            self._charges.check_covers(0, "statistics")
+            columns = Encoder.from_dict(read_json(file, "run")).columns.numeric.values()
+            return [column.mean for column in columns], [column.scale for column in columns]
+        self._check_latest()
+        self._charges.charge_once("statistics", 0)
+        return None
+
+    def _after_statistics(self, constants: Constants) -> None:
+        columns = source_facts(self._plan.data).columns
+        assert columns is not None, "checked when the request was read"
+        self._write_encoder(columns.with_constants(*constants))
 
     def _before_round(self, number: int) -> None:
         self._catch_up()

@@ -10,6 +10,9 @@ Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or p
     begin      what everybody has answered, what is     that it is ready; where the plan discloses them, everybody's
                frozen in the model, rounds done         numbers of records
     totals     everybody's records in all silos         that it is ready
+    statistics (nothing)                                its part of the sums that constants come from which the plan
+                                                        pays for, with noise; or the first message of a masked sum
+    constants  means and scales of columns              that it is ready
     open       (nothing)                                its first message of the exchange's own setup; in a shuffled
                                                         exchange the public identities of its people
     work       the model, and in a shuffled exchange    its update; in a masked or weighted exchange its first message,
@@ -38,10 +41,12 @@ from tacit.crypto import Identity, Refused
 from tacit.exchange.post import Post, join, parted
 
 PROTOCOL = "tacit-federation-1"
-PHASES = HELLO, BEGIN, TOTALS, OPEN, WORK, EXCHANGE, METRICS, UNPAID, REFUSED = (
+PHASES = HELLO, BEGIN, TOTALS, STATISTICS, CONSTANTS, OPEN, WORK, EXCHANGE, METRICS, UNPAID, REFUSED = (
     "hello",
     "begin",
     "totals",
+    "statistics",
+    "constants",
     "open",
     "work",
     "exchange",

@@ -17,13 +17,22 @@ seed, simulator and federation draw the same numbers.
 """
 
 from tacit.engine.federation.analyzer import AnalyzerSide
-from tacit.engine.federation.coordinator import CoordinatorSide, Diverged, Outcome, Refusal, RoundFailed, drive
+from tacit.engine.federation.coordinator import (
+    Constants,
+    CoordinatorSide,
+    Diverged,
+    Outcome,
+    Refusal,
+    RoundFailed,
+    drive,
+)
 from tacit.engine.federation.keys import ServerKeys, SiloKeys
 from tacit.engine.federation.silo import BeforeRelease, SiloSide
 
 __all__ = [
     "AnalyzerSide",
     "BeforeRelease",
+    "Constants",
     "CoordinatorSide",
     "Diverged",
     "Outcome",

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
-from tacit.data import Federation
+from tacit.data import Federation, Records
 from tacit.data.arrange import within_caps
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.encoder_work import EncoderWork, people_of
@@ -26,6 +26,7 @@ from tacit.engine.federation.agreement import (
     agreed_facts,
     check_federated,
     check_silos,
+    column_bounds,
     common_randomness,
     discloses_counts,
     in_their_places,
@@ -39,11 +40,13 @@ from tacit.engine.federation.memory import Rounds
 from tacit.engine.federation.messages import (
     AROUND,
     BEGIN,
+    CONSTANTS,
     EXCHANGE,
     HELLO,
     METRICS,
     OPEN,
     REFUSED,
+    STATISTICS,
     TOTALS,
     UNPAID,
     WORK,
@@ -51,6 +54,7 @@ from tacit.engine.federation.messages import (
     Message,
     read_counts,
     read_json,
+    read_sums,
     write_counts,
     write_json,
     write_numbers,
@@ -58,7 +62,7 @@ from tacit.engine.federation.messages import (
 )
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import masked_sum, metric_values, metrics_query
+from tacit.engine.paid import constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
@@ -73,8 +77,8 @@ from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
 from tacit.methods.encoders import Encoder
 from tacit.models import Params
-from tacit.privacy import Event, Nothing, Randomness, Unprotected
-from tacit.privacy.statistics import noisy_sum
+from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
+from tacit.privacy.statistics import Means, Moments, noisy_sum
 
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
 BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
@@ -114,6 +118,7 @@ class SiloSide:
         check_federated(plan)
         self.plan, self.name = plan, name
         self._shard, self._keys, self._before_release = _capped(shard, plan.records_kept), keys, before_release
+        self._unpaid = shard if plan.statistics is not None else None
         self._form = Form.of(shard)
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._drawn = secrets.token_bytes(DRAWN_BYTES)
@@ -123,6 +128,8 @@ class SiloSide:
             HELLO: self._hello,
             BEGIN: self._begin,
             TOTALS: self._totals,
+            STATISTICS: self._statistics,
+            CONSTANTS: self._constants,
             OPEN: self._open,
             WORK: self._work,
             EXCHANGE: self._exchange,
@@ -139,7 +146,7 @@ class SiloSide:
         """The answer to a message of the coordinator's; Refused where it is not as it should be."""
         read = Message.from_bytes(message, SERVER, self._most)
         if read.phase not in self._next:
-            raise OutOfTurn(f"a message for {read.phase} where {' or '.join(self._next)} is due", SERVER)
+            raise OutOfTurn(f"a message for {read.phase} where {' or '.join(self._next) or 'nothing'} is due", SERVER)
         if read.phase == HELLO:
             self._desk = Desk(read.run, self.name, self._keys.identity, self._keys.roster)
         desk = self._here
@@ -221,16 +228,13 @@ class SiloSide:
         if done:
             check_goes_on(self.plan)
         self._done = done
-        subjects = _subjects(self.plan, self._shard)
-        shard = self._shard
-        if isinstance(self.plan.method, Encoder):
-            shard = in_their_places(shard, self.place, len(self._names), subjects)
-        self._placed = shard.among(self._names, self.place, subjects)
+        self._placed = self._among_all(self._shard)
         if not discloses_counts(self.plan):
-            self._ready(None)
+            self._go_on(None)
             return self._here.write(SERVER, BEGIN, b"")
         shown = {place: event if isinstance(event, Unprotected) else Nothing() for place, event in self._events.items()}
         self._before_release("counts", 0, shown)
+        subjects = self._placed.subject_count
         self._most += 8 * subjects
         self._next = (TOTALS,)
         counts = np.bincount(self._placed.train.subject, minlength=subjects)
@@ -238,8 +242,45 @@ class SiloSide:
 
     def _totals(self, content: bytes) -> bytes:
         counts = read_counts(self._here.read(SERVER, TOTALS, content), self._placed.subject_count, SERVER)
-        self._ready(counts)
+        self._go_on(counts)
         return self._here.write(SERVER, TOTALS, b"")
+
+    def _among_all(self, shard: Federation) -> Federation:
+        """Our records in their place among those of all silos."""
+        subjects = _subjects(self.plan, shard)
+        if isinstance(self.plan.method, Encoder):
+            shard = in_their_places(shard, self.place, len(self._names), subjects)
+        return shard.among(self._names, self.place, subjects)
+
+    def _go_on(self, totals: np.ndarray | None) -> None:
+        """To the first round; or to constants, where the plan pays for them."""
+        if self._unpaid is None:
+            self._ready(totals)
+        else:
+            self._of_all, self._next = totals, (STATISTICS, CONSTANTS)
+
+    def _statistics(self, content: bytes) -> bytes:
+        """Our part of the sums that constants come from, under the noise that the plan pays for."""
+        self._here.read(SERVER, STATISTICS, content, to_everyone=True)
+        assert self._unpaid is not None
+        assert self._unpaid.unpaid is not None, "a silo loads what has still to be paid for"
+        train, columns = self._unpaid.train, self._unpaid.unpaid
+        query = constants_query(self.plan, columns.low, columns.high)
+        noise = self._randomness.stream("statistics", self.place)
+        self._leaving = "statistics", 0
+        return self._part(STATISTICS, query, columns.values(), train, noise, (CONSTANTS,))
+
+    def _constants(self, content: bytes) -> bytes:
+        """Our columns under constants that everybody gets: public by now, whoever made them up."""
+        assert self._unpaid is not None
+        columns = len(column_bounds(self.plan)[0])
+        means, scales = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * columns, SERVER).reshape(2, columns)
+        if not (scales > 0).all():
+            raise Refused("a scale that is none", SERVER)
+        standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
+        self._placed = self._among_all(_capped(standardized, self.plan.records_kept))
+        self._ready(self._of_all)
+        return self._here.write(SERVER, CONSTANTS, b"")
 
     def _ready(self, totals: np.ndarray | None) -> None:
         """Everything is known: set up the work, and the exchange."""
@@ -355,27 +396,41 @@ class SiloSide:
     def _metrics(self, content: bytes) -> bytes:
         """Metrics of a model on those who are held out here, under the noise that the plan pays for: after the last
         round, once. The answer is this silo's part of a sum, or the beginning of a masked sum of its own."""
-        plan, desk, exchange = self.plan, self._here, self.plan.exchange
+        plan, desk = self.plan, self._here
         if plan.evaluation is None:
             raise Refused("asks for metrics that the plan does not pay for", SERVER)
         if desk.number != plan.rounds + 1:
             raise Refused(f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
         made, test = self.silos.learner, self.silos.federation.test
         model = self._model(desk.read(SERVER, METRICS, content, to_everyone=True))
-        query, alone = metrics_query(plan), np.zeros(len(test), int)
         values = metric_values(plan, outputs(made.objective, model, test.features), test)
-        part = query.parts(values, test.subject, alone, 1)[0]
         noise = self._randomness.stream("evaluation", plan.rounds, self.place)
         self._leaving = "evaluation", plan.rounds
-        self._next = (EXCHANGE,)
+        return self._part(METRICS, metrics_query(plan), values, test, noise, ())
+
+    def _part(
+        self,
+        phase: str,
+        query: Means | Moments,
+        values: np.ndarray,
+        records: Records,
+        noise: Stream,
+        then: tuple[str, ...],
+    ) -> bytes:
+        """Our part of a sum that is paid for, or the beginning of a masked sum of its own; ``then`` is due after it."""
+        plan, desk, exchange = self.plan, self._here, self.plan.exchange
+        part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
+        self._next = then
         if isinstance(exchange, Masked):
+            self._next = (EXCHANGE, *then)
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
-            terms = exchange.terms(f"{self._run}/evaluation", self._names, query.numbers, asked)
+            terms = exchange.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
+            self._most = max(self._most, AROUND + terms.longest)
             self._carrier = MaskedSilo(terms, self.name, self._keys.identity, self._keys.roster)
-            return desk.framed(METRICS, self._carrier.begin(desk.number, self._grid.truncated(part), noise))
+            return desk.framed(phase, self._carrier.begin(desk.number, self._grid.truncated(part), noise))
         self._release()
         share = query.sigma / math.sqrt(len(self._names))
-        return desk.write(SERVER, METRICS, write_sums(noisy_sum(part[None], share, [noise])))
+        return desk.write(SERVER, phase, write_sums(noisy_sum(part[None], share, [noise])))
 
     def _model(self, content: bytes) -> Params:
         """A whole model."""
