@@ -23,9 +23,10 @@ from tacit.crypto import (
     split,
 )
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers, beyond
+from tacit.exchange.answering import Answering, check_vector
+from tacit.exchange.grid import Integers
 from tacit.exchange.masked.terms import KEYS, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms
-from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join, join_named, named_parts
+from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
 from tacit.privacy.discrete import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
@@ -42,30 +43,29 @@ class _Secrets(NamedTuple):
     own: Secret
 
 
-class MaskedSilo:
+class MaskedSilo(Answering):
     """One silo. ``begin`` gives its first message of a round, ``receive`` the answer to each one of the server's.
 
-        phase        answers                               with
-        keys         (begins)                              two public keys
-        shares       everybody's keys                      its secrets in shares, each sealed for one peer
-        vectors      the peers' shares                     its vector with noise, under all masks
-        survivors    whose vectors have arrived            a signature on that list
-        unmasking    the signatures of the others          of each peer one share: of its own mask if it has survived,
-                                                           of its pairwise masks if not, never both
-
-    Whatever is wrong with a message ends the round for this silo: secrets are wiped, and it answers nothing more.
+    phase        answers                               with
+    keys         (begins)                              two public keys
+    shares       everybody's keys                      its secrets in shares, each sealed for one peer
+    vectors      the peers' shares                     its vector with noise, under all masks
+    survivors    whose vectors have arrived            a signature on that list
+    unmasking    the signatures of the others          of each peer one share: of its own mask if it has survived,
+                                                       of its pairwise masks if not, never both
     """
 
+    to_everyone = (SURVIVORS,)
+
     def __init__(self, terms: MaskedTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
-        self.terms, self.name = terms, name
-        self._post = Post(PROTOCOL, terms.place, name, identity, identities)
+        super().__init__(PROTOCOL, terms.place, name, identity, identities)
+        self.terms = terms
         self._handlers = {
             SHARES: self._share,
             VECTORS: self._mask,
             SURVIVORS: self._agree,
             UNMASKING: self._unmask,
         }
-        self._phase: str | None = None
         self._secrets: _Secrets | None = None
         self._shares: dict[str, Share] = {}
         self._survivors: list[str] = []
@@ -74,10 +74,7 @@ class MaskedSilo:
     def begin(self, number: int, vector: Integers, noise: Stream) -> bytes:
         """Start a round with this silo's ``vector [numbers]``, and ``noise`` from which its share is drawn."""
         terms = self.terms
-        if vector.shape != (terms.numbers,) or vector.dtype != np.int64:
-            raise ValueError(f"{terms.numbers} integers are due, not {vector.dtype} {vector.shape}")
-        if beyond(vector, terms.largest):
-            raise ValueError("a vector beyond the agreed bound")
+        check_vector(vector, terms.numbers, terms.largest)
         self._post.begin(number)
         self._forget()
         drawn = discrete_gaussian(Fraction(terms.share), terms.numbers, noise)
@@ -85,23 +82,6 @@ class MaskedSilo:
         self._secrets = _Secrets(SealingKey(), KeyPair(), Secret.random())
         self._phase = SHARES
         return self._post.write(EVERYONE, KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
-
-    @property
-    def phase(self) -> str | None:
-        """What it will answer the next message with; None outside of a round."""
-        return self._phase
-
-    def receive(self, message: bytes) -> bytes:
-        """The answer to the server's next message."""
-        if self._phase is None:
-            raise OutOfTurn("a message outside of a round", SERVER)
-        phase, self._phase = self._phase, None  # whoever does not come to the end of its phase has no other
-        try:
-            reply = self._handlers[phase](self._post.read(SERVER, phase, message))
-        except BaseException:
-            self._forget()
-            raise
-        return self._post.write(EVERYONE if phase == SURVIVORS else SERVER, phase, reply)
 
     def _share(self, content: bytes) -> bytes:
         """Both secrets in shares for everybody who has sent keys, and a fingerprint by which one is known again."""

@@ -9,62 +9,40 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Identity, KeyPair, Refused, Secret
 from tacit.crypto.agreement import KEY_BYTES
-from tacit.exchange.grid import Integers, beyond
+from tacit.exchange.answering import Answering, check_vector
+from tacit.exchange.grid import Integers
 from tacit.exchange.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
-from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts
+from tacit.exchange.post import SERVER, join_named, named_parts
 from tacit.privacy.discrete import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
 
-class PairwiseSilo:
+class PairwiseSilo(Answering):
     """One silo. ``begin`` gives its first message of a round, ``receive`` the answer to each one of the server's.
 
-        phase     answers                       with
-        keys      (begins)                      a public key
-        vectors   the keys of its peers         its vector, with its own noise and that of its pairs
-        seeds     who of its peers has vanished what it shared with them
-
-    Whatever is wrong with a message ends the round for this silo: secrets are wiped, and it answers nothing more.
+    phase     answers                       with
+    keys      (begins)                      a public key
+    vectors   the keys of its peers         its vector, with its own noise and that of its pairs
+    seeds     who of its peers has vanished what it shared with them
     """
 
     def __init__(self, terms: PairwiseTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
-        self.terms, self.name = terms, name
-        self._post = Post(PROTOCOL, terms.place, name, identity, identities)
+        super().__init__(PROTOCOL, terms.place, name, identity, identities)
+        self.terms = terms
         self._handlers = {VECTORS: self._add_noise, SEEDS: self._show}
-        self._phase: str | None = None
         self._seeds: dict[str, Secret] = {}
         self._vector = np.zeros(0, np.int64)
 
     def begin(self, number: int, vector: Integers, noise: Stream) -> bytes:
         """Start a round with this silo's ``vector [numbers]``, and ``noise`` from which its own noise is drawn."""
         terms = self.terms
-        if vector.shape != (terms.numbers,) or vector.dtype != np.int64:
-            raise ValueError(f"{terms.numbers} integers are due, not {vector.dtype} {vector.shape}")
-        if beyond(vector, terms.largest):
-            raise ValueError("a vector beyond the agreed bound")
+        check_vector(vector, terms.numbers, terms.largest)
         self._post.begin(number)
         self._forget()
         self._vector = vector + discrete_gaussian(Fraction(terms.independent), terms.numbers, noise)
         self._keys = KeyPair()
         self._phase = VECTORS
         return self._post.write(EVERYONE, KEYS, self._keys.public)
-
-    @property
-    def phase(self) -> str | None:
-        """What it will answer the next message with; None outside of a round."""
-        return self._phase
-
-    def receive(self, message: bytes) -> bytes:
-        """The answer to the server's next message."""
-        if self._phase is None:
-            raise OutOfTurn("a message outside of a round", SERVER)
-        phase, self._phase = self._phase, None  # whoever does not come to the end of its phase has no other
-        try:
-            reply = self._handlers[phase](self._post.read(SERVER, phase, message))
-        except BaseException:
-            self._forget()
-            raise
-        return self._post.write(SERVER, phase, reply)
 
     def _add_noise(self, content: bytes) -> bytes:
         """The vector with the noise of every pair whose other silo has sent a key."""

@@ -23,8 +23,9 @@ from tacit.crypto import (
 )
 from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.blinding import blinding_for
+from tacit.exchange.answering import Answering
 from tacit.exchange.grid import Integers, beyond
-from tacit.exchange.post import SERVER, OutOfTurn, Post, join_named, named_parts, parted
+from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 from tacit.privacy.discrete import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
@@ -41,7 +42,7 @@ class PersonVectors(NamedTuple):
     vectors: Integers
 
 
-class WeightedSilo:
+class WeightedSilo(Answering):
     """One silo. Setup goes ``keys``, ``seed``, ``counts``; a round is ``sums``, or ``ready``, ``requests``, ``sums``
     where sampling is hidden. Whatever is wrong with a message ends setup or the round; nobody else can take its place.
 
@@ -67,8 +68,8 @@ class WeightedSilo:
     ) -> None:
         if counts.shape != (terms.people,) or counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
             raise ValueError(f"between 0 and {terms.cap} records of each of {terms.people} people are due")
-        self.terms, self.name, self._counts = terms, name, counts
-        self._post = Post(PROTOCOL, terms.place, name, identity, identities)
+        super().__init__(PROTOCOL, terms.place, name, identity, identities)
+        self.terms, self._counts = terms, counts
         self._workers, self._insecure = workers, insecure_for_tests
         self._handlers = {
             SEED: self._deal,
@@ -77,7 +78,6 @@ class WeightedSilo:
             REQUESTS: self._request,
             SUMS: self._choose,
         }
-        self._phase: str | None = None
         self._set_up = False
         self._drawn = 0
 
@@ -88,19 +88,6 @@ class WeightedSilo:
         self._sealing, self._pairs = SealingKey(), KeyPair()
         self._phase = SEED
         return self._post.write(EVERYONE, KEYS, self._sealing.public + self._pairs.public)
-
-    @property
-    def phase(self) -> str | None:
-        """What it will answer the next message with; None outside of setup and rounds."""
-        return self._phase
-
-    def receive(self, message: bytes) -> bytes:
-        """The answer to the server's next message."""
-        if self._phase is None:
-            raise OutOfTurn("a message outside of setup or a round", SERVER)
-        phase, self._phase = self._phase, None
-        reply = self._handlers[phase](self._post.read(SERVER, phase, message))
-        return self._post.write(SERVER, phase, reply)
 
     def _deal(self, content: bytes) -> bytes:
         """Everybody's keys; the first silo deals the common seed."""

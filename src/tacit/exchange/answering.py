@@ -1,0 +1,59 @@
+"""What silos of all exchanges that have messages of their own do alike: they answer when it is their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from tacit.crypto import EVERYONE, Identity
+from tacit.exchange.grid import Integers, beyond
+from tacit.exchange.post import SERVER, OutOfTurn, Post
+
+
+class Answering:
+    """One silo of an exchange, which knows what it will answer the server's next message with.
+
+    handlers     by phase, what makes the answer out of the server's content; it says which phase comes next
+    to_everyone  the phases whose answers are signed for everybody, because the server passes them on
+    """
+
+    to_everyone: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, protocol: str, place: str, name: str, identity: Identity, identities: Mapping[str, bytes]
+    ) -> None:
+        self.name = name
+        self._post = Post(protocol, place, name, identity, identities)
+        self._phase: str | None = None
+        self._handlers: dict[str, Callable[[bytes], bytes]] = {}
+
+    @property
+    def phase(self) -> str | None:
+        """What it will answer the next message with; None where none is due."""
+        return self._phase
+
+    def receive(self, message: bytes) -> bytes:
+        """The answer to the server's next message. Whatever is wrong with it ends the round for this silo: secrets are
+        wiped, and it answers nothing more."""
+        if self._phase is None:
+            raise OutOfTurn("a message outside of a round", SERVER)
+        phase, self._phase = self._phase, None  # whoever does not come to the end of its phase has no other
+        try:
+            reply = self._handlers[phase](self._post.read(SERVER, phase, message))
+        except BaseException:
+            self._forget()
+            raise
+        return self._post.write(EVERYONE if phase in self.to_everyone else SERVER, phase, reply)
+
+    def _forget(self) -> None:
+        """Wipe what belongs to this round alone."""
+
+
+def check_vector(vector: Integers, numbers: int, largest: int) -> None:
+    """A programming error where a vector is not what was agreed on: so many integers, none beyond the bound."""
+    if vector.shape != (numbers,) or vector.dtype != np.int64:
+        raise ValueError(f"{numbers} integers are due, not {vector.dtype} {vector.shape}")
+    if beyond(vector, largest):
+        raise ValueError("a vector beyond the agreed bound")
