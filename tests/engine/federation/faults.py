@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import psutil
 import pytest
 
 from tacit.engine import Run
-from tacit.engine.federation import trial as local
 from tacit.engine.federation.requester import follow
 from tacit.engine.federation.shard import read_silo_data
-from tacit.engine.federation.trial import REQUESTER, Trial
+from tacit.engine.federation.trial import PARTS, REQUESTER, Trial, parted
 from tacit.errors import TacitError
 from tacit.privacy import Ledger
 
@@ -34,7 +31,7 @@ ROWS = 300  # of every silo's table: little to load, few shapes to compile
 @contextmanager
 def federation(
     folder: Path,
-    parts: Mapping[str, Sequence[str]] = local.PARTS,
+    parts: Mapping[str, Sequence[str]] = PARTS,
     prepared: Callable[[Trial], None] = lambda trial: None,
 ) -> Iterator[Trial]:
     """Server and silos, running, each of which a :class:`Moment` may strike.
@@ -48,12 +45,8 @@ def federation(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
         patch.setenv("TACIT_MOMENTS", str(moments))
-        patch.setattr(local, "PARTS", parts)
-        trial = Trial(folder, worlds.POLICY)
+        trial = Trial(folder, worlds.POLICY, tables={silo: table.head(ROWS) for silo, table in parted(parts).items()})
         trial.prepare()
-        for silo in parts:
-            table = trial.home(silo) / "visits.parquet"
-            pd.read_parquet(table).head(ROWS).to_parquet(table, index=False)
         prepared(trial)
         with trial.running():
             yield trial
@@ -152,64 +145,6 @@ class Watcher:
                 fault.then()
         except BaseException as error:
             self.failure = error
-
-
-class Relay:
-    """Carries bytes between a silo and the server, until it is cut; used as a context."""
-
-    def __enter__(self) -> Relay:
-        self._listener = socket.create_server(("localhost", 0))
-        self._open: set[socket.socket] = set()
-        self._carries = threading.Event()
-        self._carries.set()
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def between(self, trial: Trial, silo: str) -> None:
-        """From now on what this silo sends to the server comes through here."""
-        self._target, port = trial.kit("server").port, self._listener.getsockname()[1]
-        config = trial.kit(silo).startup / "fed_client.json"
-        config.write_text(config.read_text().replace(f":{self._target}", f":{port}"))
-
-    def cut(self, *, silently: bool) -> None:
-        """Carry nothing any more; both ends are told, or not."""
-        self._carries.clear()
-        for end in () if silently else tuple(self._open):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def mend(self) -> None:
-        self._carries.set()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # the listener is closed
-            while True:
-                near, _ = self._listener.accept()
-                try:
-                    far = self._far()
-                except ConnectionRefusedError:
-                    near.close()
-                    continue
-                self._open |= {near, far}
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
-
-    def _far(self) -> socket.socket:
-        if not self._carries.is_set():
-            raise ConnectionRefusedError
-        return socket.create_connection(("localhost", self._target))
-
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while block := one.recv(65536):
-                self._carries.wait()
-                other.sendall(block)
-        for end in (one, other):
-            self._open.discard(end)
-            end.close()
 
 
 def logged(trial: Trial, name: str, words: str) -> int:

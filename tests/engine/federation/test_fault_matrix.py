@@ -28,6 +28,7 @@ from tacit.engine.federation.processes import joined
 
 from . import faults, worlds
 from .faults import Fault, Moment, Story, struck
+from .relay import Relay
 
 pytestmark = pytest.mark.slow  # half a minute each and more
 
@@ -42,7 +43,7 @@ SILOS = ("north", "south", "west")
 
 @pytest.fixture(scope="module")
 def relay():
-    with faults.Relay() as carrying:
+    with Relay() as carrying:
         yield carrying
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from tacit.errors import Forbidden
 from tacit.privacy import Ledger
 
 from . import worlds
+from .relay import Relay
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_a_run_that_a_policy_forbids_ends_with_the_names_of_rule_and_silo(trial)
 
 
 def test_what_travels_is_encrypted(tmp_path):
-    """Proxies see everything that passes between the server and the others in a whole run: neither a planted value nor
+    """A relay sees everything that passes between the server and the others in a whole run: neither a planted value nor
     an update, nor words of the protocol, all of which are in what the parties say to each other."""
     trial = worlds.Trial(tmp_path, worlds.POLICY)
     trial.prepare()
@@ -86,55 +85,15 @@ def test_what_travels_is_encrypted(tmp_path):
     words = [b"uldp-avg", b"tacit-federation-1", b"tacit-message", b"mental_health"]
     assert len(updates) == 9
     assert all(form in said for form in (*updates, words[1]))
-    seen = bytearray()
-    with _proxy(trial.kit("server").port, seen) as port:
-        for name in (*PARTS, REQUESTER):
-            config = next(trial.kit(name).startup.glob("fed_*.json"))
-            text = config.read_text()
-            for form in (":{}", ": {}"):
-                text = text.replace(form.format(trial.kit(name).port), form.format(port))
-            assert str(port) in text
-            config.write_text(text)
+    with Relay(keeps=True) as relay:
+        relay.between(trial, *PARTS, REQUESTER)
         with trial.running():
             run = worlds.finished(trial, content, "run")
     assert run.result["status"] == "finished"
+    seen = bytes(relay.seen)
     assert len(seen) > 300_000
     assert not any(form in seen for form in (*updates, *words))
     numbers = (np.float32(planted), np.float64(planted), np.float32((planted - 75) / 12))
     assert not any(form in seen for form in (str(planted).encode(), *(number.tobytes() for number in numbers)))
     model = load_file(run.path / "model.safetensors")
     assert not any(values.tobytes() in seen for values in model.values())
-
-
-class _proxy:  # noqa: N801 - used as a context
-    """Carries bytes to ``target`` on this machine and keeps them."""
-
-    def __init__(self, target: int, seen: bytearray) -> None:
-        self._target, self._seen = target, seen
-
-    def __enter__(self) -> int:
-        self._listener = socket.create_server(("localhost", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
-        return int(self._listener.getsockname()[1])
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("localhost", self._target))
-            except OSError:
-                return
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
-
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
-        try:
-            while block := one.recv(65536):
-                self._seen += block
-                other.sendall(block)
-        except OSError:
-            pass
-        other.close()

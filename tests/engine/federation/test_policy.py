@@ -222,22 +222,9 @@ def test_what_is_said_of_a_silo_is_said_of_a_person_only_where_nobody_is_in_two(
         guard.admit(asked, SILOS, None, lambda: 100)
 
 
-PAIRED = """
-seed = 7
-[data]
-label = "ill"
-subjects = { column = "patient", count = 500 }
-silos = { count = 3 }
-numeric = { age = { mean = 50, scale = 20 } }
-[method]
-name = "dp-fedavg"
-noise_multiplier = 20.0
-[train]
-rounds = 4
-[exchange]
-name = "pairwise"
-graph = "complete"
-"""
+PAIRED = "seed = 7\n" + EXPERIMENT.replace("uldp-avg", "dp-fedavg").replace("8.0", "20.0").replace(
+    'name = "masked"', 'name = "pairwise"\ngraph = "complete"'
+)
 
 
 def test_no_seed_gives_back_what_pairs_of_silos_share_so_a_repeated_round_is_another_release(ledger):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -152,12 +152,12 @@ class Trial:
             self.stop(name)
 
 
-def parted() -> dict[str, pd.DataFrame]:
-    """The built-in table, a part for every silo."""
+def parted(parts: Mapping[str, Sequence[str]] = PARTS) -> dict[str, pd.DataFrame]:
+    """The built-in table, a part for every silo: the people of some sites."""
     table = read_builtin(DataOptions(source="randhie"), np.random.default_rng(0))
     frame = pd.DataFrame({name: table.read(name) for name in table.names})
     sites = frame.pop("site")
-    return {silo: frame[sites.isin(places)].reset_index(drop=True) for silo, places in PARTS.items()}
+    return {silo: frame[sites.isin(places)].reset_index(drop=True) for silo, places in parts.items()}
 
 
 def _free_port() -> int:
