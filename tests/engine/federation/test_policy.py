@@ -222,7 +222,8 @@ def test_what_is_said_of_a_silo_is_said_of_a_person_only_where_nobody_is_in_two(
         guard.admit(asked, SILOS, None, lambda: 100)
 
 
-PAIRED = "seed = 7\n" + EXPERIMENT.replace("uldp-avg", "dp-fedavg").replace("8.0", "20.0").replace(
+_WITHOUT_METRICS = EXPERIMENT.partition("[evaluation]")[0]
+PAIRED = "seed = 7\n" + _WITHOUT_METRICS.replace("uldp-avg", "dp-fedavg").replace("8.0", "20.0").replace(
     'name = "masked"', 'name = "pairwise"\ngraph = "complete"'
 )
 
