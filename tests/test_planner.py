@@ -208,7 +208,7 @@ def test_a_sweep_is_drawn_with_a_line_per_combination(tmp_path):
     chart = sweeps.figures.sweep_chart(
         "Epsilon",
         "rounds",
-        sweeps._series(lines, 0, lambda point: point.epsilon, dict.fromkeys(lines, sweeps.figures.RUN_STYLES[0])),
+        sweeps._series(lines, 0, lambda point: point.epsilon, dict.fromkeys(lines, sweeps.RUN_STYLES[0])),
         "note",
     )
     assert [trace["x"] for trace in chart.figure["data"]] == [[5, 10, 20]] * 2

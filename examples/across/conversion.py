@@ -14,7 +14,7 @@ from tacit.privacy.as_published import as_published_group_dp, as_published_uldp_
 from tacit.privacy.subject_events import grouped_records
 from tacit.report import words
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 
 SIGMA, RATE, STEPS, DELTA = 5.0, 0.01, 100_000, 1e-5
 SIZES = (1, 2, 4, 8, 16, 32, 64)

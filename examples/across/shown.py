@@ -19,7 +19,7 @@ from study import band, spread
 
 from tacit.report import words
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES, Style
+from tacit.report.styles import RUN_STYLES, Style
 
 Found = Mapping[str, Any]
 DIGITS = {"accuracy": 4}  # where frauds are rare, the third says nothing

@@ -24,8 +24,9 @@ from tacit.audit import Audit, audit
 from tacit.audit.exhibits import EXHIBITS, Exhibit
 from tacit.privacy import Randomness
 from tacit.report.audits import lower
-from tacit.report.figures import AUDIT, RUN_STYLES
+from tacit.report.figures import AUDIT
 from tacit.report.marks import Mark, lines, pictures, rows
+from tacit.report.styles import RUN_STYLES
 from tacit.report.words import epsilon as upper
 
 SEED = 1

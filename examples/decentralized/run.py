@@ -35,7 +35,7 @@ from tacit.network import network
 from tacit.privacy import Randomness, View
 from tacit.privacy.network import as_published_gossip
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 from tacit.report.webs import Shades, Web, in_a_circle, shades, webs
 
 HERE = Path(__file__).parent

@@ -27,7 +27,7 @@ from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.evaluate import Scores
 from tacit.report import still
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 from tacit.report.words import worst_silo
 
 sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons

@@ -47,7 +47,7 @@ from tacit.privacy import Randomness, account
 from tacit.privacy import shuffle as protocols
 from tacit.privacy.randomizers import LaplaceReports
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES, Style
+from tacit.report.styles import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
 FAIR = (1.0, 4.0)

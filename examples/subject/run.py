@@ -25,7 +25,7 @@ import numpy as np
 from worlds import Contender, Outcome, World, compete, people_of, planned, repeat
 
 from tacit.report import still
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 
 HERE = Path(__file__).parent
 

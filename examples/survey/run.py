@@ -19,7 +19,7 @@ import pandas as pd
 from tacit.privacy import Randomness
 from tacit.privacy.surveys import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 
 sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
 

@@ -70,8 +70,8 @@ class Once:
     apart: bool = False
 
     def event(self, exposure: Exposure, facts: Facts, records_kept: int | None) -> Event:
-        """What it shows to a view: see :func:`tacit.privacy.statistics.paid_event`, which holds the proof."""
-        from tacit.privacy.statistics import paid_event
+        """What it shows to a view: see :func:`tacit.privacy.paid_sums.paid_event`, which holds the proof."""
+        from tacit.privacy.paid_sums import paid_event
 
         caps = facts.moves_over or records_kept == 1
         m = facts.silos_of_a_subject

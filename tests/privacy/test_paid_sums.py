@@ -12,7 +12,8 @@ from scipy.stats import chi2
 
 from tacit.data.arrange import within_caps
 from tacit.privacy import Exposure, Gaussian, Randomness, Unprotected, View
-from tacit.privacy.statistics import Means, Moments, noisy_sum, paid_event
+from tacit.privacy.paid_sums import noisy_sum, paid_event
+from tacit.privacy.statistics import Means, Moments
 
 LOW, HIGH = (0.0, -5.0), (1.0, 5.0)
 SILOS, Z = 4, 3.0

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tacit.report.drawing import Line, Panel, drawing
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

@@ -11,8 +11,8 @@ import zlib
 
 import numpy as np
 
-from tacit.report.figures import DANGER, RUN_STYLES
 from tacit.report.marks import Mark, lines, pictures, png, rows
+from tacit.report.styles import DANGER, RUN_STYLES
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tacit.report import still
-from tacit.report.figures import RUN_STYLES
+from tacit.report.styles import RUN_STYLES
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,7 +2,7 @@
 
 Both are sums over the records of all silos in which every subject counts at most once, with noise in shares: each silo
 adds its own, from a stream that is its own, before its part leaves it. Who sees what of that is proved in
-``privacy.statistics.paid_event``; whoever calls these functions has written the release down before.
+``privacy.paid_sums.paid_event``; whoever calls these functions has written the release down before.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tacit.exchange import Masked
 from tacit.exchange.grid import share_variance
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Noise, Randomness, Stream
+from tacit.privacy.paid_sums import noisy_sum
 from tacit.privacy.statistics import (
     Means,
     Metrics,
     Moments,
     accuracy_scores,
     log_loss_scores,
-    noisy_sum,
     squared_error_scores,
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table, tag
 from tacit.report.page import ChartWriter, Sections, banner, footer, legend
+from tacit.report.styles import Style
 
 Line = Mapping[str, Any]
 
@@ -117,7 +118,7 @@ def _verdict(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
     return banner(kind, said, how, *([beaten] if any(row.beats_published for row in rows) else []))
 
 
-def _legend(rows: Sequence[Bounds]) -> list[tuple[str, figures.Style]]:
+def _legend(rows: Sequence[Bounds]) -> list[tuple[str, Style]]:
     shown = [("At least", figures.AUDIT["at least"]), ("At least, on a Gaussian curve", figures.AUDIT["curve"])]
     shown += [("Estimate, no bound", figures.AUDIT["estimate"]), ("Proved: at most", figures.AUDIT["proved"])]
     published = any(row.published is not None for row in rows)

@@ -13,6 +13,7 @@ from tacit.report.folder import RunFiles, read_run
 from tacit.report.markup import Column, Html, bullets, join, paragraph, section, tag
 from tacit.report.markup import table as html_table
 from tacit.report.page import ChartWriter, Sections, footer, grid, legend
+from tacit.report.styles import RUN_STYLES, Style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,8 +212,8 @@ def _curves(runs: Named, chart: ChartWriter) -> Html:
     return section("Round by round", legend(styles.items()), grid(charts, chart), name="rounds")
 
 
-def _styles(runs: Named) -> dict[str, figures.Style]:
-    return {label: figures.RUN_STYLES[index % len(figures.RUN_STYLES)] for index, label in enumerate(runs)}
+def _styles(runs: Named) -> dict[str, Style]:
+    return {label: RUN_STYLES[index % len(RUN_STYLES)] for index, label in enumerate(runs)}
 
 
 def _cost(runs: Named, chart: ChartWriter) -> Html:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tacit.report.figures import FONT, GRID, INK, SOFT, Style
+from tacit.report.styles import FONT, GRID, INK, SOFT, Style
 
 DASHES = {"solid": "", "dash": "9 4", "dot": "2 4", "dashdot": "9 4 2 4", "longdash": "14 4", "longdashdot": "14 4 2 4"}
 

@@ -1,8 +1,7 @@
 """Charts, as plain plotly figures (``{"data": [...], "layout": {...}}``).
 
 Nothing here imports plotly: the page draws the figures with plotly.js, and the tests check them against plotly's
-schema. Values are rounded to four digits, so a figure tells no more than its picture. Every series differs by colour
-*and* by dash or marker; colours keep apart for colour-blind readers.
+schema. Values are rounded to four digits, so a figure tells no more than its picture.
 """
 
 from __future__ import annotations
@@ -16,46 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.report import words
 from tacit.report.folder import Evaluated, Metrics, RunFiles
+from tacit.report.styles import ACCENT, BLUES, DANGER, FONT, GRID, INK, PALE, RUN_STYLES, SOFT, STYLES, Style
 
 if TYPE_CHECKING:
     from tacit.report.audits import Bounds
 
 Figure = dict[str, Any]
 
-INK, SOFT, GRID = "#1d2733", "#586471", "#e3e7eb"
-ACCENT, PALE, DANGER = "#0b5c9e", "#c3cbd4", "#9b2a22"
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-BLUES = [[0, "#f3f7fb"], [0.5, "#7fb0d6"], [1, "#08457a"]]
 MANY_SILOS = 60
-
-
-@dataclass(frozen=True)
-class Style:
-    """How one series looks, in the chart and in the legend beside it."""
-
-    color: str
-    dash: str = "solid"
-    symbol: str = "circle"
-
-
-STYLES = {
-    "federated": Style(ACCENT),
-    "silo-only": Style("#c2570c", "dash", "diamond"),
-    "pooled": Style("#4a4f57", "dot", "square"),
-    "fedavg": Style("#00795a", "dashdot", "triangle-up"),
-    "local-record": Style("#a8487e", "longdash", "cross"),
-    "shared": Style("#4a4f57", "dot", "square"),
-}
-RUN_STYLES = [
-    Style("#0b5c9e"),
-    Style("#c2570c", "dash", "diamond"),
-    Style("#00795a", "dot", "square"),
-    Style("#a8487e", "dashdot", "triangle-up"),
-    Style("#4a4f57", "longdash", "cross"),
-    Style("#2f9bd6", "longdashdot", "triangle-down"),
-    Style("#b98a00", "dash", "star"),
-    Style("#000000", "dot", "x"),
-]
 
 
 @dataclass(frozen=True)

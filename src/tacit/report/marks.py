@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.report.figures import DANGER, FONT, GRID, INK, SOFT, Style
 from tacit.report.markup import Html, join, tag
+from tacit.report.styles import DANGER, FONT, GRID, INK, SOFT, Style
 
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 230, 24, 44, 46

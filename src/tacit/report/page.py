@@ -13,8 +13,9 @@ from itertools import count
 from pathlib import Path
 from string import Template
 
-from tacit.report.figures import Chart, Style
+from tacit.report.figures import Chart
 from tacit.report.markup import Html, bullets, join, json_script, paragraph, tag, text
+from tacit.report.styles import Style
 
 _SWATCH_DASHES = {
     "solid": "",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tacit.report.figures import ACCENT, FONT, GRID, INK, SOFT, Style
 from tacit.report.markup import Html, join, tag
+from tacit.report.styles import ACCENT, FONT, GRID, INK, SOFT, Style
 
 WIDTH = 720
 RIGHT, TOP, BOTTOM = 16, 34, 46

@@ -9,6 +9,7 @@ from tacit.report import audits, figures, networks, sheet, words
 from tacit.report.folder import Metrics, RunFiles
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
+from tacit.report.styles import STYLES, Style
 
 TALL = 30
 SELECTED_ROUNDS = 11
@@ -103,7 +104,7 @@ def own_models(run: RunFiles, chart: ChartWriter) -> Html:
     if run.shared is None:
         return Html("")
     order = _by_value(run)
-    series = [("Own model", figures.STYLES["federated"]), (words.baseline("shared"), figures.STYLES["shared"])]
+    series = [("Own model", STYLES["federated"]), (words.baseline("shared"), STYLES["shared"])]
     few = len(order) <= figures.MANY_SILOS
     return section(
         "A model of one's own, or one for everybody",
@@ -166,9 +167,9 @@ def joining(run: RunFiles, chart: ChartWriter) -> Html:
     )
 
 
-def _series(run: RunFiles) -> list[tuple[str, figures.Style]]:
-    known = [(words.baseline(name), figures.STYLES[name]) for name in figures.STYLES if name in run.baselines]
-    return [("Federation", figures.STYLES["federated"]), *known]
+def _series(run: RunFiles) -> list[tuple[str, Style]]:
+    known = [(words.baseline(name), STYLES[name]) for name in STYLES if name in run.baselines]
+    return [("Federation", STYLES["federated"]), *known]
 
 
 def by_gain(run: RunFiles) -> list[str]:

@@ -9,6 +9,7 @@ from tacit.planner import Axis, Point, Sweep, noise_text
 from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table
 from tacit.report.page import ChartWriter, Sections, footer, legend
+from tacit.report.styles import RUN_STYLES, Style
 
 NAMES = {
     "rounds": "rounds",
@@ -45,7 +46,7 @@ def _plots(sweep: Sweep) -> Html:
     chart = ChartWriter()
     across = max(range(len(sweep.axes)), key=lambda index: len(sweep.axes[index].values))
     lines = _lines(sweep, across)
-    styles = {name: figures.RUN_STYLES[index % len(figures.RUN_STYLES)] for index, name in enumerate(lines)}
+    styles = {name: RUN_STYLES[index % len(RUN_STYLES)] for index, name in enumerate(lines)}
     noise = sweep.solves == "noise_multiplier"
     wanted: list[tuple[str, Read, str]] = (
         [("Noise multiplier", lambda point: point.noise_multiplier, "standard deviation of the noise over the clip")]
@@ -78,9 +79,7 @@ def _lines(sweep: Sweep, across: int) -> dict[str, list[Point]]:
     return lines
 
 
-def _series(
-    lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, figures.Style]
-) -> list[figures.Curve]:
+def _series(lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, Style]) -> list[figures.Curve]:
     found = []
     for name, points in lines.items():
         values = [(point.values[across], read(point)) for point in points]

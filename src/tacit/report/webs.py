@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tacit.report.figures import ACCENT, FONT, INK, PALE, SOFT
 from tacit.report.marks import picture
+from tacit.report.styles import ACCENT, FONT, INK, PALE, SOFT
 
 SIDE, MARGIN, HEAD, FOOT = 190, 16, 26, 22
 # shades from few to much, and what is beyond them all

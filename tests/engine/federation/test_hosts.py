@@ -16,23 +16,14 @@ import tomli_w
 from safetensors import safe_open
 
 from tacit.engine import Run
-from tacit.engine.federation.envelope import CALL, Call, Reply, calls
-from tacit.engine.federation.host import (
-    CHECKPOINT,
-    EVALUATE,
-    LEDGER,
-    MESSAGE,
-    OUTCOME,
-    AnalyzerHost,
-    CoordinatorHost,
-    Ended,
-    SiloHost,
-)
+from tacit.engine.federation.envelope import CALL, EVALUATE, MESSAGE, Call, Reply, calls
+from tacit.engine.federation.host import AnalyzerHost, SiloHost
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Request, received
+from tacit.engine.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.engine.federation.sides import CoordinatorSide
-from tacit.engine.folder import RESULT, read_metrics
+from tacit.engine.folder import CHECKPOINT, LEDGER, RESULT, read_metrics
 from tacit.engine.trees import packed
 from tacit.privacy import Ledger
 

@@ -20,7 +20,8 @@ from tacit.engine.federation.request import Request
 from tacit.exchange.post import Post, join
 
 FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong, and the silo's own log says what
-CALL = "call"
+CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"  # what is sent to a silo
+ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 _LENGTH_BYTES = 8
 
 

@@ -25,19 +25,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from tacit.engine.federation.agreement import taking_part
-from tacit.engine.federation.envelope import CALL
-from tacit.engine.federation.host import (
-    EVALUATE,
-    MESSAGE,
-    OUTCOME,
-    AnalyzerHost,
-    CoordinatorHost,
-    Ended,
-    SiloHost,
-)
+from tacit.engine.federation.envelope import CALL, EVALUATE, MESSAGE
+from tacit.engine.federation.host import AnalyzerHost, SiloHost
 from tacit.engine.federation.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
 from tacit.engine.federation.kits import Kit
 from tacit.engine.federation.processes import party_log
+from tacit.engine.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.engine.folder import write_json
 from tacit.errors import TacitError
 from tacit.exchange.post import SERVER

@@ -78,7 +78,8 @@ from tacit.exchange.weighted.terms import SUMS
 from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
-from tacit.privacy.statistics import Means, Moments, noisy_sum
+from tacit.privacy.paid_sums import noisy_sum
+from tacit.privacy.statistics import Means, Moments
 
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
 BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]

@@ -14,16 +14,16 @@ import os
 import sys
 from pathlib import Path
 
-HOST = "tacit.engine.federation.host"
+HOSTS = "tacit.engine.federation.flare"  # knows both of them
 # a round of the masked exchange, message by message; those before the first round by their own names
 PHASES = ("keys", "shares", "vectors", "survivors", "unmasking")
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Tells :func:`attach` when the module with the two hosts has been imported."""
+    """Tells :func:`attach` when the module that knows the two hosts has been imported."""
 
     def find_spec(self, name, path, target=None):
-        if name != HOST:
+        if name != HOSTS:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -52,10 +52,10 @@ class Counter:
         return PHASES[self.messages] if read.phase in ("work", "exchange") else read.phase
 
 
-def attach(host):
-    silo_message, silo_call = host.SiloHost.message, host.SiloHost.call
-    carried, after_round = host.CoordinatorHost._carried, host.CoordinatorHost._after_round
-    write_result = host.CoordinatorHost._write_result
+def attach(flare):
+    silo_message, silo_call = flare.SiloHost.message, flare.SiloHost.call
+    carried, after_round = flare.CoordinatorHost._carried, flare.CoordinatorHost._after_round
+    write_result = flare.CoordinatorHost._write_result
 
     def call(self, read, data):
         strike(self.kit.name, 0, "call", "before")
@@ -73,7 +73,7 @@ def attach(host):
 
     def carry(self, what, messages):
         counter = vars(self).setdefault("_counter", Counter())
-        phase = counter.phase(next(iter(messages.values()))) if what == host.MESSAGE else what
+        phase = counter.phase(next(iter(messages.values()))) if what == flare.MESSAGE else what
         strike("server", counter.round, phase, "before")
         answers = carried(self, what, messages)
         strike("server", counter.round, phase, "in")
@@ -87,9 +87,9 @@ def attach(host):
         strike("server", self._side.done, "result", "before")
         write_result(self, status)
 
-    host.SiloHost.call, host.SiloHost.message = call, message
-    host.CoordinatorHost._carried, host.CoordinatorHost._after_round = carry, after
-    host.CoordinatorHost._write_result = result
+    flare.SiloHost.call, flare.SiloHost.message = call, message
+    flare.CoordinatorHost._carried, flare.CoordinatorHost._after_round = carry, after
+    flare.CoordinatorHost._write_result = result
 
 
 def strike(who, number, phase, moment):
