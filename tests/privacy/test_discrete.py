@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+import tracemalloc
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -146,3 +147,13 @@ def test_a_million_samples_and_four_thousand_huge_ones_take_little_time():
     # measured on two cores: 0.15 s and 0.03 s; the limits are for loaded machines
     assert middle - start < 1
     assert time.process_time() - middle < 2
+
+
+def test_many_samples_take_little_more_memory_than_they_are():
+    discrete_gaussian(1e6, 10, stream("warm"))  # the table of this sigma
+    tracemalloc.start()
+    samples = discrete_gaussian(1e6, 2_000_000, stream("memory"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < samples.nbytes + 30_000_000  # ten arrays of a chunk
+    assert len(set(samples[:: discrete._CHUNK].tolist())) > 1  # every chunk is another one

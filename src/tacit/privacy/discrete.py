@@ -40,6 +40,8 @@ _WORD = 64
 _MARGIN = 2.0**-40
 # up to offsets of this many bits every sample fits an int64: |x| < 2^9 blocks of 2^54
 _SMALL_BITS = 54
+# so many samples are drawn at once: what it takes to draw them fits into a processor's own memory
+_CHUNK = 1 << 18
 
 
 def discrete_gaussian(sigma: Number, count: int, stream: Stream) -> npt.NDArray[np.int64]:
@@ -53,18 +55,24 @@ def discrete_gaussian(sigma: Number, count: int, stream: Stream) -> npt.NDArray[
     table = _table(exact)
     if table.bits > _SMALL_BITS:
         raise ValueError("samples of this sigma may not fit 64 bits: use discrete_gaussian_integers")
-    kept = [np.empty(0, dtype=np.int64)]
-    missing = count
-    while missing:
-        proposals = _propose(table, missing, stream)
-        chosen = np.flatnonzero(proposals.kept)[:missing]
-        blocks = proposals.blocks[chosen]
-        magnitude = ((blocks >> 1) << table.bits) + (blocks & 1)
-        if table.bits:
-            magnitude += (proposals.offsets[chosen] >> np.uint64(_WORD - table.bits)).astype(np.int64)
-        kept.append(np.where(blocks & 1, -magnitude, magnitude))
-        missing -= chosen.size
-    return np.concatenate(kept)
+    samples = np.empty(count, dtype=np.int64)
+    done = 0
+    while done < count:
+        some = _kept(table, min(count - done, _CHUNK), stream)
+        samples[done : done + some.size] = some
+        done += some.size
+    return samples
+
+
+def _kept(table: _Table, wanted: int, stream: Stream) -> npt.NDArray[np.int64]:
+    """At most ``wanted`` samples: of a few more proposals, those that are kept."""
+    proposals = _propose(table, wanted, stream)
+    chosen = np.flatnonzero(proposals.kept)[:wanted]
+    blocks = proposals.blocks[chosen]
+    magnitude = ((blocks >> 1) << table.bits) + (blocks & 1)
+    if table.bits:
+        magnitude += (proposals.offsets[chosen] >> np.uint64(_WORD - table.bits)).astype(np.int64)
+    return np.where(blocks & 1, -magnitude, magnitude)
 
 
 def discrete_gaussian_integers(sigma: Number, count: int, stream: Stream) -> list[int]:
