@@ -374,7 +374,9 @@ def test_what_parties_apart_cannot_do_is_refused(change, words, experiment, visi
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 
 
-@pytest.mark.parametrize(("method", "exchange"), [("uldp-avg", "masked"), ("local-record", "plain")])
+@pytest.mark.parametrize(
+    ("method", "exchange"), [("uldp-avg", "masked"), ("local-record", "plain"), ("uldp-avg", "weighted")]
+)
 def test_metrics_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
     method, exchange, experiment, visits
 ):
@@ -428,7 +430,13 @@ STANDARDIZED = {"data": {"standardize": "paid", "numeric": NUMERIC}}
 
 @pytest.mark.parametrize(
     ("method", "exchange"),
-    [("uldp-avg", "masked"), ("local-record", "plain"), ("uldp-avg", "plain"), ("ldp-laplace", "plain")],
+    [
+        ("uldp-avg", "masked"),
+        ("local-record", "plain"),
+        ("uldp-avg", "plain"),
+        ("ldp-laplace", "plain"),
+        ("uldp-avg", "weighted"),
+    ],
 )
 def test_constants_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
     method, exchange, experiment, visits
@@ -486,13 +494,13 @@ def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, wor
 
 
 def test_constants_do_not_travel_in_every_exchange(experiment, visits):
-    with pytest.raises(UserError, match="constants that are paid for do not travel in the weighted exchange"):
-        parties(planned(experiment, "uldp-avg", "weighted", **STANDARDIZED), visits)
+    with pytest.raises(UserError, match="constants that are paid for do not travel in the pairwise exchange"):
+        parties(planned(experiment, "dp-fedavg", "pairwise", **STANDARDIZED), visits)
 
 
 @pytest.mark.parametrize(
     ("method", "exchange", "words"),
-    [("uldp-avg", "weighted", "do not travel"), ("silo-only", "plain", "theirs alone")],
+    [("dp-fedavg", "pairwise", "do not travel"), ("silo-only", "plain", "theirs alone")],
 )
 def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
     with pytest.raises(UserError, match=words):

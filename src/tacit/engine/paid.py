@@ -16,7 +16,7 @@ import numpy as np
 from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.evaluate import Scores
-from tacit.exchange import Masked
+from tacit.exchange import Masked, Weighted
 from tacit.exchange.grid import share_variance
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Noise, Randomness, Stream
@@ -95,24 +95,33 @@ def _noisy_sum(
 ) -> tuple[np.ndarray, float]:
     """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
     is in it, over the sensitivity."""
-    silos, exchange = plan.promise.facts.silos, plan.exchange
+    silos, masked = plan.promise.facts.silos, masking(plan)
     silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
     parts = query.parts(values, records.subject, silo, silos)
     noise = noise_in_sum(plan, query)
-    if not isinstance(exchange, Masked):
+    if masked is None:
         return noisy_sum(parts, query.sigma, streams), noise
     people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
-    session = exchange.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query, people))
+    session = masked.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query, people))
     return session.sum(1, session.grid.truncated(parts), streams), noise
+
+
+def masking(plan: Plan) -> Masked | None:
+    """How sums that are paid for are carried where the server must see nothing else of them: masked, in the weighted
+    exchange too, whose ciphertexts are for weights. None where silos' own parts are seen, and counted so."""
+    exchange = plan.exchange
+    if isinstance(exchange, Weighted):
+        return Masked(precision=exchange.precision)
+    return exchange if isinstance(exchange, Masked) else None
 
 
 def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
     """The standard deviation of the noise in a sum, over the sensitivity: a masked sum has more than is asked for, for
     the sake of silos that might have dropped out."""
-    silos, exchange = plan.promise.facts.silos, plan.exchange
-    if not isinstance(exchange, Masked):
+    silos, masked = plan.promise.facts.silos, masking(plan)
+    if masked is None:
         return query.noise_multiplier
-    return query.noise_multiplier * math.sqrt(silos * share_variance(silos, exchange.drop_outs, exchange.colluding))
+    return query.noise_multiplier * math.sqrt(silos * share_variance(silos, masked.drop_outs, masked.colluding))
 
 
 def masked_sum(plan: Plan, query: Means | Moments, people: int) -> SumFacts:
@@ -122,9 +131,9 @@ def masked_sum(plan: Plan, query: Means | Moments, people: int) -> SumFacts:
     noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
     it, and S sqrt(D) p is at most 1 / m of the addition.
     """
-    silos, exchange = plan.promise.facts.silos, plan.exchange
-    assert isinstance(exchange, Masked)
-    rounding = silos**2 * math.sqrt(query.numbers) * exchange.precision
+    silos, masked = plan.promise.facts.silos, masking(plan)
+    assert masked is not None
+    rounding = silos**2 * math.sqrt(query.numbers) * masked.precision
     std = query.noise_multiplier * (query.sensitivity + rounding)
     return SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number
 

@@ -133,14 +133,14 @@ def check_federated(plan: Plan) -> None:
         raise UserError(
             "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
         )
-    if not isinstance(plan.exchange, Plain | Masked):
+    if not isinstance(plan.exchange, Plain | Masked | Weighted):
         for once, what, field in (
             (plan.statistics, "constants", "data.standardize"),
             (plan.evaluation, "metrics", "evaluation.status"),
         ):
             if once is not None:
                 problem = f"{what} that are paid for do not travel in the {plan.exchange.name} exchange"
-                raise UserError(field, problem, "leave it out, or use exchange masked or plain")
+                raise UserError(field, problem, "leave it out, or use exchange masked, weighted or plain")
     if plan.evaluation is not None and method.personal:
         problem = f"silos' own models are theirs alone: {method.name} has no metrics that all could pay for"
         raise UserError("evaluation.status", problem, "leave it out")

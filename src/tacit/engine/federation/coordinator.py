@@ -55,7 +55,15 @@ from tacit.engine.federation.messages import (
     write_sums,
 )
 from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import constants_found, constants_query, masked_sum, metrics_found, metrics_query, noise_in_sum
+from tacit.engine.paid import (
+    constants_found,
+    constants_query,
+    masked_sum,
+    masking,
+    metrics_found,
+    metrics_query,
+    noise_in_sum,
+)
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
 from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
@@ -194,17 +202,17 @@ class CoordinatorSide:
         self, phase: str, content: bytes, query: Means | Moments
     ) -> Generator[dict[str, bytes], Answers, np.ndarray]:
         """A sum over all silos with the noise that is paid for, carried as updates are."""
-        plan, exchange = self.plan, self.plan.exchange
+        plan, masked = self.plan, masking(self.plan)
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
         answers = yield told
-        if isinstance(exchange, Masked):
+        if masked is not None:
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
-            terms = exchange.terms(f"{self._run}/{phase}", self.names, query.numbers, asked)
+            terms = masked.terms(f"{self._run}/{phase}", self.names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
             lead = MaskedServer(terms, self._keys.identity, self._keys.roster)
             lead.begin(self._desk.number)
             yield from self._led(lead, self._taken(told, answers, phase, lambda silo, content: content))
-            return lead.numbers(Grid(exchange.precision))
+            return lead.numbers(Grid(masked.precision))
 
         def part(silo: str, content: bytes) -> np.ndarray:
             return read_sums(self._desk.read(silo, phase, content), query.numbers, silo)

@@ -62,7 +62,7 @@ from tacit.engine.federation.messages import (
 )
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import constants_query, masked_sum, metric_values, metrics_query
+from tacit.engine.paid import constants_query, masked_sum, masking, metric_values, metrics_query
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
@@ -419,13 +419,13 @@ class SiloSide:
         then: tuple[str, ...],
     ) -> bytes:
         """Our part of a sum that is paid for, or the beginning of a masked sum of its own; ``then`` is due after it."""
-        plan, desk, exchange = self.plan, self._here, self.plan.exchange
+        plan, desk, masked = self.plan, self._here, masking(self.plan)
         part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         self._next = then
-        if isinstance(exchange, Masked):
+        if masked is not None:
             self._next = (EXCHANGE, *then)
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
-            terms = exchange.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
+            terms = masked.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
             self._carrier = MaskedSilo(terms, self.name, self._keys.identity, self._keys.roster)
             return desk.framed(phase, self._carrier.begin(desk.number, self._grid.truncated(part), noise))
