@@ -1,0 +1,172 @@
+"""A federation over a network: server, two hospitals and a requester on machines of their own, by the commands of
+``docs/deploy.md`` alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+pytest.importorskip("nvflare")
+
+from tacit.data.sources.randhie import SITES
+from tacit.engine.federation.trial import parted
+from tacit.privacy import Ledger
+
+from . import worlds
+from .machines import Machines, require_namespaces
+
+pytestmark = pytest.mark.slow  # a minute and more
+
+ANA, HOST = "ana@example.org", "server.example.org"
+FEDERATION = {"name": "readmission", "silos": ["north", "south"], "requesters": [ANA], "server": {"host": HOST}}
+POLICY = {
+    "requesters": [ANA],
+    "methods": ["uldp-avg"],
+    "exchanges": ["masked"],
+    "unit": "subject",
+    "against": ["public", "server"],
+    "delta": 1e-5,
+    "epsilon_per_run": 10.0,
+    "epsilon_in_total": 100.0,
+    "least_records": 100,
+    "metrics": True,
+    "budget_shown": True,
+}
+ROUNDS = 20
+PATIENCE = 20
+
+
+@dataclass
+class Consortium:
+    """Everybody's own folder, and their machines."""
+
+    machines: Machines
+    folder: Path
+
+    def home(self, who: str) -> Path:
+        return self.folder / who
+
+    def kit(self, who: str) -> Path:
+        return self.home(who) / "kit"
+
+    def log(self, who: str) -> str:
+        return (self.kit(who) / "tacit" / "log.txt").read_text()
+
+    def start(self, who: str, *words: str) -> subprocess.Popen:
+        """A party in the foreground, as at a terminal."""
+        command = self.machines.command(who, *words)
+        return subprocess.Popen(command, cwd=self.home(who), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def asks(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of the requester's."""
+        command = self.machines.command("requester", *words)
+        return subprocess.run(command, cwd=self.home("requester"), capture_output=True, text=True, check=False)
+
+    def rounds(self, silo: str) -> list[int]:
+        with Ledger(self.home(silo) / "DATA.ledger.jsonl") as book:
+            return [line["round"] for line in book.lines]
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory) -> Iterator[Consortium]:
+    require_namespaces()
+    folder = tmp_path_factory.mktemp("machines")
+    made = Consortium(Machines(["server", "north", "south", "requester"]), folder)
+    with made.machines.connected({HOST: "server"}):
+        trusted = folder / "trusted"  # whoever makes the kits, somewhere else
+        trusted.mkdir()
+        (trusted / "FEDERATION.toml").write_text(tomli_w.dumps(FEDERATION))
+        init = made.machines.command("requester", "federation", "init", "FEDERATION.toml")
+        subprocess.run(init, cwd=trusted, check=True, capture_output=True)
+        kits = trusted / "readmission-kits"
+        for who, kit in {
+            "server": kits / "server",
+            "north": kits / "silos" / "north",
+            "south": kits / "silos" / "south",
+            "requester": kits / "requesters" / ANA,
+        }.items():
+            made.home(who).mkdir()
+            shutil.move(kit, made.kit(who))
+        for silo, table in parted({"north": SITES[:3], "south": SITES[3:]}).items():
+            table.head(2000).to_csv(made.home(silo) / "visits.csv", index=False)
+            (made.home(silo) / "DATA.toml").write_text('path = "visits.csv"\n')
+            (made.home(silo) / "POLICY.toml").write_text(tomli_w.dumps(POLICY))
+        content = worlds.experiment(
+            data={"silos": {"count": 2}, "records_per_silo": 2000},
+            train={"rounds": ROUNDS},
+            privacy={"max_silos_per_subject": 2},
+            method={"name": "uldp-avg", "noise_multiplier": 8.0},
+        )
+        (made.home("requester") / "experiment.toml").write_text(tomli_w.dumps(content))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(consortium) -> Iterator[dict[str, subprocess.Popen]]:
+    """Server and hospitals in the foreground; Ctrl-C ends each of them with nothing left behind."""
+    silo = ("silo", "kit", "--data", "DATA.toml", "--policy", "POLICY.toml")
+    with ExitStack() as stack:
+        there = {}
+        for who, words in {"server": ("server", "kit"), "north": silo, "south": silo}.items():
+            there[who] = consortium.start(who, *words)
+            stack.callback(there[who].kill)
+        yield there
+        for who in reversed(list(there)):
+            there[who].send_signal(signal.SIGINT)
+            said = there[who].communicate(timeout=60)[0].decode()
+            assert "Traceback" not in said, said
+            assert there[who].returncode in (0, 130), said
+
+
+def test_two_hospitals_and_a_server_on_machines_of_their_own(consortium, running):
+    asked = consortium.asks("submit", "experiment.toml", "--kit", "kit", "--out", "first", "--json")
+    assert asked.returncode == 0, asked.stderr
+    told = json.loads(asked.stdout)
+    assert (told["status"], told["rounds"]) == ("finished", ROUNDS)
+    assert (consortium.home("requester") / "first" / "report.html").is_file()
+    assert consortium.rounds("north") == consortium.rounds("south") == list(range(1, ROUNDS + 1))
+    status = consortium.asks("federation", "status", "--kit", "kit")
+    assert status.returncode == 0, status.stderr
+    assert "north" in status.stdout
+    assert "south" in status.stdout
+
+
+def test_a_cable_is_pulled_in_the_midst_of_a_run_and_plugged_in_again(consortium, running):
+    before = {silo: len(consortium.rounds(silo)) for silo in ("north", "south")}
+    seen = len(consortium.log("server"))
+    words = ("submit", "experiment.toml", "--kit", "kit", "--out", "second", "--patience", str(PATIENCE), "--json")
+    asking = consortium.start("requester", *words)
+    wait_for(consortium, seen, "done    round 2 ", asking)
+    consortium.machines.pull_cable("south")
+    wait_for(consortium, seen, "silent  south: no answer", asking)
+    consortium.machines.plug_in("south")
+    said = asking.communicate(timeout=300)[0].decode()
+    assert asking.returncode == 0, said
+    told = json.loads(said[said.index("{") :])
+    assert (told["status"], told["rounds"]) == ("finished", ROUNDS)
+    with Ledger(consortium.home("requester") / "second" / "ledger.jsonl") as book:
+        server = [line["round"] for line in book.lines]
+    assert len(server) == ROUNDS + 1  # the round in which it was pulled was made again
+    for silo, earlier in before.items():
+        mine = consortium.rounds(silo)[earlier:]
+        assert set(mine) == set(range(1, ROUNDS + 1))
+        assert all(mine.count(number) <= server.count(number) for number in mine)
+
+
+def wait_for(consortium: Consortium, seen: int, words: str, asking: subprocess.Popen) -> None:
+    """Until the server's log says so, after what was there before."""
+    end = time.monotonic() + 180
+    while words not in consortium.log("server")[seen:]:
+        assert asking.poll() is None, asking.communicate()[0].decode()
+        assert time.monotonic() < end, consortium.log("server")[seen:]
+        time.sleep(0.02)
