@@ -130,7 +130,8 @@ def test_processes_of_silos_that_work_on_the_run_are_killed(trial):
         due.append(struck(trial, name, Moment(silo, phase, IN, number, whole=False)))
     story = faults.story(trial, experiment(5, exchange=ONE), "jobs", due, patience=PATIENCE)
     finished(story, 4)
-    assert story.rounds["server"] == [1, 2, 2, 3, 3, 4, 4, 5]
+    # what two silos show is enough to unmask: round 4 may be done before NVFlare has ended the job
+    assert story.rounds["server"] in ([1, 2, 2, 3, 3, 4, 4, 5], [1, 2, 2, 3, 3, 4, 5, 5])
     assert story.rounds["south"].count(3) == 2  # it was killed when it had written that line
     for fault in due:
         story.note(fault.name, AGAIN)
