@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults [--only WORDS]
 
-Runs ``tests/engine/federation/test_fault_matrix.py`` (some seventy attempts at runs; ``--only`` is pytest's ``-k``) and
-replaces the lines of those faults in the table. A test that fails leaves its lines as they were, and this command ends
-with pytest's exit code.
+Runs ``test_fault_matrix.py`` and ``test_machines.py`` of ``tests/engine/federation`` (some seventy attempts at runs;
+``--only`` is pytest's ``-k``) and replaces the lines of those faults in the table. A test that fails leaves its lines
+as they were, and this command ends with pytest's exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
-MATRIX = "tests/engine/federation/test_fault_matrix.py"
+MATRIX = [f"tests/engine/federation/{name}.py" for name in ("test_fault_matrix", "test_machines")]
 BEGIN, END = "<!-- made by benchmarks.faults -->\n", "<!-- end -->\n"
 HEAD = "| what happens | what follows | lines of the server | of the silos | s |\n|---|---|---|---|---|\n"
 
@@ -30,7 +30,7 @@ def tested(only: str) -> tuple[int, list[dict[str, Any]]]:
     """Pytest's exit code, and a row for every fault that was tested."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
-        command = [sys.executable, "-m", "pytest", "-m", "slow", MATRIX, *(["-k", only] if only else [])]
+        command = [sys.executable, "-m", "pytest", "-m", "slow", *MATRIX, *(["-k", only] if only else [])]
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, "TACIT_FAULTS": str(rows)}, check=False).returncode
         return code, [json.loads(line) for line in rows.read_text().splitlines()] if rows.is_file() else []
 

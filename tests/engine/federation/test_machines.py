@@ -23,6 +23,7 @@ from tacit.engine.federation.trial import parted
 from tacit.privacy import Ledger
 
 from . import worlds
+from .faults import Story
 from .machines import Machines, require_namespaces
 
 pytestmark = pytest.mark.slow  # a minute and more
@@ -148,6 +149,7 @@ def test_a_cable_is_pulled_in_the_midst_of_a_run_and_plugged_in_again(consortium
     asking = consortium.start("requester", *words)
     wait_for(consortium, seen, "done    round 2 ", asking)
     consortium.machines.pull_cable("south")
+    pulled = time.monotonic()
     wait_for(consortium, seen, "silent  south: no answer", asking)
     consortium.machines.plug_in("south")
     said = asking.communicate(timeout=300)[0].decode()
@@ -157,10 +159,13 @@ def test_a_cable_is_pulled_in_the_midst_of_a_run_and_plugged_in_again(consortium
     with Ledger(consortium.home("requester") / "second" / "ledger.jsonl") as book:
         server = [line["round"] for line in book.lines]
     assert len(server) == ROUNDS + 1  # the round in which it was pulled was made again
-    for silo, earlier in before.items():
-        mine = consortium.rounds(silo)[earlier:]
+    rounds = {silo: consortium.rounds(silo)[earlier:] for silo, earlier in before.items()}
+    for mine in rounds.values():
         assert set(mine) == set(range(1, ROUNDS + 1))
         assert all(mine.count(number) <= server.count(number) for number in mine)
+    name = "the network cable of a silo's machine is pulled, and plugged in again; none may be missing"
+    story = Story(None, "", [], {**rounds, "server": server}, {name: pulled}, time.monotonic())
+    story.note(name, "asked again, finished")
 
 
 def wait_for(consortium: Consortium, seen: int, words: str, asking: subprocess.Popen) -> None:
