@@ -77,6 +77,7 @@ SWEEP_HELP = (
 )
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that `tacit federation init` made.")]
 RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The kit of a requester.")]
+SiloTable = Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Where this silo's table is.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -439,6 +440,26 @@ def federation_status(kit: RequesterKit, as_json: Json = False) -> None:
         console.print("no run")
 
 
+@federation.command("check")
+def federation_check(experiment: Experiment, data: SiloTable, as_json: Json = False) -> None:
+    """At a silo: which rows of its table an experiment would use, and which not. Nothing leaves this machine."""
+    from tacit.config import plan
+    from tacit.crypto import Secret
+    from tacit.engine.federation.request import received, travelling
+    from tacit.engine.federation.shard import load_shard, read_silo_data
+
+    planned = received(travelling(plan(experiment)))
+    with Secret.random() as secret:  # only who is held out depends on it
+        found = load_shard(planned, "here", read_silo_data(data), secret)
+    if as_json:
+        print_json({"rows": found.rows, "fit": found.fit, "left_out": found.left_out})
+        return
+    console.print(f"{found.fit:,} of {found.rows:,} rows are as the experiment declares them", highlight=False)
+    for column, rows in found.left_out.items():
+        words = f"{column:24}  {rows:,} rows without it, or with something else in it, would be left out"
+        console.print(words, style="yellow", highlight=False)
+
+
 @federation.command("try")
 def federation_try(out: Out = None, as_json: Json = False) -> None:
     """A whole federation of local processes on this machine with the built-in data, in one command."""
@@ -477,7 +498,7 @@ def server(
 @app.command()
 def silo(
     kit: KitFolder,
-    data: Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Where this silo's table is.")],
+    data: SiloTable,
     policy: Annotated[Path, typer.Option("--policy", metavar="POLICY.toml", help="What this silo allows.")],
     background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
 ) -> None:

@@ -56,9 +56,13 @@ def as_label_numbers(values: np.ndarray, name: str) -> np.ndarray:
         raise UserError("data.label", error.problem, fix) from error
 
 
+def class_codes(values: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, str | None]:
+    """Positions ``[rows]`` of labels in ``classes``, -1 where there is none, and the first label that is no class."""
+    return match_names(values.astype(np.int8) if values.dtype.kind == "b" and classes == BINARY else values, classes)
+
+
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
-    numbers = values.astype(np.int8) if values.dtype.kind == "b" and labels.classes == BINARY else values
-    codes, unknown = match_names(numbers, labels.classes)
+    codes, unknown = class_codes(values, labels.classes)
     if unknown is not None:
         raise UserError(
             "data.label",

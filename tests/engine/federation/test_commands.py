@@ -98,6 +98,28 @@ def test_what_silos_would_not_understand_is_refused_before_it_is_asked_for(kits,
         called("submit", file, "--kit", kits / "requesters" / ANA)
 
 
+def test_a_silo_looks_which_of_its_rows_an_experiment_would_use(tmp_path):
+    (tmp_path / "e.toml").write_text(
+        """
+        [data]
+        label = "ill"
+        subjects = { column = "patient", count = 500 }
+        silos = { count = 2 }
+        numeric = { age = { mean = 50, scale = 20 } }
+        categorical = { sex = ["f", "m"] }
+        """
+    )
+    (tmp_path / "DATA.toml").write_text('path = "table.csv"\n')
+    (tmp_path / "table.csv").write_text("patient,age,sex,ill\n1,40,f,0\n2,,m,1\n3,50,d,1\n4,60,m,0\n5,old,x,0\n")
+    said = called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
+    assert "2 of 5 rows are as the experiment declares them" in said
+    assert "age                       2 rows" in said
+    assert "sex                       2 rows" in said
+    (tmp_path / "table.csv").write_text("patient,age,ill\n1,40,0\n")
+    with pytest.raises(UserError, match="the table has no column 'sex'"):
+        called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
+
+
 def test_a_kit_of_another_kind_is_refused(kits):
     with pytest.raises(UserError, match="kit of a silo"):
         called("server", kits / "silos" / "north")

@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tacit.config import Plan
 from tacit.config import plan as planned
 from tacit.crypto import Secret
+from tacit.data.misfits import FINEST
 from tacit.engine.federation.request import received, travelling
-from tacit.engine.federation.shard import load_shard, pseudonyms, read_silo_data
+from tacit.engine.federation.shard import Shard, load_shard, pseudonyms, read_silo_data
 from tacit.errors import UserError
 
 SECRET = Secret(bytes(range(32)))
@@ -50,9 +54,13 @@ def written(folder: Path, name: str, frame: pd.DataFrame, text: str = "") -> Pat
     return file
 
 
+def shard_of(plan: Plan, name: str, file: Path) -> Shard:
+    return load_shard(plan, name, read_silo_data(file), SECRET)
+
+
 def test_the_same_person_has_the_same_number_in_every_silo_and_nobody_else_can_tell(plan, tmp_path):
-    north = load_shard(plan, "north", read_silo_data(written(tmp_path, "north", table(range(60), 1))), SECRET)
-    south = load_shard(plan, "south", read_silo_data(written(tmp_path, "south", table(range(30, 90), 2))), SECRET)
+    north = shard_of(plan, "north", written(tmp_path, "north", table(range(60), 1))).federation
+    south = shard_of(plan, "south", written(tmp_path, "south", table(range(30, 90), 2))).federation
     numbers = pseudonyms(pd.Series(range(90), name="patient"), SECRET) % np.uint64(500)
     shared = set(numbers[30:60].tolist())
     train = [set(shard.train.subject.tolist()) for shard in (north, south)]
@@ -73,7 +81,7 @@ def test_a_number_means_the_same_however_it_is_written():
 
 
 def test_caps_hold_and_rows_are_grouped_by_person(plan, tmp_path):
-    shard = load_shard(plan, "north", read_silo_data(written(tmp_path, "north", table(range(40), 3))), SECRET)
+    shard = shard_of(plan, "north", written(tmp_path, "north", table(range(40), 3))).federation
     _, counts = np.unique(shard.train.subject, return_counts=True)
     assert counts.max() <= 2
     assert (np.diff(shard.train.subject) >= 0).all()
@@ -85,30 +93,113 @@ def test_columns_may_have_other_names_here(plan, tmp_path):
     theirs = table(range(40), 4)
     ours = theirs.rename(columns={"patient": "ID", "age": "years", "ill": "outcome"}).assign(age="not a number")
     names = '[columns]\npatient = "ID"\nage = "years"\nill = "outcome"\n'
-    one = load_shard(plan, "north", read_silo_data(written(tmp_path, "theirs", theirs)), SECRET)
-    two = load_shard(plan, "north", read_silo_data(written(tmp_path, "ours", ours, names)), SECRET)
+    one = shard_of(plan, "north", written(tmp_path, "theirs", theirs)).federation
+    two = shard_of(plan, "north", written(tmp_path, "ours", ours, names)).federation
     np.testing.assert_array_equal(one.train.features, two.train.features)
     np.testing.assert_array_equal(one.train.subject, two.train.subject)
 
 
 def test_what_is_missing_is_named(plan, tmp_path):
     with pytest.raises(UserError, match="no column 'patient'"):
-        load_shard(
-            plan, "n", read_silo_data(written(tmp_path, "n", table(range(9), 1).drop(columns="patient"))), SECRET
-        )
+        shard_of(plan, "n", written(tmp_path, "n", table(range(9), 1).drop(columns="patient")))
     wrong = written(tmp_path, "m", table(range(9), 1), '[columns]\npatient = "nobody"\n')
     with pytest.raises(UserError, match="no column 'nobody'"):
-        load_shard(plan, "n", read_silo_data(wrong), SECRET)
-    gaps = table(range(9), 1).astype({"patient": object})
-    gaps.loc[3, "patient"] = None
-    with pytest.raises(UserError, match="missing in 1 rows"):
-        load_shard(plan, "n", read_silo_data(written(tmp_path, "g", gaps)), SECRET)
+        shard_of(plan, "n", wrong)
+
+
+WIDE = EXPERIMENT.replace(
+    "numeric = { age = { mean = 50, scale = 20 } }",
+    'numeric = { age = { mean = 50, scale = 20 }, weight = { missing = 70 } }\ncategorical = { sex = ["f", "m"] }',
+)
+GOOD = {"patient": 1, "age": 40.0, "weight": 80.0, "sex": "f", "ill": 0}
+
+
+def wide(rows: list[dict]) -> pd.DataFrame:
+    return pd.DataFrame([{**GOOD, **row} for row in rows]).astype(object)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({"age": None}, "age"),
+        ({"age": "old"}, "age"),
+        ({"age": np.inf}, "age"),
+        ({"age": 1e300}, "age"),
+        ({"weight": "heavy"}, "weight"),
+        ({"weight": 1e39}, "weight"),
+        ({"sex": "d"}, "sex"),
+        ({"sex": None}, "sex"),
+        ({"ill": 2}, "ill"),
+        ({"ill": None}, "ill"),
+        ({"patient": None}, "patient"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_left_out_and_counted(row, column, tmp_path):
+    """To refuse the run would tell the requester that there is such a row."""
+    file = written(tmp_path, "n", wide([{}, row, {"weight": None}]))
+    shard = shard_of(received(WIDE), "n", file)
+    assert (shard.rows, shard.left_out) == (3, {column: 1})
+    kept = np.concatenate([shard.federation.train.features, shard.federation.test.features])
+    assert len(kept) == 2
+    assert np.isfinite(kept).all()
+
+
+def test_gaps_that_may_be_filled_fit(tmp_path):
+    centred = received(WIDE.replace("[data]", '[data]\nmissing = "center"'))
+    frame = wide([{"age": None}, {"sex": None}, {"age": "old"}])
+    shard = shard_of(centred, "n", written(tmp_path, "n", frame))
+    assert shard.left_out == {"age": 1}
+
+
+LABELS = {
+    'label = "ill"\ntask = "real"': ([0.5, -3], [None, "x", np.inf, 1e39]),
+    'label = "ill"\ntask = "multiclass"\nclasses = ["a", "b"]': (["a", "b"], ["c", None]),
+    'label = { time = "weight", event = "ill" }': ([0, 1], [2, None, "x"]),
+}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_rows_whose_label_is_none_are_left_out(label, tmp_path):
+    good, bad = LABELS[label]
+    plan = received(EXPERIMENT.replace('label = "ill"', label) + '[model]\nname = "mlp"\n')
+    frame = wide([{"ill": value} for value in (*good, *bad)])
+    shard = shard_of(plan, "n", written(tmp_path, "n", frame))
+    assert shard.left_out == {"ill": len(bad)}
+
+
+def test_rows_without_a_time_are_left_out(tmp_path):
+    timed = EXPERIMENT.replace('label = "ill"', 'label = { time = "weight", event = "ill" }')
+    plan = received(timed + '[model]\nname = "mlp"\n')
+    frame = wide([{"weight": time} for time in (1, 0, -2, None, np.inf, 1e-60)])
+    shard = shard_of(plan, "n", written(tmp_path, "n", frame))
+    assert shard.left_out == {"weight": 5}
+
+
+CELLS = st.sampled_from([None, "", "f", "m", "x", 0, 1, 2, -1, True, 0.5, 1e-320, 1e30, 1e39, 1e300, np.inf, -np.inf])
+
+
+@given(rows=st.lists(st.fixed_dictionaries(dict.fromkeys(GOOD, CELLS)), min_size=1, max_size=8), data=st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_rows_whatever_they_are_keep_a_silo_from_loading_them(rows, data, tmp_path):
+    missing = data.draw(st.sampled_from(["refuse", "center"]))
+    standardize = data.draw(st.sampled_from(["declared", "none", "paid"]))
+    text = WIDE.replace("[data]", f'[data]\nmissing = "{missing}"\nstandardize = "{standardize}"')
+    if standardize == "paid":
+        text = text.replace("mean = 50, scale = 20", "low = 0, high = 100")
+        text = text.replace("missing = 70", "low = 0, high = 200")
+    shard = shard_of(received(text), "n", written(tmp_path, "n", pd.DataFrame(rows)))
+    loaded = shard.federation
+    if loaded.unpaid is not None:  # constants as fine as a silo takes them
+        loaded = loaded.standardized([0.0, 200.0], [100 * FINEST, 200 * FINEST])
+    for part in (loaded.train, loaded.test):
+        assert np.isfinite(part.features).all()
+        assert np.isfinite(part.labels).all()
 
 
 def test_a_silo_in_which_nobody_is_held_out_is_ordinary(plan, tmp_path):
     kept = [p for p in range(200) if p not in _held_out(plan, range(200))][:3]
     frame = table(range(200), 5)
-    shard = load_shard(plan, "n", read_silo_data(written(tmp_path, "n", frame[frame.patient.isin(kept)])), SECRET)
+    shard = shard_of(plan, "n", written(tmp_path, "n", frame[frame.patient.isin(kept)])).federation
     assert len(shard.test) == 0
     assert len(shard.train) == 6
 

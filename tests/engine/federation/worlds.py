@@ -90,7 +90,9 @@ def simulated(trial: Trial, content: dict) -> Params:
 def held(trial: Trial, planned: Plan) -> list[Federation]:
     """What every silo holds. People who report for themselves have the numbers that are those of their silo."""
     shards = [
-        load_shard(planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms())
+        load_shard(
+            planned, silo, read_silo_data(trial.home(silo) / "DATA.toml"), trial.kit(silo).pseudonyms()
+        ).federation
         for silo in PARTS
     ]
     if not isinstance(planned.method, Encoder):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.encode import Columns, declared_columns
-from tacit.data.options import DataOptions
+from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Raw
 from tacit.data.records import Labels
 from tacit.data.table import Table, from_frame
@@ -19,6 +19,7 @@ from tacit.data.tabular import Declaration, read_raw
 from tacit.errors import UserError
 
 ENVIRONMENT = "TACIT_DATA"
+Given = pd.DataFrame | Table | None  # what stands in for a file
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SourceFacts:
     ``silo_count`` and ``subject_count`` are those of the data themselves, or of the assignment where one is asked for.
     ``feature_shape`` is the shape of one record. ``columns`` are the declared feature columns of a table, empty where
     it declares none, None for what is no table. ``holds_out_people``: whole people are held out, by lot.
-    ``subject_column`` says whose a row of a table is.
+    ``subject_column`` says whose a row of a table is, ``label`` which columns hold what is learned.
     """
 
     labels: Labels
@@ -41,6 +42,7 @@ class SourceFacts:
     columns: Columns | None = None
     holds_out_people: bool = False
     subject_column: str | None = None
+    label: str | SurvivalLabel | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Source:
 
     name: str
     facts: Callable[[DataOptions], SourceFacts]
-    read: Callable[[DataOptions, pd.DataFrame | None, np.random.Generator], Raw]
+    read: Callable[[DataOptions, Given, np.random.Generator], Raw]
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,22 @@ def table_source(
             columns,
             subject is not None and declaration.split is None,
             subject,
+            declaration.label,
         )
 
-    def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
-        table = read_table(options, rng) if frame is None else from_frame(frame)
+    def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
+        table = read_table(options, rng) if frame is None else as_table(frame)
         chosen = declared(options)
         if chosen.split is not None and chosen.split not in table.names:
             chosen = replace(chosen, split=None)  # a frame in place of the file need not bring the official split
         return read_raw(table, chosen, options)
 
     return Source(name, facts, read)
+
+
+def as_table(frame: pd.DataFrame | Table) -> Table:
+    """What stands in for a file."""
+    return frame if isinstance(frame, Table) else from_frame(frame)
 
 
 def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
@@ -146,7 +154,7 @@ def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
         )
 
 
-def refuse_table_settings(options: DataOptions, frame: pd.DataFrame | None) -> None:
+def refuse_table_settings(options: DataOptions, frame: Given) -> None:
     """For sources that are no tables: settings about columns would be ignored, so they are refused."""
     given = {
         "frame": frame is not None,

@@ -13,7 +13,7 @@ import pandas as pd
 from tacit.data.options import DataOptions
 from tacit.data.raw import GatheredFeatures, Raw
 from tacit.data.records import Labels
-from tacit.data.sources.base import Folder, Source, SourceFacts, refuse_table_settings
+from tacit.data.sources.base import Folder, Given, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "MNIST as mnist.npz (x_train, y_train, x_test, y_test); writers from QMNIST as mnist_writers.npz"
@@ -38,7 +38,7 @@ def facts(options: DataOptions) -> SourceFacts:
     )
 
 
-def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
+def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     refuse_table_settings(options, frame)
     with np.load(FOLDER.file(options, "mnist.npz")) as file:
         images = np.concatenate([file["x_train"], file["x_test"]])

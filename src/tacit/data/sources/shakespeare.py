@@ -14,7 +14,7 @@ import pandas as pd
 from tacit.data.options import DataOptions
 from tacit.data.raw import GatheredFeatures, Raw
 from tacit.data.records import Labels
-from tacit.data.sources.base import Folder, Source, SourceFacts, refuse_table_settings
+from tacit.data.sources.base import Folder, Given, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "the public-domain Moby text of the plays (Jon Bosak's edition), one speech per row, as speeches.csv.gz"
@@ -43,7 +43,7 @@ def facts(options: DataOptions) -> SourceFacts:
     )
 
 
-def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
+def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     refuse_table_settings(options, frame)
     if options.subjects.column not in (None, "speaker"):
         problem = f"shakespeare has no column '{options.subjects.column}'"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import Columns, declared_columns, feature_columns
 from tacit.data.labels import declared_labels
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw
-from tacit.data.sources.base import Source, SourceFacts
-from tacit.data.table import from_frame, read_file
+from tacit.data.sources.base import Given, Source, SourceFacts, as_table
+from tacit.data.table import read_file
 from tacit.data.tabular import Declaration, label_columns, read_raw
 from tacit.errors import UserError
 
@@ -30,14 +29,15 @@ def facts(options: DataOptions) -> SourceFacts:
         columns=columns or Columns(),
         holds_out_people=options.subjects.column is not None,
         subject_column=options.subjects.column,
+        label=options.label,
     )
 
 
-def read(options: DataOptions, frame: pd.DataFrame | None, rng: np.random.Generator) -> Raw:
+def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     """The rows of ``frame``, or of the file at ``data.path``."""
     if frame is None and options.path is None:
         raise UserError("data.path", "no table is given", "set data.path to a file or pass a frame")
-    table = read_file(options.path or "") if frame is None else from_frame(frame)
+    table = read_file(options.path or "") if frame is None else as_table(frame)
     taken = {options.subjects.column or "", options.silos.column or "", *label_columns(options.label)}
     columns = feature_columns(table, options, taken)
     return read_raw(table, Declaration(columns, options.label, declared_labels(options)), options)

@@ -173,8 +173,12 @@ class SiloHost(Host[SiloSide]):
 
         def records() -> int:
             with _refusing("data"):
-                shards.append(load_shard(plan, self.kit.name, options, common))
-            return len(shards[0].train)
+                loaded = load_shard(plan, self.kit.name, options, common)
+            shards.append(loaded.federation)
+            for column, rows in loaded.left_out.items():
+                why = f"{column} is missing in them, or not as the experiment declares it"
+                self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
+            return loaded.rows
 
         guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,9 +29,10 @@ from tacit.crypto import Secret
 from tacit.data import Federation, Records, Silos, source_facts
 from tacit.data.arrange import drawn, within_caps
 from tacit.data.encode import Part, as_python
+from tacit.data.misfits import misfits
 from tacit.data.options import Section, as_name
 from tacit.data.sources import find_source
-from tacit.data.table import read_file
+from tacit.data.table import Table, from_frame, read_file, series_values
 from tacit.errors import UserError
 from tacit.settings import read_section
 
@@ -63,8 +65,27 @@ def read_silo_data(file: Path) -> SiloData:
     return options.model_copy(update={"name": options.name or file.stem, **absolute})
 
 
-def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Federation:
-    """The records of silo ``name``, alone: caps applied, held-out people apart, subjects by pseudonym."""
+class Shard(NamedTuple):
+    """What a silo has for a run.
+
+    federation  its records, alone
+    rows        of its table
+    fit         of these, how many are as the experiment declares them
+    left_out    by column, how many are not, or have nothing there
+    """
+
+    federation: Federation
+    rows: int
+    fit: int
+    left_out: dict[str, int]
+
+
+def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shard:
+    """The records of silo ``name``, alone: caps applied, held-out people apart, subjects by pseudonym.
+
+    Rows that do not fit the experiment are left out. To refuse the run for them would tell the requester about them,
+    who could ask for any property of single rows in that way.
+    """
     frame = _renamed(options)
     data = plan.data
     known = source_facts(data)
@@ -73,12 +94,15 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Fede
     if known.subject_column not in frame:
         problem = f"the table has no column '{known.subject_column}'"
         raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
+    rows, unfit = len(frame), misfits(from_frame(frame), known, data)
+    frame = frame[~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)].reset_index(drop=True)
     keys = pseudonyms(frame[known.subject_column], secret)
     everybody = (keys % np.uint64(known.subject_count)).astype(np.int32)
 
     # all rows live here: no column says so
     alone = data.model_copy(update={"silos": Silos(assign="uniform", count=1)})
-    raw = find_source(data.source).read(alone, frame, np.random.default_rng(0))
+    table = Table(tuple(frame), len(frame), lambda column: series_values(frame[column]))  # which may have no rows
+    raw = find_source(data.source).read(alone, table, np.random.default_rng(0))
     seed = data.seed if data.seed is not None else plan.experiment.seed or 0
     is_test = drawn(keys, data.test_fraction, seed) if raw.test is None else raw.test
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
@@ -86,7 +110,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Fede
     train = train[within_caps(everybody[train], here[train], records=plan.records_kept)]
     train = train[np.argsort(everybody[train], kind="stable")]
     built = raw.features.build(Part(train, here[train]), Part(test, here[test]), (name,))
-    return Federation(
+    federation = Federation(
         train=Records(built.train, raw.labels[train], everybody[train], here[train]),
         test=Records(built.test, raw.labels[test], everybody[test], here[test]),
         labels=raw.kind,
@@ -97,6 +121,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Fede
         encoder=built.encoder,
         unpaid=built.unpaid,
     )
+    return Shard(federation, rows, len(frame), {column: int(which.sum()) for column, which in unfit.items()})
 
 
 def pseudonyms(identifiers: pd.Series, secret: Secret) -> np.ndarray:

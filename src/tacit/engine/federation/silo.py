@@ -18,6 +18,7 @@ from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
 from tacit.data.arrange import within_caps
+from tacit.data.misfits import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.encoder_work import EncoderWork, people_of
 from tacit.engine.federation.agreement import (
@@ -274,10 +275,12 @@ class SiloSide:
     def _constants(self, content: bytes) -> bytes:
         """Our columns under constants that everybody gets: public by now, whoever made them up."""
         assert self._unpaid is not None
-        columns = len(column_bounds(self.plan)[0])
-        means, scales = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * columns, SERVER).reshape(2, columns)
-        if not (scales > 0).all():
-            raise Refused("a scale that is none", SERVER)
+        low, high = np.array(column_bounds(self.plan))
+        told = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * len(low), SERVER)
+        means, scales = told.reshape(2, len(low))
+        # finer ones might have no place for a value, which would then be found out
+        if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
+            raise Refused("constants beyond the declared bounds of their columns", SERVER)
         standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
         self._placed = self._among_all(_capped(standardized, self.plan.records_kept))
         self._ready(self._of_all)
