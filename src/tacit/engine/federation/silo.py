@@ -273,12 +273,12 @@ class SiloSide:
         return self._part(STATISTICS, query, columns.values(), train, noise, (CONSTANTS,))
 
     def _constants(self, content: bytes) -> bytes:
-        """Our columns under constants that everybody gets: public by now, whoever made them up."""
+        """Our columns under constants that everybody gets: public by now, whoever made them up. Not any constants: a
+        scale so small that a number overflows under it would tell, by our failing, that there is such a number."""
         assert self._unpaid is not None
         low, high = np.array(column_bounds(self.plan))
         told = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * len(low), SERVER)
         means, scales = told.reshape(2, len(low))
-        # finer ones might have no place for a value, which would then be found out
         if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
             raise Refused("constants beyond the declared bounds of their columns", SERVER)
         standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
@@ -367,6 +367,7 @@ class SiloSide:
         if not self._done < number <= self.plan.rounds:
             raise Refused(f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
         drawn, carrier = silos.work.draw(number), self._carrier
+        self._next = (WORK, METRICS)  # what was going on is over, whatever becomes of this
         self._leaving = self.plan.method.name, number
         noise = self._randomness.stream("noise", number, self.place)
         if carrier is None:
@@ -423,8 +424,8 @@ class SiloSide:
     ) -> bytes:
         """Our part of a sum that is paid for, or the beginning of a masked sum of its own; ``then`` is due after it."""
         plan, desk, masked = self.plan, self._here, masking(self.plan)
-        part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         self._next = then
+        part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         if masked is not None:
             self._next = (EXCHANGE, *then)
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
