@@ -275,6 +275,51 @@ def test_a_ledger_that_is_older_than_what_the_server_has_seen_is_refused(ledger)
         assert refused(guard, request(attempt=3), seen=seen) == "ledger"
 
 
+TURNS = (
+    EXPERIMENT.partition("\n[exchange]")[0]
+    .replace("8.0", "20.0\ncorrelated_noise = { groups = 2, bands = 2 }")
+    .replace("max_silos_per_subject = 3", "")
+)
+
+
+def test_rounds_that_are_one_release_together_are_not_begun_a_second_time(ledger):
+    """Other noise would be another release of all of them, and one line stands for all."""
+    plain = POLICY.model_copy(update={"exchanges": ("plain",)})
+    asked = [request(TURNS, attempt=attempt) for attempt in (1, 2, 3)]
+    assert asked[0].plan.method.joint
+    with Guard(plain, "north", ledger) as guard:
+        guard.admit(asked[0], SILOS, None, lambda: 100)
+        guard.admit(asked[1], SILOS, None, lambda: 100)  # nothing has left yet
+        guard.before_release("uldp-avg", 1, {})
+        with Guard(plain, "north", ledger) as later:
+            assert refused(later, asked[2]) == "replayed"
+        guard.before_release("uldp-avg", 2, {})
+    with Guard(plain, "north", ledger) as one, Guard(plain, "north", ledger) as two:
+        one.admit(request(TURNS, "e" * 32, 1), SILOS, None, lambda: 100)
+        two.admit(request(TURNS, "e" * 32, 2), SILOS, None, lambda: 100)
+        one.before_release("uldp-avg", 1, {})
+        with pytest.raises(Refusal, match="replayed"):
+            two.before_release("uldp-avg", 3, {})
+    seeded = plain.model_copy(update={"seeds": True})
+    with Guard(seeded, "north", ledger) as guard:  # with a seed it is the same release
+        for attempt in (1, 2):
+            guard.admit(request("seed = 7\n" + TURNS, "f" * 32, attempt), SILOS, None, lambda: 100)
+            guard.before_release("uldp-avg", 1, {})
+
+
+def test_a_ledger_with_a_run_that_nobody_admitted_is_refused(ledger):
+    """Without the list of admissions, the name of a run could be used for another plan, beside which its lines would
+    not count."""
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+        released(range(1, 5), guard)
+    ledger.with_name(f"{ledger.stem}.admissions.jsonl").unlink()
+    with Guard(POLICY, "north", ledger) as guard:
+        assert refused(guard, request(replaced('"uldp-avg"', '"subject-sgd"'), attempt=2)) == "ledger"
+        assert refused(guard, request(attempt=2)) == "ledger"
+        guard.admit(request(replaced("8.0", "20.0"), run="f" * 32), SILOS, None, lambda: 100)
+
+
 def test_an_altered_ledger_is_refused(ledger):
     with Guard(POLICY, "north", ledger) as guard:
         guard.admit(request(), SILOS, None, lambda: 100)
@@ -309,6 +354,9 @@ def test_what_is_left_is_shown_only_where_the_policy_says_so_and_to_its_requeste
     with Guard(POLICY.model_copy(update={"budget_shown": True}), "north", ledger) as guard:
         assert guard.left(ana) == POLICY.epsilon_in_total
         assert guard.left("eve@example.org") is None
+    without_limit = POLICY.model_copy(update={"budget_shown": True, "epsilon_in_total": float("inf")})
+    with Guard(without_limit, "north", ledger) as guard:
+        assert guard.left(ana) is None
 
 
 def test_a_strong_unit_is_enough_for_a_policy_with_a_weak_one(ledger):

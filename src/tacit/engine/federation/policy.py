@@ -24,10 +24,12 @@ learned about a whole silo bounds what is learned about a person who is in no ot
 everything in the ledger, fit into both limits. A line is written without another look while no release of the run is
 there twice and nobody else has written meanwhile: a part of what was found to fit, fits. In all other cases (a round
 that is repeated after a crash, another run beside this one) the ledger is added up anew with the line in it.
+Rounds that are one release together are not repeated: one line stands for all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,6 +181,7 @@ class Guard:
             self._ledger.close()
             raise
         self._admitted: _Admitted | None = None
+        self._together = 0  # lines of this attempt whose rounds are one release together
 
     def __enter__(self) -> Guard:
         return self
@@ -198,6 +201,8 @@ class Guard:
         """What is left of the total epsilon, where the policy lets this requester know."""
         if not self.policy.budget_shown or requester not in self.policy.requesters:
             return None
+        if math.isinf(self.policy.epsilon_in_total):
+            return None  # there is no limit of which something could be left
         lines = self._ledger.lines
         return max(0.0, self.policy.epsilon_in_total - self.policy.epsilon(lambda where: spent(lines, where)))
 
@@ -210,6 +215,9 @@ class Guard:
         """
         self._check_words(request, silos)
         self._check_not_older(seen)
+        self._together = 0
+        if refusal := self._refusal_to_begin_again(request.plan, request.run, self._ledger.lines):
+            raise refusal
         self._check_price(request.plan, request.run)
         found = records()
         if found < self.policy.least_records:
@@ -249,6 +257,7 @@ class Guard:
             )
         except (LedgerError, OSError) as error:
             raise Refusal("ledger", str(error)) from None
+        self._together += line.joint
 
     def _check_words(self, request: Request, silos: Sequence[str]) -> None:
         """What can be decided without a number."""
@@ -274,6 +283,14 @@ class Guard:
         if len(lines) < seen.lines or lines[seen.lines - 1]["hash"] != seen.hash:
             raise Refusal("ledger", f"it has {len(lines)} lines, and the server has seen line {seen.lines} of it")
 
+    def _refusal_to_begin_again(self, plan: Plan, run: str, lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
+        """Rounds that are one release together (noise that is correlated over them) cost what one line says of all of
+        them. Another attempt, before this one or beside it, has drawn other noise: it would be another such release."""
+        own = sum(line["joint"] for line in lines if line["run"] == _run_name(plan, run))
+        if own > self._together and not repeats(plan):
+            return Refusal("replayed", "its rounds are one release together, and another attempt has begun them")
+        return None
+
     def _check_price(self, plan: Plan, run: str) -> None:
         """Whether all planned rounds fit, beside what was spent."""
         policy, whole = self.policy, plan.events() if plan.method.private else {}
@@ -292,8 +309,12 @@ class Guard:
             raise Refusal("epsilon_in_total", f"it would come to {total:.4g} of {policy.epsilon_in_total:g}")
 
     def _write_admission(self, request: Request) -> None:
+        name = _run_name(request.plan, request.run)
+
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
             earlier = [line for line in lines if line["run"] == request.run]
+            if not earlier and any(line["run"] == name for line in self._ledger.lines):
+                return Refusal("ledger", "it has lines of this run, and the list of admissions beside it has none")
             if any(line["mechanism"] != request.digest for line in earlier):
                 return Refusal("replayed", "the run has begun with another plan or requester")
             if any(line["round"] >= request.attempt for line in earlier):
@@ -314,6 +335,8 @@ class Guard:
             raise Refusal("ledger", str(error)) from None
 
     def _refusal(self, admitted: _Admitted, lines: Sequence[Mapping[str, Any]], line: Line) -> Refusal | None:
+        if again := self._refusal_to_begin_again(admitted.request.plan, admitted.request.run, lines):
+            return again
         own = [old for old in lines if old["run"] == admitted.run_name]
         releases = [(line.mechanism, line.number), *((old["mechanism"], old["round"]) for old in own)]
         if len(set(releases)) == len(releases) and len(lines) - len(own) == admitted.others:
