@@ -148,6 +148,23 @@ def test_few_records_are_refused(ledger):
         assert refused(guard, request(), records=9) == "least_records"
 
 
+def test_the_data_forbid_a_run_only_so_often_because_every_time_says_something_about_them(ledger):
+    few = POLICY.model_copy(update={"data_refusals": 2})
+
+    def unreadable() -> int:
+        raise Refusal("data", "column 'age' is missing in 1 rows")
+
+    with Guard(few, "north", ledger) as guard:
+        assert refused(guard, request(), records=9) == "least_records"
+        with pytest.raises(Refusal, match="data: "):
+            guard.admit(request(), SILOS, None, unreadable)
+    with Guard(few, "north", ledger) as guard:
+        assert refused(guard, request(run="f" * 32), records=100) == "data_refusals"
+        assert guard.head.lines == 0
+    with Guard(POLICY, "north", ledger) as guard:  # whoever has seen why may allow more
+        guard.admit(request(), SILOS, None, lambda: 100)  # a run that was refused was not begun
+
+
 def test_every_release_has_its_line_and_they_add_up_to_the_plan(ledger):
     asked = request()
     with Guard(POLICY, "north", ledger) as guard:

@@ -61,6 +61,7 @@ from tacit.privacy import (
 from tacit.privacy.ledger import place
 from tacit.promise import beside, cost
 
+BY_DATA = "refused by data"  # among the admissions: a request that the look of the data forbade
 COUNTS = "counts"  # what a plan discloses about numbers of records, before its first round
 
 # An epsilon that a policy allows at most; ``inf`` allows everything.
@@ -78,6 +79,7 @@ Rule = Literal[
     "epsilon_per_run",
     "epsilon_in_total",
     "least_records",
+    "data_refusals",
     "ledger",
     "replayed",
     "request",
@@ -110,6 +112,7 @@ class Policy(Section):
     epsilon_per_run: Limit
     epsilon_in_total: Limit
     least_records: Count
+    data_refusals: Count = 20  # so often may a look at the data forbid a run; what is asked for then tells about them
     silos_per_subject: Count | None = None  # a person may be in so many silos; by default in all
     seeds: bool = False  # a run with a seed draws noise that whoever knows the seed can draw again
     metrics: bool = False  # metrics on held-out records without noise may leave
@@ -169,7 +172,7 @@ class Guard:
     """A silo's policy and its ledger of one data set. Use as a context.
 
     ledger      what was released of this data set, by all runs
-    admissions  which attempts at which runs were admitted, so that none is replayed
+    admissions  which attempts at which runs were admitted, so that none is replayed; and which ones the data forbade
     """
 
     def __init__(self, policy: Policy, silo: str, ledger: Path) -> None:
@@ -219,9 +222,7 @@ class Guard:
         if refusal := self._refusal_to_begin_again(request.plan, request.run, self._ledger.lines):
             raise refusal
         self._check_price(request.plan, request.run)
-        found = records()
-        if found < self.policy.least_records:
-            raise Refusal("least_records", f"there are {found} records")
+        self._check_data(request, records)
         self._write_admission(request)
         name = _run_name(request.plan, request.run)
         others = sum(line["run"] != name for line in self._ledger.lines)
@@ -308,11 +309,25 @@ class Guard:
         if total > policy.epsilon_in_total:
             raise Refusal("epsilon_in_total", f"it would come to {total:.4g} of {policy.epsilon_in_total:g}")
 
+    def _check_data(self, request: Request, records: Callable[[], int]) -> None:
+        """Whether the data allow it: that is an exact answer about them, outside every guarantee, and so a request is
+        refused for their sake only so many times, as the admissions remember."""
+        most = self.policy.data_refusals
+        if sum(line["mechanism"] == BY_DATA for line in self._admissions.lines) >= most:
+            raise Refusal("data_refusals", f"the data have forbidden {most} runs: see why, then raise data_refusals")
+        try:
+            found = records()
+            if found < self.policy.least_records:
+                raise Refusal("least_records", f"there are {found} records")
+        except Refusal:
+            self._write_about(request, BY_DATA)
+            raise
+
     def _write_admission(self, request: Request) -> None:
         name = _run_name(request.plan, request.run)
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
-            earlier = [line for line in lines if line["run"] == request.run]
+            earlier = [line for line in lines if line["run"] == request.run and line["mechanism"] != BY_DATA]
             if not earlier and any(line["run"] == name for line in self._ledger.lines):
                 return Refusal("ledger", "it has lines of this run, and the list of admissions beside it has none")
             if any(line["mechanism"] != request.digest for line in earlier):
@@ -321,15 +336,24 @@ class Guard:
                 return Refusal("replayed", f"attempt {request.attempt} was admitted before")
             return None
 
+        self._write_about(request, request.digest, refusal)
+
+    def _write_about(
+        self,
+        request: Request,
+        what: str,
+        unless: Callable[[Sequence[Mapping[str, Any]]], Refusal | None] = lambda lines: None,
+    ) -> None:
+        """A line among the admissions."""
         try:
             self._admissions.append(
                 run=request.run,
                 party=self._silo,
                 round=request.attempt,
-                mechanism=request.digest,
+                mechanism=what,
                 step=request.attempt,
                 events={},
-                unless=refusal,
+                unless=unless,
             )
         except (LedgerError, OSError) as error:
             raise Refusal("ledger", str(error)) from None
