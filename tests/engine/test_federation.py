@@ -478,7 +478,15 @@ def test_constants_that_were_paid_for_before_are_taken(experiment, visits):
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [([1.0, 1.0, 0.0, 1.0], "a scale"), ([1.0, 1.0], "bytes where"), ([np.nan] * 4, "finite"), (None, "a message for")],
+    [
+        ([50.0, 120.0, 0.0, 1.0], "a scale"),
+        ([50.0, 120.0, 1e-37, 1.0], "a scale"),
+        ([50.0, 120.0, 1.0, 1e37], "a scale"),
+        ([-1e37, 120.0, 1.0, 1.0], "a mean"),
+        ([1.0, 1.0], "bytes where"),
+        ([np.nan] * 4, "finite"),
+        (None, "a message for"),
+    ],
 )
 def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, words, experiment, visits):
     federation = parties(planned(experiment, "local-record", "plain", **STANDARDIZED), visits)

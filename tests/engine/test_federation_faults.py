@@ -9,12 +9,14 @@ import jax
 import numpy as np
 import pytest
 
+from tacit.crypto import EVERYONE
 from tacit.engine.federation.memory import keep, recall
 from tacit.engine.federation.messages import Message
 from tacit.engine.federation.sides import RoundFailed
+from tacit.engine.trees import packed
 from tacit.errors import UserError
 from tacit.exchange import Grid
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import SERVER, OutOfTurn, join
 from tests.engine.federated import ROUNDS, flat, parties, planned, simulated
 
 SETUP = 2  # phases before the first round: hello and begin
@@ -49,6 +51,23 @@ def test_a_silo_that_vanishes_in_a_masked_round_is_left_out_and_comes_back(phase
     expected = whole if phase > PHASES.index("vectors") else without
     np.testing.assert_allclose(flat(outcome.model), flat(expected.model()), atol=1e-6)
     assert np.abs(flat(whole.model()) - flat(without.model())).max() > 1e-4
+
+
+def test_a_round_that_fails_in_a_silo_leaves_nothing_of_the_one_before_to_be_asked_for(experiment, visits, monkeypatch):
+    """Its vector would leave under the ledger's line of another round."""
+    federation = parties(planned(experiment, "uldp-avg", "masked"), visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    while Message.from_bytes(told["south"], SERVER, 1 << 20).phase != "exchange":
+        told = phases.send({silo: federation.silos[silo].handle(sent) for silo, sent in told.items()})
+    south, desk = federation.silos["south"], federation.coordinator._desk
+    model = federation.coordinator.plan.method.broadcast(federation.coordinator.server)
+    desk.begin(2)
+    monkeypatch.setattr(south.silos, "integers", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        south.handle(desk.write(EVERYONE, "work", join([packed(model), b""])))
+    with pytest.raises(OutOfTurn):
+        south.handle(desk.framed("exchange", Message.from_bytes(told["south"], SERVER, 1 << 20).content))
 
 
 @pytest.mark.parametrize("phase", range(5), ids=PHASES)

@@ -25,6 +25,7 @@ from tacit.engine.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.engine.federation.sides import CoordinatorSide
 from tacit.engine.folder import CHECKPOINT, LEDGER, RESULT, read_metrics
 from tacit.engine.trees import packed
+from tacit.exchange.post import join
 from tacit.privacy import Ledger
 
 pytest.importorskip("nvflare")
@@ -360,7 +361,14 @@ def test_runs_beyond_the_total_are_refused(world):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"x" * 100, Reply(b"no message").to_bytes(), Reply(b"\x00" * 5_000_000).to_bytes()]
+    "garbage",
+    [
+        b"",
+        b"x" * 100,
+        Reply(b"no message").to_bytes(),
+        Reply(b"\x00" * 5_000_000).to_bytes(),
+        join([b"[" * 200_000, b""]),  # too deep to be read
+    ],
 )
 def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
     def spoil(what, silo, answer):
@@ -441,11 +449,13 @@ def test_metrics_of_fewer_records_than_the_policy_wants_stay(world):
         {"records": 20, "metrics": {"accuracy": 0.5, "visit our page": 1.0}},
         {"records": -1, "metrics": {"accuracy": 0.5}},
         {"records": 20, "metrics": [0.5]},
+        "[" * 200_000,
     ],
 )
 def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
     def spoil(what, silo, answer):
-        return Reply(json.dumps(told).encode()).to_bytes() if silo == "west" and what == EVALUATE else answer
+        text = told if isinstance(told, str) else json.dumps(told)
+        return Reply(text.encode()).to_bytes() if silo == "west" and what == EVALUATE else answer
 
     ended, host = world.attempt(tamper=spoil)
     assert ended.status == "finished"

@@ -96,7 +96,7 @@ class Reply:
 def _json(data: bytes) -> dict[str, Any]:
     try:
         values = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or too deep
         raise Malformed("unreadable") from None
     if not isinstance(values, dict):
         raise Malformed("without what must be in it")

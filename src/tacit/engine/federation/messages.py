@@ -129,7 +129,7 @@ def read_json(data: bytes, peer: str, keys: Mapping[str, type]) -> dict[str, Any
     """A JSON object with exactly these keys, each of its type."""
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or too deep
         raise Refused("a content that is not readable", peer) from None
     if not isinstance(value, dict) or set(value) != set(keys):
         raise Refused("a content with other parts than those that are due", peer)

@@ -293,7 +293,7 @@ class CoordinatorHost:
             told = json.loads(answer)
             records, metrics = told["records"], told["metrics"]
             numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             records, numbers = None, {}
         are_known = numbers.keys() <= self._side.learner.task.metrics.keys()
         are_finite = all(value is None or math.isfinite(value) for value in numbers.values())

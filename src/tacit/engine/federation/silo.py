@@ -85,6 +85,10 @@ from tacit.privacy.statistics import Means, Moments
 BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
 
 
+# Of a column's constants, over the width of its bounds.
+_SMALLEST_SCALE = 1e-9
+
+
 def allow(mechanism: str, number: int, released: Mapping[str, Event]) -> None:
     """Whoever has nothing to write down."""
 
@@ -272,12 +276,16 @@ class SiloSide:
         return self._part(STATISTICS, query, columns.values(), train, noise, (CONSTANTS,))
 
     def _constants(self, content: bytes) -> bytes:
-        """Our columns under constants that everybody gets: public by now, whoever made them up."""
+        """Our columns under constants that everybody gets: public by now, whoever made them up. Not any constants: a
+        scale so small that a number overflows under it would tell, by our failing, that there is such a number."""
         assert self._unpaid is not None
-        columns = len(column_bounds(self.plan)[0])
-        means, scales = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * columns, SERVER).reshape(2, columns)
-        if not (scales > 0).all():
-            raise Refused("a scale that is none", SERVER)
+        low, high = (np.array(ends) for ends in column_bounds(self.plan))
+        told = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * len(low), SERVER)
+        means, scales = told.reshape(2, len(low))
+        if not ((low <= means) & (means <= high)).all():
+            raise Refused("a mean outside of its bounds", SERVER)
+        if not ((_SMALLEST_SCALE * (high - low) < scales) & (scales <= high - low)).all():
+            raise Refused("a scale that numbers within their bounds do not have", SERVER)
         standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
         self._placed = self._among_all(_capped(standardized, self.plan.records_kept))
         self._ready(self._of_all)
@@ -364,6 +372,7 @@ class SiloSide:
         if not self._done < number <= self.plan.rounds:
             raise Refused(f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
         drawn, carrier = silos.work.draw(number), self._carrier
+        self._next = (WORK, METRICS)  # what was going on is over, whatever becomes of this
         self._leaving = self.plan.method.name, number
         noise = self._randomness.stream("noise", number, self.place)
         if carrier is None:
@@ -420,8 +429,8 @@ class SiloSide:
     ) -> bytes:
         """Our part of a sum that is paid for, or the beginning of a masked sum of its own; ``then`` is due after it."""
         plan, desk, masked = self.plan, self._here, masking(self.plan)
-        part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         self._next = then
+        part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         if masked is not None:
             self._next = (EXCHANGE, *then)
             asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
