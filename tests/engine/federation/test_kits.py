@@ -65,6 +65,17 @@ def test_everybody_has_a_certificate_of_the_one_authority_in_their_own_name(made
         )
 
 
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [("server", "tacit server"), ("silos/north", "tacit silo"), (f"requesters/{ANA}", "tacit submit")],
+)
+def test_a_kit_says_how_it_is_started_and_there_is_no_other_way(made, folder, command):
+    kit = made / folder
+    assert [file.name for file in kit.rglob("*") if file.name.lower().startswith("readme")] == ["README.txt"]
+    assert f"    {command} " in (kit / "README.txt").read_text()
+    assert not [file for file in kit.rglob("*") if file.suffix in (".sh", ".ipynb")]
+
+
 @pytest.mark.parametrize("folder", ["server", "silos/north", "silos/south"])
 def test_no_role_may_ship_code_or_run_commands_and_only_our_classes_are_built(made, folder):
     rights = local(made / folder, "authorization.json")["permissions"]

@@ -98,6 +98,22 @@ _AT_THE_SERVER = {
 _AT_A_SILO = {**_NOTHING, "submit_job": "any"}
 
 
+# What NVFlare puts into a kit so that it is started without Tacit: without a policy, and with stores that the whole
+# machine shares.
+_OTHER_WAYS = (
+    "readme.txt",
+    *(f"startup/{name}" for name in ("readme.txt", "start.sh", "sub_start.sh", "stop_fl.sh", "fl_admin.sh")),
+    "startup/system_info.ipynb",
+)
+README = "README.txt"
+_COMMANDS: dict[Kind, str] = {
+    "server": "tacit server KIT",
+    "silo": "tacit silo KIT --data DATA.toml --policy POLICY.toml",
+    "analyzer": "tacit analyzer KIT",
+    "requester": "tacit submit EXPERIMENT.toml --kit KIT",
+}
+
+
 def _rights(kind: Kind) -> dict[str, Any]:
     """As NVFlare reads them."""
     of_requesters = _AT_THE_SERVER if kind == "server" else _AT_A_SILO
@@ -374,6 +390,10 @@ def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: b
     ours = folder / OURS
     for path in (folder, folder / "startup", ours):
         _private_folder(path)
+    for other in _OTHER_WAYS:
+        (folder / other).unlink(missing_ok=True)
+    words = f"The kit of {name} in the federation {options.name}. Keep it to yourself: it holds private keys."
+    (folder / README).write_text(f"{words}\n\n    {_COMMANDS[kind]}\n\nKIT is this folder.\n", encoding="utf-8")
     identity = None if kind == "requester" else Identity()
     if identity is not None:
         _restrict(folder / "local", kind)
