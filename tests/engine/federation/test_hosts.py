@@ -417,6 +417,24 @@ def test_a_requester_who_is_not_listed_does_not_learn_what_is_left(world):
     assert host.progress["left"] == {"north": 6.0}
 
 
+def test_a_run_goes_on_after_a_silo_was_stopped_in_the_midst_of_it(world, monkeypatch):
+    """Whoever stops a silo refuses nothing: the run is asked for again when the silo is back."""
+    answer, heard = SiloHost.message, []
+
+    def stopped(host: SiloHost, data: bytes) -> bytes:
+        heard.append(host.kit.name)
+        if host.kit.name == "south" and heard.count("south") == 10:
+            host.close()
+        return answer(host, data)
+
+    monkeypatch.setattr(SiloHost, "message", stopped)
+    ended, _ = world.attempt()
+    assert (ended.status, ended.rules) == ("failed", {})
+    assert "south" in ended.reason
+    monkeypatch.undo()
+    assert world.attempt(2)[0].status == "finished"
+
+
 def test_a_message_before_a_call_is_refused(world):
     host = SiloHost(world.silos["north"])
     assert Reply.from_bytes(host.message(b"hello")).rule == "request"
