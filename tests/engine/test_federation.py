@@ -130,18 +130,28 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
 # -- what leaves
 
 
-# setup has two phases; a plain round one, of a masked one the third is that of the vectors
-@pytest.mark.parametrize(("method", "exchange", "step"), [("local-record", "plain", 4), ("uldp-avg", "masked", 10)])
+# setup has two phases; a plain round one, of a masked one the third is that of the vectors, of a pairwise one the second;
+# the weighted exchange has a setup of its own, and with hidden sampling the last phase of a round is that of the sums
+@pytest.mark.parametrize(
+    ("method", "exchange", "more", "step"),
+    [
+        ("local-record", "plain", {}, 4),
+        ("uldp-avg", "masked", {}, 10),
+        ("dp-fedavg", "pairwise", {}, 7),
+        ("uldp-avg", "weighted", {}, 8),
+        ("uldp-sgd", "weighted", {"hidden_sampling": True}, 11),
+    ],
+)
 def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
-    method, exchange, step, experiment, visits
+    method, exchange, more, step, experiment, visits
 ):
-    made = planned(experiment, method, exchange)
+    made = planned(experiment, method, exchange, exchange=more)
     announced = []
 
     def hook(name):
         def before_release(mechanism, number, events):
             announced.append((name, mechanism, number))
-            assert set(events) >= {"subject/public/zero-out"}
+            assert set(events) >= {f"{made.promise.unit}/public/zero-out"}
             if name == "south" and number == 2:
                 raise Forbidden("privacy.budget", "nothing is left", "use other data")
 
