@@ -130,8 +130,8 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
 # -- what leaves
 
 
-# setup has two phases; a plain round one, of a masked one the third is that of the vectors, of a pairwise one the second;
-# the weighted exchange has a setup of its own, and with hidden sampling the last phase of a round is that of the sums
+# setup has two phases; a plain round one, of a masked one the third is that of the vectors, of a pairwise one the
+# second; the weighted exchange has a setup of its own, and with hidden sampling a round ends with the sums
 @pytest.mark.parametrize(
     ("method", "exchange", "more", "step"),
     [
