@@ -18,7 +18,7 @@ from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named
 from tacit.methods import METHODS as ALL
-from tacit.privacy import Randomness
+from tacit.privacy import Nothing, Randomness, Unprotected
 from tests.engine.federated import (
     EXCHANGES,
     METHODS,
@@ -178,6 +178,30 @@ def test_a_method_that_promises_nothing_announces_its_counts(experiment, visits)
     parties(planned(experiment, "fedavg"), visits, before_release=hook).run()
     assert ("counts", 0, {}) in announced
     assert ("fedavg", 3, {}) in announced
+
+
+def test_counts_that_a_plan_discloses_are_announced_before_they_leave(experiment, visits):
+    """To who sees them they are unprotected; the others learn nothing from them."""
+    made = planned(experiment, "uldp-avg", "plain", method={"weights": "records", "disclose_counts": True})
+    announced = []
+
+    def hook(name):
+        def before_release(mechanism, number, events):
+            announced.append((name, mechanism, number))
+            if mechanism == "counts":
+                assert isinstance(events["subject/server/zero-out"], Unprotected)
+                assert isinstance(events["subject/public/zero-out"], Nothing)
+                if name == "south":
+                    raise Forbidden("privacy.budget", "nothing is left", "use other data")
+
+        return before_release
+
+    federation, seen = parties(made, visits, before_release=hook), []
+    with pytest.raises(Forbidden):
+        federation.run(lambda silo, step, answer: seen.append((silo, step)) or answer)
+    assert announced == [("north", "counts", 0), ("south", "counts", 0)]
+    assert ("north", 2) in seen  # hello, begin
+    assert ("south", 2) not in seen
 
 
 # -- messages that are not as they should be
