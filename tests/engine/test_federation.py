@@ -18,7 +18,7 @@ from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named
 from tacit.methods import METHODS as ALL
-from tacit.privacy import Randomness
+from tacit.privacy import Nothing, Randomness, Unprotected
 from tests.engine.federated import (
     EXCHANGES,
     METHODS,
@@ -130,18 +130,28 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
 # -- what leaves
 
 
-# setup has two phases; a plain round one, of a masked one the third is that of the vectors
-@pytest.mark.parametrize(("method", "exchange", "step"), [("local-record", "plain", 4), ("uldp-avg", "masked", 10)])
+# setup has two phases; a plain round one, of a masked one the third is that of the vectors, of a pairwise one the
+# second; the weighted exchange has a setup of its own, and with hidden sampling a round ends with the sums
+@pytest.mark.parametrize(
+    ("method", "exchange", "more", "step"),
+    [
+        ("local-record", "plain", {}, 4),
+        ("uldp-avg", "masked", {}, 10),
+        ("dp-fedavg", "pairwise", {}, 7),
+        ("uldp-avg", "weighted", {}, 8),
+        ("uldp-sgd", "weighted", {"hidden_sampling": True}, 11),
+    ],
+)
 def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
-    method, exchange, step, experiment, visits
+    method, exchange, more, step, experiment, visits
 ):
-    made = planned(experiment, method, exchange)
+    made = planned(experiment, method, exchange, exchange=more)
     announced = []
 
     def hook(name):
         def before_release(mechanism, number, events):
             announced.append((name, mechanism, number))
-            assert set(events) >= {"subject/public/zero-out"}
+            assert set(events) >= {f"{made.promise.unit}/public/zero-out"}
             if name == "south" and number == 2:
                 raise Forbidden("privacy.budget", "nothing is left", "use other data")
 
@@ -168,6 +178,30 @@ def test_a_method_that_promises_nothing_announces_its_counts(experiment, visits)
     parties(planned(experiment, "fedavg"), visits, before_release=hook).run()
     assert ("counts", 0, {}) in announced
     assert ("fedavg", 3, {}) in announced
+
+
+def test_counts_that_a_plan_discloses_are_announced_before_they_leave(experiment, visits):
+    """To who sees them they are unprotected; the others learn nothing from them."""
+    made = planned(experiment, "uldp-avg", "plain", method={"weights": "records", "disclose_counts": True})
+    announced = []
+
+    def hook(name):
+        def before_release(mechanism, number, events):
+            announced.append((name, mechanism, number))
+            if mechanism == "counts":
+                assert isinstance(events["subject/server/zero-out"], Unprotected)
+                assert isinstance(events["subject/public/zero-out"], Nothing)
+                if name == "south":
+                    raise Forbidden("privacy.budget", "nothing is left", "use other data")
+
+        return before_release
+
+    federation, seen = parties(made, visits, before_release=hook), []
+    with pytest.raises(Forbidden):
+        federation.run(lambda silo, step, answer: seen.append((silo, step)) or answer)
+    assert announced == [("north", "counts", 0), ("south", "counts", 0)]
+    assert ("north", 2) in seen  # hello, begin
+    assert ("south", 2) not in seen
 
 
 # -- messages that are not as they should be

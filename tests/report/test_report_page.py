@@ -210,6 +210,13 @@ def test_the_page_says_on_what_the_metrics_were_computed(page_of, evaluation, sa
     assert said in page_of(evaluation=evaluation).text
 
 
+@pytest.mark.parametrize(("held_out", "advised"), [("subjects", True), ("elsewhere", False)])
+def test_baselines_are_advised_only_where_they_can_be_had(page_of, held_out, advised):
+    page = page_of(evaluation={"status": "outside-guarantee", "held_out": held_out}, alone=None, pooled=None)
+    assert ("--baselines" in page.text) == advised
+    assert "Not measured" in page.text
+
+
 # ---- the privacy sheet
 
 ROUND = PoissonSampled(0.1, Gaussian(3.0))

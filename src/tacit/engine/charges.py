@@ -31,7 +31,7 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.exchange import Pairwise
+from tacit.exchange import Pairwise, Weighted
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -355,6 +355,9 @@ def check_budget(plan: Plan) -> None:
 
 def check_goes_on(plan: Plan) -> None:
     """Refuse to resume what cannot go on."""
+    if draws_noise_again(plan):
+        problem = "with hidden sampling, a seed would draw the same noise again for other people, and hide neither"
+        raise UserError("--resume", problem, "start a new run with another seed, or without one")
     if plan.method.joint and plan.experiment.seed is None:
         problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
         raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
@@ -382,6 +385,14 @@ def repeats(plan: Plan) -> bool:
     s_eta^2 I + s_delta^2 / 2 L, which is at least A / 2.
     """
     return plan.experiment.seed is not None and not isinstance(plan.exchange, Pairwise)
+
+
+def draws_noise_again(plan: Plan) -> bool:
+    """Whether a round that is done again has the noise of the first time on the contributions of other people, so that
+    the difference of both shows them bare: a seed gives back the noise, and not whom an oblivious transfer has
+    chosen."""
+    exchange = plan.exchange
+    return plan.experiment.seed is not None and isinstance(exchange, Weighted) and exchange.hidden_sampling
 
 
 def seed_mark(plan: Plan) -> str:

@@ -141,19 +141,22 @@ def own_table(run: RunFiles, order: list[str]) -> Html:
 # ---- is joining worth it?
 
 
+def _why_not_measured(run: RunFiles) -> tuple[str | Html, ...]:
+    if run.evaluation.get("held_out") == "elsewhere":
+        return (
+            "Not measured: on a federation all records stay where they are. A silo can train on its own and compare.",
+        )
+    return (
+        "Not measured in this run. Run the experiment again with ",
+        tag("code", "--baselines"),
+        " to see what each silo reaches alone and what pooling all records would give.",
+    )
+
+
 def joining(run: RunFiles, chart: ChartWriter) -> Html:
     title = "Is joining worth it?"
     if not run.baselines:
-        return section(
-            title,
-            paragraph(
-                "Not measured in this run. Run the experiment again with ",
-                tag("code", "--baselines"),
-                " to see what each silo reaches alone and what pooling all records would give.",
-                class_="quiet",
-            ),
-            name="joining",
-        )
+        return section(title, paragraph(*_why_not_measured(run), class_="quiet"), name="joining")
     order = by_gain(run)
     answer = words.is_joining_worth_it(run)
     return section(

@@ -120,6 +120,17 @@ def test_a_silo_looks_which_of_its_rows_an_experiment_would_use(tmp_path):
         called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
 
 
+@pytest.mark.parametrize("patience", [0, -5, 10**9])
+def test_a_patience_that_silos_would_not_have_is_refused_before_it_is_asked_for(kits, tmp_path, patience):
+    file = tmp_path / "experiment.toml"
+    file.write_text(
+        '[data]\nlabel = "ill"\nsubjects = { column = "patient", count = 100 }\nsilos = { count = 2 }\n'
+        'numeric = { age = { mean = 50, scale = 20 } }\n[method]\nname = "uldp-avg"\nnoise_multiplier = 5.0\n'
+    )
+    with pytest.raises(UserError, match="--patience"):
+        called("submit", file, "--kit", kits / "requesters" / ANA, "--patience", str(patience))
+
+
 def test_a_kit_of_another_kind_is_refused(kits):
     with pytest.raises(UserError, match="kit of a silo"):
         called("server", kits / "silos" / "north")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tacit.engine.charges import check_goes_on
 from tacit.engine.federation.policy import RULES, Guard, Head, Policy, Refusal
 from tacit.engine.federation.request import Request, received
 from tacit.errors import UserError
@@ -246,6 +247,26 @@ def test_with_a_seed_a_repeated_round_is_the_same_release_and_another_run_must_n
         assert guard.head.lines == 1
     with Guard(seeded, "north", ledger) as guard:
         assert refused(guard, request("seed = 7\n" + EXPERIMENT, run="f" * 32)) == "seeds"
+
+
+HIDDEN = "seed = 7\n" + _WITHOUT_METRICS.replace(
+    "noise_multiplier = 8.0", 'noise_multiplier = 8.0\nsubject_sample_rate = 0.5\nweights = "records"'
+).replace('name = "masked"', 'name = "weighted"\nhidden_sampling = true').replace(
+    "max_silos_per_subject = 3", "max_silos_per_subject = 3\nmax_records_per_subject_and_silo = 5"
+)
+
+
+def test_a_seed_does_not_give_back_who_was_sampled_in_secret_so_a_round_is_not_repeated(ledger):
+    """The same noise on the contributions of other people: the difference of both would show them bare."""
+    seeded = POLICY.model_copy(update={"seeds": True, "exchanges": ("weighted",), "against": ("public",)})
+    with Guard(seeded, "north", ledger) as guard:
+        guard.admit(request(HIDDEN), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+        with pytest.raises(Refusal, match="seeds"):
+            guard.before_release("uldp-avg", 1, {})
+    with pytest.raises(UserError, match="noise again for other people"):
+        check_goes_on(received(HIDDEN))
+    check_goes_on(received(HIDDEN.removeprefix("seed = 7\n")))
 
 
 def test_a_request_is_not_taken_twice(ledger):

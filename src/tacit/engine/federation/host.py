@@ -37,7 +37,7 @@ from tacit.engine.federation.sides import (
 from tacit.engine.kernel import outputs
 from tacit.errors import TacitError
 from tacit.exchange import Shuffled
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.settings import read_section
 
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
@@ -50,6 +50,7 @@ class Host(ABC, Generic[Side]):
         self.kit, self._log = kit, party_log(kit)
         self._lock = threading.Lock()
         self._side: Side | None = None
+        self._has_ended = False
         self._asked = ""
         self._messages, self._seconds = 0, 0.0
 
@@ -70,7 +71,7 @@ class Host(ABC, Generic[Side]):
         with self._lock:
             if self._side is not None:
                 self._log.info("ended   after %d messages and %.2f s of work", self._messages, self._seconds)
-            self._side = None
+            self._side, self._has_ended = None, True
             self._end()
 
     @abstractmethod
@@ -89,6 +90,8 @@ class Host(ABC, Generic[Side]):
 
     @property
     def _called(self) -> Side:
+        if self._has_ended:  # whoever stops this process forbids nothing
+            raise OutOfTurn("a message after the end of the run", SERVER)
         if self._side is None:
             raise Refusal("request", "a message before any run was admitted")
         return self._side

@@ -20,6 +20,7 @@ from tacit.exchange.post import SERVER
 REQUEST = "request.json"
 BARRIER, TOPIC, PROGRESS, RESULTS = "tacit-barrier", "tacit", "tacit-progress", "tacit"
 PATIENCE = 120  # seconds that a silo has for an answer, unless the requester says otherwise
+MOST_PATIENCE = 86400
 _APP = "app"
 
 
@@ -74,6 +75,6 @@ def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
         text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError("request", "it is unreadable", "ask with `tacit submit`") from None
-    if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= 86400:
+    if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= MOST_PATIENCE:
         raise UserError("request", "it is unreadable", "ask with `tacit submit`")
     return Request(received(text), run, attempt, str(requester)), patience

@@ -40,7 +40,7 @@ from pydantic import Field, field_validator
 
 from tacit.config import Plan
 from tacit.data.options import Count, Section, Share
-from tacit.engine.charges import Line, events, has_seed, once_line, repeats, round_line, seed_mark
+from tacit.engine.charges import Line, draws_noise_again, events, has_seed, once_line, repeats, round_line, seed_mark
 from tacit.engine.federation.request import Request
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
@@ -211,7 +211,7 @@ class Guard:
 
         silos    who takes part in the federation
         seen     how far the server has seen this ledger come
-        records  counts those that are here: the data are read when nothing else forbids it
+        records  reads the data, when nothing else forbids it, and counts the rows of the table
         """
         self._check_words(request, silos)
         self._check_not_older(seen)
@@ -221,7 +221,7 @@ class Guard:
         self._check_price(request.plan, request.run)
         found = records()
         if found < self.policy.least_records:
-            raise Refusal("least_records", f"there are {found} records")
+            raise Refusal("least_records", f"the table has {found} rows")
         self._write_admission(request)
         name = _run_name(request.plan, request.run)
         others = sum(line["run"] != name for line in self._ledger.lines)
@@ -238,6 +238,8 @@ class Guard:
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
         if repeats(admitted.request.plan) and any(_same_release(old, run, line) for old in self._ledger.lines):
+            if draws_noise_again(admitted.request.plan):
+                raise Refusal("seeds", "the same noise would be drawn again for other people")
             return  # the same noise again tells nobody anything new
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.engine.federation.agreement import check_federated, taking_part
-from tacit.engine.federation.job import PATIENCE, PROGRESS, RESULTS, write_job
+from tacit.engine.federation.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
 from tacit.engine.federation.kits import Kit, require_nvflare
 from tacit.engine.federation.request import travelling
 from tacit.engine.folder import RESULT, Run, free_folder, read_json, write_json
@@ -88,6 +88,8 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
     if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
         problem = "'shuffled' needs an analyzer, and the federation has none"
         raise UserError("exchange.name", problem, "let it have one: analyzer = true in FEDERATION.toml")
+    if not 1 <= patience <= MOST_PATIENCE:
+        raise UserError("--patience", f"{patience} seconds cannot be waited", f"give 1 to {MOST_PATIENCE}")
     if out is not None and out.exists():
         raise UserError("--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()
