@@ -10,6 +10,7 @@ import pytest
 
 from tacit.config import plan
 from tacit.crypto import Refused
+from tacit.engine.federation.agreement import mark
 from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers, write_sums
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.paid import release_constants, release_metrics
@@ -547,6 +548,13 @@ def test_constants_do_not_travel_in_every_exchange(experiment, visits):
 def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
     with pytest.raises(UserError, match=words):
         parties(planned(experiment, method, exchange, **PAID), visits)
+
+
+def test_parties_who_mean_other_noise_or_bounds_of_what_is_paid_for_mean_another_plan(experiment):
+    wider = {"data": STANDARDIZED["data"] | {"numeric": NUMERIC | {"age": {"low": 0, "high": 130}}}}
+    louder = {"evaluation": PAID["evaluation"] | {"noise_multiplier": 77.0}}
+    marks = [mark(planned(experiment, "local-record", **more)) for more in ({}, PAID, louder, STANDARDIZED, wider)]
+    assert len(set(marks)) == len(marks)
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():
