@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tacit.config import plan
-from tacit.crypto import Refused
+from tacit.crypto import Identity, Refused
+from tacit.engine.federation.agreement import mark
 from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers, write_sums
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.paid import release_constants, release_metrics
@@ -337,6 +338,27 @@ def test_a_model_that_is_not_finite_is_refused_by_the_silo_though_the_server_sig
         federation.silos["south"].handle(work["south"])
 
 
+@pytest.mark.parametrize(
+    ("silos", "words"),
+    [
+        (("north", "south", "server"), "none on the roster: server"),
+        (("north", "south", "analyzer"), "none on the roster: analyzer"),
+        (("north", "south", "nobody"), "none on the roster: nobody"),
+        (("north", "south", "south"), "names one twice"),
+        (("north", "south"), "2 silos where the plan promises 3"),
+        (("north", "west", "server"), "."),
+    ],
+)
+def test_a_server_does_not_take_the_place_of_a_silo(silos, words, experiment, visits):
+    """Its share of the noise would be missing from the sum, and it would know the masks."""
+    federation = parties(planned(experiment, "uldp-avg", "masked"), visits)
+    south, coordinator = federation.silos["south"], federation.coordinator
+    south._keys.roster["analyzer"] = Identity().public  # a federation may have one
+    greeting = write_json({"silos": list(silos), "plan": mark(coordinator.plan)})
+    with pytest.raises(Refused, match=words):
+        south.handle(coordinator._desk.write("south", "hello", greeting))
+
+
 def test_a_silo_does_not_begin_where_it_hears_of_some_silos_only(experiment, visits):
     federation = parties(planned(experiment, "local-record", "plain"), visits)
     coordinator, silos = federation.coordinator, federation.silos
@@ -547,6 +569,13 @@ def test_constants_do_not_travel_in_every_exchange(experiment, visits):
 def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
     with pytest.raises(UserError, match=words):
         parties(planned(experiment, method, exchange, **PAID), visits)
+
+
+def test_parties_who_mean_other_noise_or_bounds_of_what_is_paid_for_mean_another_plan(experiment):
+    wider = {"data": STANDARDIZED["data"] | {"numeric": NUMERIC | {"age": {"low": 0, "high": 130}}}}
+    louder = {"evaluation": PAID["evaluation"] | {"noise_multiplier": 77.0}}
+    marks = [mark(planned(experiment, "local-record", **more)) for more in ({}, PAID, louder, STANDARDIZED, wider)]
+    assert len(set(marks)) == len(marks)
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():

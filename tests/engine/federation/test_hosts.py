@@ -366,6 +366,10 @@ def test_a_silo_with_an_older_ledger_is_refused(world):
     ended, _ = world.attempt(run="f" * 32)
     assert ended.rules == {"north": "ledger"}
     assert any("ledger: it has 1 lines, and the server has seen line 3" in line for line in log_of(world, "north"))
+    again, _ = world.attempt(
+        run="e" * 32
+    )  # by refusing, it has told how far it is: the server remembers the most it saw
+    assert again.rules == {"north": "ledger"}
 
 
 def test_runs_beyond_the_total_are_refused(world):
