@@ -427,6 +427,39 @@ def test_what_parties_apart_cannot_do_is_refused(change, words, experiment, visi
         parties(made, visits)
 
 
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [("uldp-avg", "masked"), ("dp-fedavg", "pairwise"), ("uldp-avg", "weighted"), ("ss-simple", "shuffled")],
+)
+def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
+    method, exchange, experiment, visits, few
+):
+    """Before every message of the server's comes one that was altered, and one that says it is of a later round."""
+    frame = few if exchange == "weighted" else visits
+    made = planned(experiment, method, exchange)
+    federation = parties(made, frame)
+    phases = federation.coordinator.phases()
+    told, refused = next(phases), 0
+    while True:
+        answers = {}
+        for party, message in told.items():
+            read = Message.from_bytes(message, SERVER, 1 << 30)
+            altered = dataclasses.replace(read, content=read.content[:-1] + bytes([read.content[-1] ^ 1]))
+            for wrong in (altered, dataclasses.replace(altered, round=read.round + 1)):
+                with pytest.raises(Refused):
+                    federation._handler(party).handle(wrong.to_bytes())
+                refused += 1
+            answers[party] = federation._handler(party).handle(message)
+        try:
+            told = phases.send(answers)
+        except StopIteration as end:
+            outcome = end.value
+            break
+    assert refused > 30
+    assert outcome.rounds == ROUNDS
+    assert flat(outcome.model) == pytest.approx(flat(simulated(made, frame).model()), abs=1e-6)
+
+
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 
 

@@ -36,12 +36,14 @@ class Answering:
 
     def receive(self, message: bytes) -> bytes:
         """The answer to the server's next message. Whatever is wrong with it ends the round for this silo: secrets are
-        wiped, and it answers nothing more."""
+        wiped, and it answers nothing more. What the server has not signed for this phase is refused and no more, or
+        anybody could end the round."""
         if self._phase is None:
             raise OutOfTurn("a message outside of a round", SERVER)
+        content = self._post.read(SERVER, self._phase, message)
         phase, self._phase = self._phase, None  # whoever does not come to the end of its phase has no other
         try:
-            reply = self._handlers[phase](self._post.read(SERVER, phase, message))
+            reply = self._handlers[phase](content)
         except BaseException:
             self._forget()
             raise

@@ -60,9 +60,10 @@ class AnalyzerSide:
         if self._desk is None or read.phase == HELLO:
             self._desk = Desk(read.run, ANALYZER, self._keys.identity, self._keys.roster)
         desk = self._desk
-        if read.phase == WORK:
-            desk.begin(read.round)
+        if read.phase == WORK:  # which begins a round, if the server has signed it
+            desk = desk.later(read.round)
         content = desk.read(SERVER, read.phase, read.check(desk.run, desk.number, read.phase, SERVER))
+        self._desk = desk
         return self._handlers[read.phase](desk, content)
 
     def _hello(self, desk: Desk, content: bytes) -> bytes:

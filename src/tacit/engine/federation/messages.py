@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from tacit.crypto import Identity, Refused
-from tacit.exchange.post import Post, join, parted
+from tacit.exchange.post import OutOfTurn, Post, join, parted
 
 PROTOCOL = "tacit-federation-1"
 PHASES = HELLO, BEGIN, TOTALS, STATISTICS, CONSTANTS, OPEN, WORK, EXCHANGE, METRICS, UNPAID, REFUSED = (
@@ -98,15 +98,22 @@ class Message:
 class Desk:
     """Where one party writes and reads the messages of one run that no exchange signs."""
 
-    def __init__(self, run: str, name: str, identity: Identity, roster: Mapping[str, bytes]) -> None:
-        self.run, self.number = run, 0
-        self._post = Post(PROTOCOL, run, name, identity, roster)
-        self._post.begin(0)
+    def __init__(self, run: str, name: str, identity: Identity, roster: Mapping[str, bytes], number: int = 0) -> None:
+        self.run, self.number = run, number
+        self._who = name, identity, roster
+        self._post = Post(PROTOCOL, run, *self._who)
+        self._post.begin(number)
 
     def begin(self, number: int) -> None:
         """The next round; numbers only rise."""
         self._post.begin(number)
         self.number = number
+
+    def later(self, number: int) -> Desk:
+        """The desk of a later round, for what is not known yet to be signed: until it is, this one stays in use."""
+        if number <= self.number:
+            raise OutOfTurn(f"round {number} after round {self.number}", self._post.name)
+        return Desk(self.run, *self._who, number)
 
     def write(self, recipient: str, phase: str, content: bytes) -> bytes:
         """A whole message with signed content."""

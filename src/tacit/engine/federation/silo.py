@@ -82,6 +82,9 @@ from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
 from tacit.privacy.paid_sums import noisy_sum
 from tacit.privacy.statistics import Means, Moments
 
+# What the server signs once for all of its recipients.
+_TO_EVERYONE = (STATISTICS, WORK, METRICS)
+
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
 BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
 
@@ -154,9 +157,13 @@ class SiloSide:
         desk = self._here
         if read.run != desk.run:
             raise Refused("a message of another run", SERVER)
-        if read.phase in (WORK, METRICS):
-            desk.begin(read.round)
-        return self._handlers[read.phase](read.check(desk.run, desk.number, read.phase, SERVER))
+        if read.phase in (WORK, METRICS):  # they begin a round, if the server has signed them
+            desk = desk.later(read.round)
+        content = read.check(desk.run, desk.number, read.phase, SERVER)
+        if read.phase != EXCHANGE:  # which are signed by their own protocol
+            content = desk.read(SERVER, read.phase, content, to_everyone=read.phase in _TO_EVERYONE)
+        self._desk = desk
+        return self._handlers[read.phase](content)
 
     def refusal(self, reason: str) -> bytes:
         """What to send in place of an answer: that this silo will not take part, and a reason fit for others' eyes."""
@@ -190,7 +197,7 @@ class SiloSide:
     # -- setup
 
     def _hello(self, content: bytes) -> bytes:
-        told = read_json(self._here.read(SERVER, HELLO, content), SERVER, {"silos": list, "plan": str})
+        told = read_json(content, SERVER, {"silos": list, "plan": str})
         names = [str(name) for name in told["silos"]]
         check_silos(self.plan, names, self._keys.roster, SERVER)
         if self.name not in names:
@@ -211,7 +218,7 @@ class SiloSide:
         return self._here.write(EVERYONE, HELLO, self._told)
 
     def _begin(self, content: bytes) -> bytes:
-        told = parted(self._here.read(SERVER, BEGIN, content), SERVER, 3)
+        told = parted(content, SERVER, 3)
         done = read_json(told[0], SERVER, {"done": int})["done"]
         signed = named_parts(told[1], SERVER, self._names)
         if set(signed) != set(self._names):
@@ -243,7 +250,7 @@ class SiloSide:
         return self._here.write(SERVER, BEGIN, write_counts(counts))
 
     def _totals(self, content: bytes) -> bytes:
-        counts = read_counts(self._here.read(SERVER, TOTALS, content), self._placed.subject_count, SERVER)
+        counts = read_counts(content, self._placed.subject_count, SERVER)
         self._go_on(counts)
         return self._here.write(SERVER, TOTALS, b"")
 
@@ -263,7 +270,6 @@ class SiloSide:
 
     def _statistics(self, content: bytes) -> bytes:
         """Our part of the sums that constants come from, under the noise that the plan pays for."""
-        self._here.read(SERVER, STATISTICS, content, to_everyone=True)
         assert self._unpaid is not None
         assert self._unpaid.unpaid is not None, "a silo loads what has still to be paid for"
         train, columns = self._unpaid.train, self._unpaid.unpaid
@@ -277,7 +283,7 @@ class SiloSide:
         scale so small that a number overflows under it would tell, by our failing, that there is such a number."""
         assert self._unpaid is not None
         low, high = np.array(column_bounds(self.plan))
-        told = read_sums(self._here.read(SERVER, CONSTANTS, content), 2 * len(low), SERVER)
+        told = read_sums(content, 2 * len(low), SERVER)
         means, scales = told.reshape(2, len(low))
         if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
             raise Refused("constants beyond the declared bounds of their columns", SERVER)
@@ -348,7 +354,6 @@ class SiloSide:
             self._memory.keep(number, self._kept)
 
     def _open(self, content: bytes) -> bytes:
-        self._here.read(SERVER, OPEN, content)
         self._next = (EXCHANGE, WORK)
         if isinstance(self._carrier, Encoders):
             return self._here.write(SERVER, OPEN, join_named(self._carrier.roster))
@@ -360,7 +365,7 @@ class SiloSide:
     def _work(self, content: bytes) -> bytes:
         """A round's local work; the answer is what it came to, or the beginning of an exchange about it."""
         number, desk, silos = self._here.number, self._here, self.silos
-        model, key = parted(desk.read(SERVER, WORK, content, to_everyone=True), SERVER, 2)
+        model, key = parted(content, SERVER, 2)
         broadcast = _tree(model, self._template)
         if not is_finite(broadcast):
             raise Refused("a model that is not finite", SERVER)
@@ -407,7 +412,7 @@ class SiloSide:
         if desk.number != plan.rounds + 1:
             raise Refused(f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
         made, test = self.silos.learner, self.silos.federation.test
-        model = self._model(desk.read(SERVER, METRICS, content, to_everyone=True))
+        model = self._model(content)
         values = metric_values(plan, outputs(made.objective, model, test.features), test)
         noise = self._randomness.stream("evaluation", plan.rounds, self.place)
         self._leaving = "evaluation", plan.rounds
