@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.exchange import Masked, Plain
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.statement import SEEDED, advantage, membership_limits, sentence, sheet
+from tacit.privacy.statement import FLOATS, SEEDED, advantage, membership_limits, sentence, sheet
 from tacit.privacy.terms import View
 
 
@@ -74,3 +76,12 @@ def test_the_sheet_says_what_is_assumed_what_is_not_covered_and_that_a_seed_undo
     assert SEEDED in made.not_covered
     assert SEEDED not in sheet([promise(1.0)], seeded=False).not_covered
     assert [row.guarantee.finite for row in made.rows] == [True, False]
+
+
+def test_the_last_bits_of_noise_are_not_covered_where_it_is_in_floating_point_and_nowhere_else():
+    discrete, plain = (exchange.assumptions(View("public"), 3) for exchange in (Masked(), Plain()))
+    in_steps, in_floats = (replace(promise(1.0), assumptions=assumed) for assumed in (discrete, plain))
+    assert FLOATS not in sheet([in_steps], seeded=False).not_covered
+    made = sheet([in_floats, in_steps], seeded=False)
+    assert FLOATS in made.not_covered
+    assert made.assumptions == discrete

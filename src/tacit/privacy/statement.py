@@ -42,8 +42,8 @@ NOT_COVERED = (
     "Choosing settings (rounds, clip, rates, model) by looking at results on the same private records.",
     "What is public by declaration: sizes, caps, rates, class names, column names, constants for standardising.",
     "Other releases from the same data that are not in this ledger.",
-    "The least significant bits of floating-point noise.",
 )
+FLOATS = "The least significant bits of floating-point noise."
 METRICS = {
     "outside-guarantee": "The metrics of this run: they were computed on private records and nobody paid for them.",
     "paid": "Metrics on private records beyond those that are paid for.",
@@ -178,10 +178,11 @@ def sheet(
     first = guarantees[0]
     known = events or {}
     rows = tuple(_row(guarantee, known.get(str(guarantee.view))) for guarantee in guarantees)
-    # the noise's last bits stand under what is not covered
-    stated = (text for g in guarantees if g.finite for text in g.assumptions if "least significant bits" not in text)
-    assumed = dict.fromkeys(stated)
-    not_covered = (METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED)
+    stated = dict.fromkeys(text for g in guarantees if g.finite for text in g.assumptions)
+    # where noise is in floating point, its last bits stand under what is not covered
+    assumed = [text for text in stated if "least significant bits" not in text]
+    floats = [FLOATS] if len(assumed) < len(stated) else []
+    not_covered = (METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED, *floats)
     return Sheet(
         unit_word(first.unit),
         _CHANGE[first.unit, first.relation].rstrip(","),
