@@ -11,13 +11,13 @@ import pytest
 from tacit.config import plan
 from tacit.crypto import Identity, Refused
 from tacit.engine.federation.agreement import mark
-from tacit.engine.federation.messages import BEGIN, Message, write_json, write_numbers, write_sums
+from tacit.engine.federation.messages import BEGIN, Desk, Message, write_json, write_numbers, write_sums
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
-from tacit.exchange.post import SERVER, OutOfTurn, join, join_named
+from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
 from tacit.methods import METHODS as ALL
 from tacit.privacy import Nothing, Randomness, Unprotected
 from tests.engine.federated import (
@@ -646,6 +646,22 @@ def test_without_the_analyzer_nothing_is_released(step, experiment, visits):
     with pytest.raises(RoundFailed, match="analyzer: no answer"):
         federation.run(lambda party, at, answer: None if (party, at) == ("analyzer", step) else answer)
     assert federation.coordinator.done == 0
+
+
+def test_the_analyzer_begins_with_what_all_silos_have_told_and_with_nothing_less(experiment, visits):
+    federation = parties(shuffled(experiment), visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    for _ in range(3):  # hello, begin; the analyzer's hello
+        told = phases.send({party: federation._handler(party).handle(sent) for party, sent in told.items()})
+    (message,) = told.values()
+    desk, keys = federation.coordinator._desk, federation.analyzer._keys
+    content = Message.from_bytes(message, SERVER, 1 << 30).content
+    read = Desk(desk.run, "analyzer", keys.identity, keys.roster).read(SERVER, "begin", content)
+    signed = named_parts(read, SERVER, federation.names)
+    del signed["south"]
+    with pytest.raises(Refused, match="only some of the silos"):
+        federation.analyzer.handle(desk.write("analyzer", "begin", join_named(signed)))
 
 
 def test_a_silo_reports_for_its_own_people_only(experiment, visits):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -339,6 +340,16 @@ def test_a_ledger_with_a_run_that_nobody_admitted_is_refused(ledger):
         assert refused(guard, request(replaced('"uldp-avg"', '"subject-sgd"'), attempt=2)) == "ledger"
         assert refused(guard, request(attempt=2)) == "ledger"
         guard.admit(request(replaced("8.0", "20.0"), run="f" * 32), SILOS, None, lambda: 100)
+
+
+def test_nobody_else_of_the_machine_reads_what_was_released(ledger):
+    with Guard(POLICY, "north", ledger) as guard:
+        guard.admit(request(), SILOS, None, lambda: 100)
+    files = (ledger, ledger.with_name(f"{ledger.stem}.admissions.jsonl"))
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+    ledger.chmod(0o640)  # whoever makes backups, say
+    with Guard(POLICY, "north", ledger):
+        assert stat.S_IMODE(ledger.stat().st_mode) == 0o640
 
 
 def test_an_altered_ledger_is_refused(ledger):

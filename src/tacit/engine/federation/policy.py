@@ -399,6 +399,10 @@ def _unprotected(plan: Plan) -> Event:
 
 def _opened(path: Path) -> Ledger:
     try:
-        return Ledger(path)
+        is_new = not path.exists()
+        ledger = Ledger(path)
+        if is_new:
+            path.chmod(0o600)  # for nobody else of this machine, unless its holder says so
+        return ledger
     except (LedgerError, OSError) as error:
         raise Refusal("ledger", str(error)) from None
