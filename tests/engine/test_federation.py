@@ -11,25 +11,22 @@ import pytest
 from tacit.config import plan
 from tacit.crypto import Identity, Refused
 from tacit.engine.federation.agreement import mark
-from tacit.engine.federation.messages import BEGIN, Desk, Message, write_json, write_numbers, write_sums
+from tacit.engine.federation.messages import BEGIN, Desk, Message, write_json, write_numbers
 from tacit.engine.federation.sides import RoundFailed, SiloSide
-from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
 from tacit.errors import Forbidden, UserError
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
 from tacit.methods import METHODS as ALL
-from tacit.privacy import Nothing, Randomness, Unprotected
+from tacit.privacy import Nothing, Unprotected
 from tests.engine.federated import (
     EXCHANGES,
     METHODS,
     ROUNDS,
     flat,
-    loaded,
     parties,
     planned,
     simulated,
-    simulation_of,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
@@ -458,157 +455,6 @@ def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
     assert refused > 30
     assert outcome.rounds == ROUNDS
     assert flat(outcome.model) == pytest.approx(flat(simulated(made, frame).model()), abs=1e-6)
-
-
-PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
-
-
-@pytest.mark.parametrize(
-    ("method", "exchange"), [("uldp-avg", "masked"), ("local-record", "plain"), ("uldp-avg", "weighted")]
-)
-def test_metrics_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
-    method, exchange, experiment, visits
-):
-    made = planned(experiment, method, exchange, **PAID)
-    announced = []
-
-    def hook(name):
-        return lambda mechanism, number, events: announced.append((name, mechanism, number, set(events)))
-
-    federation = parties(made, visits, before_release=hook)
-    found = federation.run().metrics
-    simulation, test = simulated(made, visits), load_federation(made, visits).test
-    outputs = simulation.outputs(test.features, test.silo)
-    expected = release_metrics(made, outputs, test, simulation.randomness, ROUNDS)
-    assert found.overall == pytest.approx(expected.overall, abs=1e-6)
-    assert found.errors == pytest.approx(expected.errors, abs=1e-6)
-    paid = [line for line in announced if line[1] == "evaluation"]
-    assert [line[:3] for line in paid] == [(name, "evaluation", ROUNDS) for name in federation.names]
-    assert all("subject/public/zero-out" in line[3] for line in paid)
-
-
-def test_a_model_is_there_without_the_metrics_that_could_not_be_had(experiment, visits):
-    federation = parties(planned(experiment, "local-record", "plain", **PAID), visits)
-    outcome = federation.run(lambda silo, step, answer: None if (silo, step) == ("west", 3 + ROUNDS) else answer)
-    assert (outcome.rounds, outcome.metrics) == (ROUNDS, None)
-    assert [refusal.silo for refusal in outcome.refusals] == ["west", ""]
-
-
-def test_a_silo_tells_metrics_once_after_the_last_round_and_only_where_they_are_paid_for(experiment, visits):
-    for paid, when, words in ((PAID, 1, "as if round"), ({}, ROUNDS + 1, "does not pay for")):
-        federation = parties(planned(experiment, "local-record", "plain", **paid), visits)
-        phases = federation.coordinator.phases()
-        told = next(phases)
-        for _ in range(2):  # hello, begin
-            told = phases.send({silo: federation.silos[silo].handle(message) for silo, message in told.items()})
-        desk = federation.coordinator._desk
-        if when > desk.number:
-            desk.begin(when)
-        with pytest.raises(Refused, match=words):
-            federation.silos["south"].handle(desk.write("*", "metrics", b""))
-    federation = parties(planned(experiment, "local-record", "plain", **PAID), visits)
-    assert federation.run().metrics is not None
-    again = federation.coordinator._desk.write("*", "metrics", b"")
-    with pytest.raises(OutOfTurn):
-        federation.silos["south"].handle(again)
-
-
-NUMERIC = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
-STANDARDIZED = {"data": {"standardize": "paid", "numeric": NUMERIC}}
-
-
-@pytest.mark.parametrize(
-    ("method", "exchange"),
-    [
-        ("uldp-avg", "masked"),
-        ("local-record", "plain"),
-        ("uldp-avg", "plain"),
-        ("ldp-laplace", "plain"),
-        ("uldp-avg", "weighted"),
-    ],
-)
-def test_constants_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
-    method, exchange, experiment, visits
-):
-    made = planned(experiment, method, exchange, **STANDARDIZED)
-    announced, released = [], []
-
-    def hook(name):
-        return lambda mechanism, number, events: announced.append((name, mechanism, number, set(events)))
-
-    federation = parties(made, visits, before_release=hook, after_statistics=released.append)
-    outcome = federation.run()
-    whole = loaded(made, visits)
-    expected = release_constants(made, whole, Randomness.from_seed(made.experiment.seed))
-    (found,) = released
-    assert np.array(found) == pytest.approx(np.array(expected), abs=1e-6)
-    simulation = simulation_of(made, whole.standardized(*expected))
-    assert flat(outcome.model) == pytest.approx(flat(simulation.model()), abs=1e-6)
-    first = announced[: len(federation.names)]
-    assert [line[:3] for line in first] == [(name, "statistics", 0) for name in federation.names]
-    assert all(f"{made.promise.unit}/public/zero-out" in line[3] for line in first)
-
-
-def test_constants_that_were_paid_for_before_are_taken(experiment, visits):
-    made = planned(experiment, "local-record", "plain", **STANDARDIZED)
-    given = ([50.0, 120.0], [20.0, 30.0])
-    announced = []
-    before = parties(
-        made,
-        visits,
-        before_release=lambda name: lambda mechanism, number, events: announced.append(mechanism),
-        before_statistics=lambda: given,
-    )
-    outcome = before.run()
-    simulation = simulation_of(made, loaded(made, visits).standardized(*given))
-    assert flat(outcome.model) == pytest.approx(flat(simulation.model()), abs=1e-6)
-    assert "statistics" not in announced
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ([50.0, 100.0, 0.0, 1.0], "beyond the declared bounds"),
-        ([50.0, 100.0, 1.0, 1e-8], "beyond the declared bounds"),
-        ([50.0, 100.0, 1.0, 200.0], "beyond the declared bounds"),
-        ([-1.0, 100.0, 1.0, 1.0], "beyond the declared bounds"),
-        ([50.0, 100.0], "bytes where"),
-        ([np.nan] * 4, "finite"),
-        (None, "a message for"),
-    ],
-)
-def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, words, experiment, visits):
-    federation = parties(planned(experiment, "local-record", "plain", **STANDARDIZED), visits)
-    phases = federation.coordinator.phases()
-    told = next(phases)
-    for _ in range(3):  # hello, begin, statistics
-        message = told["south"]
-        told = phases.send({silo: federation.silos[silo].handle(sent) for silo, sent in told.items()})
-    if wrong is not None:
-        message = federation.coordinator._desk.write("south", "constants", write_sums(np.array(wrong)))
-    with pytest.raises(Refused, match=words):
-        federation.silos["south"].handle(message)
-
-
-def test_constants_do_not_travel_in_every_exchange(experiment, visits):
-    with pytest.raises(UserError, match="constants that are paid for do not travel in the pairwise exchange"):
-        parties(planned(experiment, "dp-fedavg", "pairwise", **STANDARDIZED), visits)
-
-
-@pytest.mark.parametrize(
-    ("method", "exchange", "words"),
-    [("dp-fedavg", "pairwise", "do not travel"), ("silo-only", "plain", "theirs alone")],
-)
-def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
-    with pytest.raises(UserError, match=words):
-        parties(planned(experiment, method, exchange, **PAID), visits)
-
-
-def test_parties_who_mean_other_noise_or_bounds_of_what_is_paid_for_mean_another_plan(experiment):
-    wider = {"data": STANDARDIZED["data"] | {"numeric": NUMERIC | {"age": {"low": 0, "high": 130}}}}
-    louder = {"evaluation": PAID["evaluation"] | {"noise_multiplier": 77.0}}
-    marks = [mark(planned(experiment, "local-record", **more)) for more in ({}, PAID, louder, STANDARDIZED, wider)]
-    assert len(set(marks)) == len(marks)
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():

@@ -281,7 +281,7 @@ def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
         return values
     if values.dtype.kind in "biu":
         return values.astype(np.float64)
-    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers = numbers_in(values)
     unread = np.flatnonzero(np.isnan(numbers) & ~pd.isna(values))
     if unread.size:
         raise UserError(
@@ -290,6 +290,11 @@ def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
             f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric",
         )
     return numbers
+
+
+def numbers_in(values: np.ndarray) -> np.ndarray:
+    """Values ``[rows]`` as floats, NaN where they are missing or no numbers."""
+    return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:

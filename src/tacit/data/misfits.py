@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.encode import match_names
+from tacit.data.encode import match_names, numbers_in
 from tacit.data.labels import BINARY, class_codes
 from tacit.data.options import DataOptions, NumericColumn, SurvivalLabel
 from tacit.data.sources.base import SourceFacts
@@ -38,7 +38,7 @@ def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str,
         found[name] = (match_names(values, categories)[0] < 0) & ~gaps
     if isinstance(known.label, SurvivalLabel):
         times, events = (table.column(name, "data.label") for name in (known.label.time, known.label.event))
-        found[known.label.time] = ~(_finite(times) & (_as_numbers(times).astype(np.float32) > 0))
+        found[known.label.time] = ~(_finite(times) & (numbers_in(times).astype(np.float32) > 0))
         found[known.label.event] = class_codes(events, BINARY)[0] < 0
     elif known.label is not None:
         labels = table.column(known.label, "data.label")
@@ -51,7 +51,7 @@ def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str,
 
 def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions) -> np.ndarray:
     """Which values are numbers that have a place in single precision, or gaps that may be filled."""
-    numbers, gaps = _as_numbers(values), pd.isna(values)
+    numbers, gaps = numbers_in(values), pd.isna(values)
     if column.missing is not None:
         numbers, gaps = np.where(gaps, column.missing, numbers), np.zeros(len(numbers), bool)
     if options.standardize == "paid":
@@ -68,9 +68,4 @@ def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(_as_numbers(values)) <= _LARGEST)
-
-
-def _as_numbers(values: np.ndarray) -> np.ndarray:
-    """Values as floats, NaN where they are none."""
-    return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(np.abs(numbers_in(values)) <= _LARGEST)

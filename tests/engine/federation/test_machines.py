@@ -19,7 +19,7 @@ import tomli_w
 pytest.importorskip("nvflare")
 
 from tacit.data.sources.randhie import SITES
-from tacit.engine.federation.trial import parted
+from tacit.engine.federation.trial import POLICY, parted
 from tacit.privacy import Ledger
 
 from . import worlds
@@ -30,19 +30,7 @@ pytestmark = pytest.mark.slow  # a minute and more
 
 ANA, HOST = "ana@example.org", "server.example.org"
 FEDERATION = {"name": "readmission", "silos": ["north", "south"], "requesters": [ANA], "server": {"host": HOST}}
-POLICY = {
-    "requesters": [ANA],
-    "methods": ["uldp-avg"],
-    "exchanges": ["masked"],
-    "unit": "subject",
-    "against": ["public", "server"],
-    "delta": 1e-5,
-    "epsilon_per_run": 10.0,
-    "epsilon_in_total": 100.0,
-    "least_records": 100,
-    "metrics": True,
-    "budget_shown": True,
-}
+ALLOWED = {**POLICY, "requesters": [ANA], "epsilon_per_run": 10.0, "epsilon_in_total": 100.0}
 ROUNDS = 20
 PATIENCE = 20
 
@@ -101,7 +89,7 @@ def consortium(tmp_path_factory) -> Iterator[Consortium]:
         for silo, table in parted({"north": SITES[:3], "south": SITES[3:]}).items():
             table.head(2000).to_csv(made.home(silo) / "visits.csv", index=False)
             (made.home(silo) / "DATA.toml").write_text('path = "visits.csv"\n')
-            (made.home(silo) / "POLICY.toml").write_text(tomli_w.dumps(POLICY))
+            (made.home(silo) / "POLICY.toml").write_text(tomli_w.dumps(ALLOWED))
         content = worlds.experiment(
             data={"silos": {"count": 2}, "records_per_silo": 2000},
             train={"rounds": ROUNDS},
