@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ from tacit.data.arrange import held_out, hold_out_records, within_caps
 from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
-from tacit.data.table import from_frame
-from tacit.data.tabular import Declaration, read_raw
+from tacit.data.table import from_frame, read_file
+from tacit.data.tabular import Declaration, identifier_keys, read_raw
 from tacit.errors import UserError
 
 
@@ -52,6 +53,33 @@ def test_nobody_s_absence_changes_whether_others_are_held_out(values: list[int],
     before, after = lots(frame), lots(less)
     assert after <= before
     assert before.total() - after.total() == (len(frame) - len(less))
+
+
+@pytest.mark.parametrize("odd", ["A7", "", "1.5"])
+@pytest.mark.parametrize("column", ["person", "x"])
+def test_an_odd_cell_of_one_row_changes_the_lots_of_no_other(tmp_path: Path, odd: str, column: str) -> None:
+    """One cell decides the type of a whole column: integers become floats, or text."""
+    people = [str(2**53 + k) for k in range(20)]
+    frame = pd.DataFrame({"person": people, "x": [str(k % 3) for k in range(20)], "y": "0"})
+    options = DataOptions(silos={"assign": "uniform", "count": 2})
+    declared = Declaration(Columns({}), label="y", labels=Labels("real"))
+
+    def keys(table: pd.DataFrame) -> list[int]:
+        file = tmp_path / "table.csv"
+        table.to_csv(file, index=False)
+        read = read_file(file)
+        if column == "person":
+            return list(identifier_keys(read.identifiers("person", "")))
+        found = read_raw(read, declared, options).keys
+        assert found is not None
+        return list(found())
+
+    changed = frame.copy()
+    changed.loc[19, column] = odd
+    before, after = keys(frame), keys(changed)
+    assert before[:19] == after[:19]
+    assert before[19] != after[19]
+    assert len(set(before)) == 20
 
 
 def test_held_out_records_keep_the_shares_of_classes() -> None:

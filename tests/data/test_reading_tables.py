@@ -138,3 +138,10 @@ def test_truth_values_go_by_the_declared_names(tmp_path: Path, names: tuple[str,
     (tmp_path / "t.csv").write_text("ill\ntrue\nfalse\n")
     codes, unknown = match_names(read_file(tmp_path / "t.csv").read("ill"), names)
     assert (codes.tolist(), unknown) == ([1, 0], None)
+
+
+def test_a_category_has_one_name_in_columns_of_numbers_and_of_text() -> None:
+    numbers, text = np.array([1.0, 2.5, np.nan]), np.array(["1.0", "2.50", "x"], dtype=object)
+    assert match_names(numbers, ["1", "2.5"])[0].tolist() == [0, 1, -1]
+    assert match_names(text, ["1", "2.5"])[0].tolist() == [0, 1, -1]
+    assert match_names(np.array(["01"], dtype=object), ["1"])[0].tolist() == [-1]

@@ -21,7 +21,7 @@ import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.data.options import DataOptions, Name, NumericColumn, as_name
-from tacit.data.table import Table, from_frame
+from tacit.data.table import Table, as_python, from_frame
 from tacit.errors import UserError, nearest
 
 
@@ -312,11 +312,6 @@ def _as_named(value: Any, known: Container[str]) -> str:
     text = str(as_name(value))
     spellings = (text, text.lower(), text.upper()) if isinstance(value, bool) else ()
     return next((spelling for spelling in spellings if spelling in known), text)
-
-
-def as_python(value: Any) -> Any:
-    """A numpy scalar as the Python value that it holds."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def as_name(value: Any) -> Any:
-    """A class, category or silo as text: ``1``, ``1.0`` and ``"1"`` are the same name."""
+    """A class, category, silo or identifier as text: ``1``, ``1.0``, ``"1"`` and ``"1.0"`` are the same name, and
+    ``"01"`` is another. A number has the same name in a column of numbers and in one of text: which of the two a column
+    is depends on all rows."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, str) and (number := _DECIMAL.fullmatch(value)) is not None:
+        return f"{number[1]}.{number[2]}" if number[2] else number[1]
     return str(value) if isinstance(value, bool | int | float) else value
 
+
+# a number in decimal notation, without zeros at its ends
+_DECIMAL = re.compile(r"\s*(-?(?:0|[1-9]\d*))(?:\.(\d*?)0*)?\s*", re.ASCII)
 
 Name = Annotated[str, BeforeValidator(as_name)]
 

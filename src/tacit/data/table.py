@@ -11,7 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,44 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tacit.data.options import as_name
 from tacit.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length; ``read`` gives one of them as ``[rows]``, numeric, bool or object."""
+    """Named columns of equal length; ``read`` gives one of them as ``[rows]``, numeric, bool or object.
+
+    ``written`` gives the cells of a column as the file has them, where ``read`` converts them to a common type.
+    """
 
     names: tuple[str, ...]
     rows: int
     read: Callable[[str], np.ndarray]
+    written: Callable[[str], np.ndarray] | None = None
 
     def column(self, name: str, field: str) -> np.ndarray:
         """The values of column ``name`` ``[rows]``; ``field`` is the setting to blame where there is none."""
         if name not in self.names:
             raise UserError(field, f"the table has no column '{name}'", nearest(name, self.names))
         return self.read(name)
+
+    def identifiers(self, name: str, field: str) -> np.ndarray:
+        """Column ``name`` as text ``[rows]``, None where a cell is empty; ``7``, ``7.0`` and ``"7"`` are the same.
+
+        Each cell is read by itself. The type of a whole column depends on every row: one gap makes floats of integers,
+        which rounds identifiers above 2^53, and one letter makes text of numbers.
+        """
+        values = self.column(name, field) if self.written is None or name not in self.names else self.written(name)
+        codes, distinct = pd.factorize(values, use_na_sentinel=True)
+        texts = np.array([*(str(as_name(as_python(value))) for value in distinct), None], dtype=object)
+        found: np.ndarray = texts[codes]  # the last answers the sentinel -1
+        return found
+
+
+def as_python(value: Any) -> Any:
+    """A numpy scalar as the Python value that it holds."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def read_file(path: str | Path, field: str = "data.path") -> Table:
@@ -88,10 +110,15 @@ def _read_csv(path: Path) -> Table:
     frame = pd.read_csv(path, **gaps)
     if _has_padded(path):
         guessed = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
-        written = pd.read_csv(path, dtype=str, usecols=guessed, **gaps)
-        padded = [name for name in guessed if written[name].str.match(_PADDED, na=False).any()]
-        frame = frame.assign(**{name: written[name] for name in padded})
-    return from_frame(frame, "data.path", path.name)
+        texts = pd.read_csv(path, dtype=str, usecols=guessed, **gaps)
+        padded = [name for name in guessed if texts[name].str.match(_PADDED, na=False).any()]
+        frame = frame.assign(**{name: texts[name] for name in padded})
+    table = from_frame(frame, "data.path", path.name)
+
+    def written(name: str) -> np.ndarray:
+        return pd.read_csv(path, dtype=str, usecols=[name], **gaps)[name].to_numpy(object)
+
+    return replace(table, written=written)
 
 
 def _has_padded(path: Path) -> bool:
@@ -118,7 +145,11 @@ def _read_parquet(path: Path) -> Table:
                 "data.path", f"column '{name}' of '{path.name}' cannot be read", "check that the file is complete"
             ) from error
 
-    return Table(names, file.metadata.num_rows, read)
+    def written(name: str) -> np.ndarray:
+        column = file.read(columns=[name]).column(name)
+        return column.to_pandas(integer_object_nulls=True).to_numpy(dtype=object)
+
+    return Table(names, file.metadata.num_rows, read, written)
 
 
 def _read_npz(path: Path) -> Table:

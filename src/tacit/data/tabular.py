@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 
 from tacit.data import arrange
-from tacit.data.encode import Columns, Encoder, Part, as_python, match_names
+from tacit.data.encode import Columns, Encoder, Part, match_names, numbers_in
 from tacit.data.labels import read_labels
 from tacit.data.options import DataOptions, SurvivalLabel, as_name
 from tacit.data.raw import Built, Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table
+from tacit.data.table import Table, as_python
 from tacit.errors import UserError, nearest
+
+SUBJECTS = "data.subjects.column"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
     subject_column = None if options.subjects.assign else options.subjects.column or declared.subject
     silo_column = None if options.silos.assign else options.silos.column or declared.silo
     if subject_column is not None:
-        subject = _numbered(table, subject_column, "data.subjects.column")
+        subject = _numbered(table.identifiers(subject_column, SUBJECTS), subject_column, SUBJECTS)
     if silo_column is not None:
         known = declared.silo_names if silo_column == declared.silo else ()
         silo, silo_names = _silos(table, silo_column, known)
@@ -131,8 +133,8 @@ def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Silo numbers ``[rows]`` and silo names: in the ``known`` order, else sorted (numbers as numbers)."""
-    numbers = _numbered(table, column, "data.silos.column")
-    values = table.read(column)
+    values = table.column(column, "data.silos.column")
+    numbers = _numbered(values, column, "data.silos.column")
     first = np.unique(numbers, return_index=True)[1]
     names = known or sorted_names([as_python(value) for value in values[first]])
     codes, unknown = match_names(values, names)
@@ -149,20 +151,41 @@ def sorted_names(values: list[Any]) -> tuple[str, ...]:
 
 
 def _keys(table: Table, subject_column: str | None) -> np.ndarray:
-    """Numbers ``[rows]`` made from the person's name, or from everything that a row says and how many equal rows come
-    before it: whoever is added or removed changes nobody else's number (of equal rows, the last one's goes)."""
+    """Keys ``[rows]`` uint64 made from the person's identifier, or from everything that a row says and how many equal
+    rows come before it: adding or removing a row changes no other key (of equal rows, the last one's goes)."""
     if subject_column is not None:
-        return pd.util.hash_array(table.read(subject_column))
+        return identifier_keys(table.identifiers(subject_column, SUBJECTS))
     keys = np.zeros(table.rows, np.uint64)
     for name in table.names:
-        keys = arrange.mixed(keys ^ pd.util.hash_array(table.read(name)))
+        keys = arrange.mixed(keys ^ _cell_keys(table.read(name)))
     before = pd.Series(keys).groupby(keys, sort=False).cumcount().to_numpy(np.uint64)
     return arrange.mixed(keys ^ arrange.mixed(before))
 
 
-def _numbered(table: Table, column: str, field: str) -> np.ndarray:
+def identifier_keys(identifiers: np.ndarray) -> np.ndarray:
+    """Keys ``[rows]`` uint64 of identifiers (text): that of the integer where one is written, else that of the text."""
+    codes, distinct = pd.factorize(identifiers)
+    texts = pd.Series(distinct, dtype=object).astype(str)
+    whole = texts.str.fullmatch(r"0|-?[1-9][0-9]{0,17}").to_numpy(bool)
+    keys = pd.util.hash_array(texts.to_numpy(object))
+    keys[whole] = pd.util.hash_array(texts[whole].to_numpy(np.int64))
+    found: np.ndarray = keys[codes]
+    return found
+
+
+def _cell_keys(values: np.ndarray) -> np.ndarray:
+    """Keys ``[rows]`` of cells: a number has the same key in a column of integers, of floats and of text."""
+    numbers = values.astype(np.float64) if values.dtype.kind in "biuf" else numbers_in(values)
+    keys = pd.util.hash_array(numbers)
+    if values.dtype.kind not in "biuf":
+        text = np.isnan(numbers) & ~pd.isna(values)
+        keys[text] = pd.util.hash_array(values[text].astype(str).astype(object))
+    return keys
+
+
+def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     """The distinct values of a column, numbered in order of appearance ``[rows]``; a gap is refused."""
-    codes, _ = pd.factorize(table.column(column, field), use_na_sentinel=True)
+    codes, _ = pd.factorize(values, use_na_sentinel=True)
     gaps = int((codes < 0).sum())
     if gaps:
         raise UserError(field, f"column '{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
