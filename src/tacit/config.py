@@ -243,6 +243,9 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     method.check_facts(facts)
     facts = replace(facts, rounds=_rounds(experiment.train, method, facts))
     once = _once(experiment, known)
+    if once and facts.subjects is None and exchange.name in ("masked", "weighted"):
+        problem = "is required: the width of a masked sum that is paid for follows from it"
+        raise UserError("data.subjects.count", problem, "declare it; it is public and cannot be counted from records")
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
     return promise(

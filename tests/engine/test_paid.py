@@ -240,6 +240,17 @@ def test_an_interrupted_run_has_no_metrics_until_it_is_finished(paying, visits, 
     assert [line["round"] for line in read_metrics(finished.path / "metrics.jsonl")] == list(range(5))
 
 
+def test_the_width_of_a_masked_sum_follows_from_the_declared_number_of_people_alone(paying):
+    paying["method"] = {"name": "uldp-naive", "noise_multiplier": 4.0}
+    paying["exchange"] = {"name": "masked"}
+    plan = tacit.plan(paying)
+    assert paid.masked_sum(plan, paid.metrics_query(plan)).people == 60
+    del paying["data"]["subjects"]["count"]
+    with pytest.raises(UserError) as refused:
+        tacit.plan(paying)
+    assert refused.value.field == "data.subjects.count"
+
+
 def test_references_beside_metrics_that_are_paid_for_are_refused(paying, visits, tmp_path):
     with pytest.raises(UserError, match=r"evaluation.status: .*references"):
         running(tacit.plan(paying), frame=visits, out=tmp_path / "run", baselines=True)

@@ -101,8 +101,7 @@ def _noisy_sum(
     noise = noise_in_sum(plan, query)
     if masked is None:
         return noisy_sum(parts, query.sigma, streams), noise
-    people = max(plan.promise.facts.subjects or 0, len(np.unique(records.subject)), 1)
-    session = masked.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query, people))
+    session = masked.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query))
     return session.sum(1, session.grid.truncated(parts), streams), noise
 
 
@@ -124,15 +123,17 @@ def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
     return query.noise_multiplier * math.sqrt(silos * share_variance(silos, masked.drop_outs, masked.colluding))
 
 
-def masked_sum(plan: Plan, query: Means | Moments, people: int) -> SumFacts:
-    """What a masked sum over so many people is asked for.
+def masked_sum(plan: Plan, query: Means | Moments) -> SumFacts:
+    """What a masked sum is asked for, over the declared number of people.
 
     On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With
     noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
     it, and S sqrt(D) p is at most 1 / m of the addition.
     """
     silos, masked = plan.promise.facts.silos, masking(plan)
+    people = plan.promise.facts.subjects
     assert masked is not None
+    assert people is not None, "the plan refuses masked sums without a declared number of people"
     rounding = silos**2 * math.sqrt(query.numbers) * masked.precision
     std = query.noise_multiplier * (query.sensitivity + rounding)
     return SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number

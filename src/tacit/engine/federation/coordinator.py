@@ -206,7 +206,7 @@ class CoordinatorSide:
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
         answers = yield told
         if masked is not None:
-            asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
+            asked = masked_sum(plan, query)
             terms = masked.terms(f"{self._run}/{phase}", self.names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
             lead = MaskedServer(terms, self._keys.identity, self._keys.roster)

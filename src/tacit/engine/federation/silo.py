@@ -433,7 +433,7 @@ class SiloSide:
         part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         if masked is not None:
             self._next = (EXCHANGE, *then)
-            asked = masked_sum(plan, query, plan.promise.facts.subjects or 1)
+            asked = masked_sum(plan, query)
             terms = masked.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
             self._carrier = MaskedSilo(terms, self.name, self._keys.identity, self._keys.roster)
