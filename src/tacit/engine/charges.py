@@ -31,7 +31,7 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.exchange import Pairwise, Weighted
+from tacit.exchange import Masked, Pairwise, Weighted
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -393,6 +393,12 @@ def draws_noise_again(plan: Plan) -> bool:
     chosen."""
     exchange = plan.exchange
     return plan.experiment.seed is not None and isinstance(exchange, Weighted) and exchange.hidden_sampling
+
+
+def survivors_may_differ(plan: Plan) -> bool:
+    """Whether a round that is done again on a federation may be the sum over other silos: the difference of two sums
+    with the noise of one seed shows the part of a silo that was in one of them, under its own share alone."""
+    return plan.experiment.seed is not None and isinstance(plan.exchange, Masked) and plan.exchange.drop_outs > 0
 
 
 def seed_mark(plan: Plan) -> str:

@@ -270,6 +270,19 @@ def test_a_seed_does_not_give_back_who_was_sampled_in_secret_so_a_round_is_not_r
     check_goes_on(received(HIDDEN.removeprefix("seed = 7\n")))
 
 
+def test_with_a_seed_a_round_that_silos_may_leave_is_not_repeated(ledger):
+    """The same shares of noise in the sum over other silos: the difference of both would show one silo's part."""
+    leaving = "seed = 7\n" + EXPERIMENT.replace('name = "masked"', 'name = "masked"\ndrop_outs = 1')
+    with Guard(POLICY.model_copy(update={"seeds": True}), "north", ledger) as guard:
+        guard.admit(request(leaving), SILOS, None, lambda: 100)
+        guard.before_release("uldp-avg", 1, {})
+        with pytest.raises(Refusal) as refusal:
+            guard.before_release("uldp-avg", 1, {})
+        assert refusal.value.rule == "seeds"
+        guard.before_release("uldp-avg", 2, {})
+    check_goes_on(received(leaving))
+
+
 def test_a_request_is_not_taken_twice(ledger):
     with Guard(POLICY, "north", ledger) as guard:
         guard.admit(request(), SILOS, None, lambda: 100)

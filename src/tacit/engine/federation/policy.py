@@ -40,7 +40,17 @@ from pydantic import Field, field_validator
 
 from tacit.config import Plan
 from tacit.data.options import Count, Section, Share
-from tacit.engine.charges import Line, draws_noise_again, events, has_seed, once_line, repeats, round_line, seed_mark
+from tacit.engine.charges import (
+    Line,
+    draws_noise_again,
+    events,
+    has_seed,
+    once_line,
+    repeats,
+    round_line,
+    seed_mark,
+    survivors_may_differ,
+)
 from tacit.engine.federation.request import Request
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
@@ -238,8 +248,8 @@ class Guard:
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
         if repeats(admitted.request.plan) and any(_same_release(old, run, line) for old in self._ledger.lines):
-            if draws_noise_again(admitted.request.plan):
-                raise Refusal("seeds", "the same noise would be drawn again for other people")
+            if draws_noise_again(admitted.request.plan) or survivors_may_differ(admitted.request.plan):
+                raise Refusal("seeds", "the same noise would be drawn again for other people or other silos")
             return  # the same noise again tells nobody anything new
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
