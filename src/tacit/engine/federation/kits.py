@@ -446,6 +446,13 @@ def place_stores(kit: Kit) -> None:
     write_json(file, resources)
 
 
+def encrypt_own_port(kit: Kit) -> None:
+    """Let job processes and their parent process use mutual TLS with the certificate of the kit (NVFlare's default is a
+    port on the loopback interface that every local user can use)."""
+    resources = {"host": "localhost", "connection_security": "mtls"}
+    write_json(kit.path / "local" / "comm_config.json", {"internal": {"scheme": "tcp", "resources": resources}})
+
+
 def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bool) -> bytes:
     """The secret that silos share: a new one, or what they have already."""
     if not begun:
