@@ -10,7 +10,7 @@ replaced                              because
 ``CoreCell._create_internal_listener``  the port for job processes is open to every local user unless configured
 ``FedAdminAgent.register_processor``  ``sys.shell``, ``train.shutdown`` and fourteen others are registered
 ``FedAdminAgent._dispatch_request``   it checks rights only if the sender asks for it
-``AuthzFilter.pre_command``           ``stop_net``, ``stop_cell`` and fifteen others need no right
+``AuthzFilter.pre_command``           ``process_info``, ``stress`` and eleven others need no right
 ``TcpStreamServer.get_request``       one local connection that says nothing blocks all others in the TLS handshake
 ``….ProcessJobLauncher.get_command``  job processes have cells, too: they start from :mod:`tacit.transport.__main__`
 ====================================  ==============================================================================
@@ -42,7 +42,7 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.table import COMMANDS, REQUESTS, VERSION, Cell, Message, known_as, verdict
+from tacit.transport.table import COMMANDS, DATA, REQUESTS, VERSION, Cell, Message, known_as, verdict
 
 _HANDSHAKE = 10.0  # seconds
 _MTLS = "mtls"
@@ -63,8 +63,8 @@ def close(kit: Path) -> None:
     _replace(FedAdminAgent, "register_processor", _registered)
     _replace(FedAdminAgent, "_dispatch_request", lambda old: _dispatched(old, refusals))
     _replace(AuthzFilter, "pre_command", lambda old: _authorized(old, refusals))
-    _replace(TcpStreamServer, "get_request", lambda old: _accepted)
-    _replace(TcpStreamServer, "finish_request", lambda old: _shaken(old, refusals))
+    _replace(TcpStreamServer, "get_request", lambda old: _accepted, inherited=True)
+    _replace(TcpStreamServer, "finish_request", lambda old: _shaken(old, refusals), inherited=True)
     for launcher in (ClientProcessJobLauncher, ServerProcessJobLauncher):
         _replace(launcher, "get_command", _launched)
     needed = frozenset().union(*REQUESTS.values())
@@ -74,8 +74,8 @@ def close(kit: Path) -> None:
     ClientRequestProcessors.request_processors[:] = kept
 
 
-def _replace(owner: type, name: str, made: Callable[[Any], Any]) -> None:
-    old = getattr(owner, name, None)
+def _replace(owner: type, name: str, made: Callable[[Any], Any], inherited: bool = False) -> None:
+    old = getattr(owner, name, None) if inherited else vars(owner).get(name)
     if not callable(old):
         raise RuntimeError(f"NVFlare has no {owner.__name__}.{name}: its doors cannot be closed")
     setattr(owner, name, made(old))
@@ -109,15 +109,15 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
 def _read(headers: Mapping[str, Any]) -> Message:
     key = MessageHeaderKey
     within = (headers.get(StreamHeaderKey.CHANNEL), headers.get(StreamHeaderKey.TOPIC))
-    returned = headers.get(key.ORIGINAL_HEADERS)
+    returned, failed = headers.get(key.ORIGINAL_HEADERS), headers.get(StreamHeaderKey.FAILED_DESTINATION)
     return Message(
         origin=headers.get(key.ORIGIN),
         destination=headers.get(key.DESTINATION),
         type=headers.get(key.MSG_TYPE),
         channel=headers.get(key.CHANNEL),
         topic=headers.get(key.TOPIC),
-        inner=None if within[0] is None else within,
-        returned=returned.get(key.DESTINATION) if isinstance(returned, dict) else None,
+        inner=within if headers.get(key.TOPIC) == DATA else None,
+        missed=returned.get(key.DESTINATION) if isinstance(returned, dict) else failed,
     )
 
 

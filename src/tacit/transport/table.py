@@ -24,7 +24,7 @@ origin  its origin is not the neighbour that delivered it, nor a cell that this 
 relay   its destination is another cell, and this party does not forward messages to it
 sender  this sender may not send anything to this receiver
 topic   this sender may not use this channel and topic
-reply   it returns a request whose destination is not behind the neighbour that delivered it
+reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it
 """
 
 SERVER: Final = "server"
@@ -72,13 +72,14 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     | _topics(AUX, "__sync_runner__", "__job_heartbeat__", "__task_check__")
     | _topics(COMMAND, "get_task", "submit_update")
     | _topics(REPLIES, "*"),
+    ("server's job", "a silo"): _STREAMED,  # that the silo could not forward a stream to its job
     ("silo", "the server"): _BYE | _topics(ADMIN, "admin"),
     ("silo", "its job"): _BYE | _topics(ADMIN, "train.notify_job_status"),
-    ("silo's job", "the server"): _BYE,
+    ("silo's job", "the server"): _BYE | _STREAMED,
     ("silo's job", "the server's job"): _STREAMED
     | _topics(AUX, "__end_run__", "tacit-call", "tacit-message", "tacit-evaluate")
     | _topics(REPLIES, "*"),
-    ("silo's job", "its silo"): _BYE | _topics("client_command", "abort"),
+    ("silo's job", "its silo"): _BYE | _STREAMED | _topics("client_command", "abort"),
 }
 
 # The topic of a request on a silo's channel `admin` is in its payload.
@@ -126,8 +127,9 @@ class Cell(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What the headers of a message say. ``type`` is ``req`` (a request), ``reply``, or ``return`` (a request that did
-    not reach its destination, ``returned``); ``inner`` are the channel and topic of what a stream carries."""
+    """What the headers of a message say. ``type`` is ``req`` (a request), ``reply``, or ``return`` (a request that was
+    not forwarded); ``inner`` are the channel and topic of what a stream carries; ``missed`` is the cell that a request
+    or a stream did not reach."""
 
     origin: object
     destination: object
@@ -135,7 +137,7 @@ class Message(NamedTuple):
     channel: object
     topic: object
     inner: tuple[object, object] | None = None
-    returned: object = None
+    missed: object = None
 
 
 def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> Rule | None:
@@ -154,12 +156,14 @@ def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> 
     sender = known_as(destination, origin)
     if sender is None:
         return "sender"
-    if message.type == "req":
-        return None if _is_allowed(ALLOWED[destination.kind, sender], message) else "topic"
-    if message.type == "return":
-        missed = Cell.named(message.returned)
+    if message.type not in ("req", "reply", "return"):
+        return "name"
+    if message.type == "req" and not _is_allowed(ALLOWED[destination.kind, sender], message):
+        return "topic"
+    if message.type == "return" or message.missed is not None:
+        missed = Cell.named(message.missed)
         return None if missed is not None and _leads_to(own, neighbour, missed) else "reply"
-    return None if message.type == "reply" else "name"
+    return None
 
 
 def known_as(receiver: Cell, sender: Cell) -> str | None:
@@ -171,6 +175,7 @@ def known_as(receiver: Cell, sender: Cell) -> str | None:
         ("server", "server's job"): ("its job", True),
         ("server", "requester"): ("a requester", True),
         ("server's job", "server"): ("its server", True),
+        ("server's job", "silo"): ("a silo", True),
         ("server's job", "silo's job"): ("a silo's job", same_job),
         ("silo", "server"): ("the server", True),
         ("silo", "silo's job"): ("its job", receiver.party == sender.party),
@@ -215,11 +220,6 @@ def _has(topics: Topics, channel: object, topic: object) -> bool:
     return isinstance(topic, str) and ((channel, topic) in topics or (channel, "*") in topics)
 
 
-def has_verdict(receiver: Kind, channel: str, topic: str) -> bool:
-    """Whether the table knows a callback that NVFlare registers in a cell of this kind."""
-    return (channel, topic) in REGISTERED[receiver]
-
-
 _MANAGER = _topics(
     "_net_manager",
     *("bulk_item", "bulk_test", "cells", "change_root", "comm_config", "config_vars", "conns", "echo", "heartbeat"),
@@ -232,22 +232,25 @@ _EVERYWHERE = (
     | _topics("credential_manager", "key_exchange")
     | _topics(REPLIES, "*")
     | _topics(STREAM, ACK, DATA, ERROR)
-    | _topics(AUX, "*")
+    | _topics(AUX, "*", "ObjectStreamer.Abort", "ObjectStreamer.Request", "fed.event")
+)
+_IN_JOBS = _EVERYWHERE | _topics(
+    *(AUX, "RM.RELIABLE_REPLY", "RM.RELIABLE_REQUEST", "__job_heartbeat__", "__sync_runner__", "__task_check__")
 )
 _DOWNLOAD = _topics("download_service__", "download_service__download", "download_service__source_failure")
-# What NVFlare 2.9.0 registers, by the kind of cell.
+# What NVFlare 2.9.0 registers, and Tacit with it, by the kind of cell.
 REGISTERED: Final[Mapping[Kind, Topics]] = {
     "server": _EVERYWHERE
-    | _DOWNLOAD
+    | _DOWNLOAD  # once a result has been downloaded
     | _topics(TASK, "challenge", "register", "heart_beat", "quit", "report_job_failure")
     | _topics("hci_channel", "*")
     | _topics("hci.upload", "*")
-    | _topics("log_streaming", "live_log")
     | _topics(LISTENER, "*"),
-    "server's job": _EVERYWHERE | _DOWNLOAD | _topics(COMMAND, "*"),
+    "server's job": _IN_JOBS | _topics(COMMAND, "*"),
     "silo": _EVERYWHERE | _topics(ADMIN, "*") | _topics(COMMAND, "get_task", "submit_update"),
-    "silo's job": _EVERYWHERE
+    "silo's job": _IN_JOBS
     | _DOWNLOAD
+    | _topics(AUX, "__do_task__", "__end_run__", "tacit-call", "tacit-evaluate", "tacit-message")
     | _topics(COMMAND, "get_task", "submit_update")
     | _topics("client_command", "*"),
 }
@@ -261,3 +264,12 @@ REGISTERED_REQUESTS: Final = frozenset(
         *("train.notify_job_status", "train.restart", "train.shutdown", "train.start_job"),
     }
 )
+REGISTERED_COMMANDS: Final = COMMANDS | {
+    *("add_study_site", "add_study_user", "admin_check_status", "cat", "cells", "clone_job", "configure_job_log"),
+    *("configure_site_log", "conns", "dead", "delete_job", "disable_client", "download_job_components"),
+    *("enable_client", "get_job_log", "grep", "head", "list_job", "list_pools", "list_sessions", "list_studies", "ls"),
+    *("msg_stats", "peers", "process_info", "pwd", "register_study", "remove_client", "remove_study"),
+    *("remove_study_site", "remove_study_user", "report_env", "report_resources", "report_version", "reset_errors"),
+    *("restart", "route", "show_comm_config", "show_config_vars", "show_errors", "show_pool", "show_scopes"),
+    *("show_stats", "show_study", "shutdown", "speed", "stress", "sys_info", "tail", "url_use"),
+}
