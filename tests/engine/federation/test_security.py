@@ -153,7 +153,7 @@ def test_a_silos_key_is_no_requesters(trial, tmp_path):
     kit = with_keys_of(copied(trial, REQUESTER, tmp_path), trial.kit("north"))
     with pytest.raises(UserError, match=f"certificate of {REQUESTER} is made out to north"):
         requester.status(Kit.load(kit, "requester"))
-    assert wait_for(trial.kit("server"), "refused a login").endswith("(the last connection was that of north)")
+    assert wait_for(trial.kit("server"), "refused north: task challenge from _admin_").endswith("to server (name)")
 
 
 # -- requests

@@ -432,18 +432,26 @@ def _restrict(local: Path, kind: Kind) -> None:
 
 
 def place_stores(kit: Kit) -> None:
-    """Let the server keep what it keeps within its kit, wherever that lies now (NVFlare's default is a folder that
-    everybody on the machine shares)."""
+    """Let the server keep what it keeps within its kit, wherever that lies now (NVFlare's default is a folder that all
+    users of the machine share), and receive no logs (NVFlare would write what requesters stream to it there)."""
     file = kit.path / "local" / "resources.json"
     resources = read_json(file, "KIT")
     stores = {name: kit.ours / "store" / name for name in ("jobs", "snapshots")}
     for store in stores.values():
         store.mkdir(parents=True, exist_ok=True, mode=0o700)
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(stores["snapshots"])
+    resources["components"] = [one for one in resources["components"] if one["id"] != "log_receiver"]
     for component in resources["components"]:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(stores["jobs"])
     write_json(file, resources)
+
+
+def encrypt_own_port(kit: Kit) -> None:
+    """Let job processes and their parent process use mutual TLS with the certificate of the kit (NVFlare's default is a
+    port on the loopback interface that every local user can use)."""
+    resources = {"host": "localhost", "connection_security": "mtls"}
+    write_json(kit.path / "local" / "comm_config.json", {"internal": {"scheme": "tcp", "resources": resources}})
 
 
 def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bool) -> bytes:

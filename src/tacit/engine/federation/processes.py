@@ -17,31 +17,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from tacit.engine.federation.kits import Kind, Kit, place_stores, read_secret, require_nvflare
+from tacit.engine.federation.kits import Kind, Kit, encrypt_own_port, place_stores, read_secret, require_nvflare
 from tacit.engine.federation.policy import Policy
 from tacit.engine.federation.refusals import Listener
 from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
 from tacit.settings import read_section
+from tacit.transport.log import LOG, log_of
 
-LOG, NVFLARE_LOG, PID, SETTINGS = "log.txt", "nvflare.log", "process.pid", "settings.json"
+NVFLARE_LOG, PID, SETTINGS = "nvflare.log", "process.pid", "settings.json"
 _LOOK = 0.2  # seconds between two looks at the log
 _PATIENCE = 15  # seconds that a process gets to end by itself
 
 
 def party_log(kit: Kit) -> logging.Logger:
     """The log of a kit, for whoever holds it. What it says may name values of the silo's own data."""
-    logger = logging.getLogger(f"tacit.kit.{str(kit.path).replace('.', '_')}")
-    if not logger.handlers:
-        handler = logging.FileHandler(kit.ours / LOG, encoding="utf-8")
-        formatter = logging.Formatter("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S")
-        formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-    return logger
+    return log_of(kit.path)
 
 
 def _certified(kit: Kit) -> Kit:
@@ -95,13 +87,10 @@ def settings(kit: Kit) -> tuple[Path, Path]:
 
 
 def command(kit: Kit) -> list[str]:
-    """How NVFlare is started from a kit."""
-    module, config, who = {
-        "server": ("server.server_train", "fed_server.json", []),
-        "silo": ("client.client_train", "fed_client.json", [f"uid={kit.name}"]),
-        "analyzer": ("client.client_train", "fed_client.json", [f"uid={kit.name}"]),
-    }[kit.kind]
-    start = [sys.executable, "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.path), "-s", config]
+    """How NVFlare is started from a kit: by Tacit's own program, which closes what a run does not need."""
+    program = "server" if kit.kind == "server" else "client"
+    start = [sys.executable, "-P", "-m", "tacit.transport", program, "-m", str(kit.path), "-s", f"fed_{program}.json"]
+    who = [] if kit.kind == "server" else [f"uid={kit.name}"]
     return [*start, "--set", "secure_train=true", f"org={kit.organisation}", "config_folder=config", *who]
 
 
@@ -109,6 +98,7 @@ def start(kit: Kit) -> subprocess.Popen[bytes]:
     """Start the process of a kit, by itself; its number is in ``tacit/process.pid``."""
     pid_file = kit.ours / PID
     _check_idle(pid_file)
+    encrypt_own_port(kit)
     with (kit.ours / NVFLARE_LOG).open("wb") as output:
         process = subprocess.Popen(
             command(kit),

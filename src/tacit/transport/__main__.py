@@ -1,0 +1,36 @@
+"""The programs that Tacit starts: NVFlare's own, behind :mod:`tacit.transport.gate`.
+
+``python -P -m tacit.transport PROGRAM -m KIT …``; the arguments are those of NVFlare's program.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+PROGRAMS = {
+    "client": "nvflare.private.fed.app.client.client_train",
+    "server": "nvflare.private.fed.app.server.server_train",
+    "client-job": "nvflare.private.fed.app.client.worker_process",
+    "server-job": "nvflare.private.fed.app.server.runner_process",
+}
+
+
+def main(program: str) -> int:
+    """Run a program of NVFlare's with its arguments in ``sys.argv``."""
+    from nvflare.fuel.f3.mpm import MainProcessMonitor
+
+    from tacit.transport.gate import close
+
+    theirs = importlib.import_module(PROGRAMS[program])
+    args = theirs.parse_arguments()
+    close(Path(args.workspace))
+    run_dir = os.path.join(args.workspace, args.job_id) if hasattr(args, "job_id") else args.workspace
+    return int(MainProcessMonitor.run(main_func=theirs.main, run_dir=run_dir, args=args) or 0)
+
+
+if __name__ == "__main__":
+    name = sys.argv.pop(1)
+    sys.exit(main(name))

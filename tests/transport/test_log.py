@@ -1,0 +1,48 @@
+"""What a kit's log says about refusals: one line each, whatever others wrote, and not without limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tacit.transport.log import LOG, OURS, Refusals, escaped, log_of
+
+
+@pytest.fixture
+def kit(tmp_path):
+    (tmp_path / OURS).mkdir()
+    return tmp_path
+
+
+def lines(kit) -> list[str]:
+    return (kit / OURS / LOG).read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("word", ["a\nb", "\x1b[2J", "a b", "\u202eevil", "\r", "é", b"bytes", ["list"], None])
+def test_what_others_wrote_is_one_printable_word(word):
+    assert all("!" <= character <= "~" for character in escaped(word))
+
+
+def test_long_words_are_cut():
+    assert len(escaped("x" * 10_000)) < 100
+    assert len(escaped("\u2028" * 10_000)) < 1000
+
+
+def test_one_party_writes_twenty_lines_a_minute_and_the_rest_is_counted(kit):
+    now = [0.0]
+    refusals = Refusals(log_of(kit), lambda: now[0])
+    for _ in range(1000):
+        refusals.note("south", "admin sys.shell (topic)")
+    refusals.note("west", "admin sys.shell (topic)")
+    assert sum("refused south: " in line for line in lines(kit)) == 20
+    assert sum("refused west: " in line for line in lines(kit)) == 1
+    now[0] = 61.0
+    refusals.note("south", "admin sys.shell (topic)")
+    assert any("refused 980 more of south" in line for line in lines(kit))
+    assert len(lines(kit)) == 24
+
+
+def test_any_number_of_names_is_counted_in_bounded_memory(kit):
+    refusals = Refusals(log_of(kit))
+    for number in range(5000):
+        refusals.note(f"name{number}", "a connection")
+    assert len(lines(kit)) < 1100
