@@ -18,7 +18,7 @@ from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import UserError, nearest
 from tacit.learning import ServerOptimizer
 from tacit.methods import METHODS, Method
-from tacit.privacy import Relation, Unit
+from tacit.privacy import Index, Relation, Unit
 from tacit.settings import changed, explained, read_toml
 
 
@@ -71,6 +71,8 @@ class ExchangeOptions(Section):
     precision: Positive = 1e-8
     key_bits: Count = 3072
     hidden_sampling: bool = False
+    index: Index = "slots"
+    slots: Count | None = None
     sealed: bool = True
     linked: bool = False
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"

@@ -112,7 +112,7 @@ class Promise:
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
         factor = self.exchange.factor(view, self.facts.silos) if isinstance(self.exchange, Pairwise) else None
-        return Exposure(unit, relation, view, seen, self.exchange.hides_counts, factor)
+        return Exposure(unit, relation, view, seen, self.exchange.index, factor)
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""

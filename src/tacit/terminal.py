@@ -147,6 +147,8 @@ def print_outlook(outlook: Outlook) -> None:
         console.print(_SEEDED, style="red")
     if outlook.pairs is not None:
         console.print(f"\n{outlook.pairs.words}", highlight=False)
+    if outlook.slots is not None:
+        console.print(f"\n{outlook.slots.words}", highlight=False)
     if outlook.network is not None:
         console.print(f"\n{outlook.network.words}", highlight=False)
     if outlook.over_silos is not None:

@@ -25,6 +25,13 @@ def five(method: dict, view: str = "public", **privacy):
     return planned(method, silos=5, rounds=100, privacy={"against": [view], **privacy}), view
 
 
+def record_weighted(view: str = "public", index: str = "slots", **changes):
+    privacy = {"against": [view], "max_records_per_subject_and_silo": 20, "max_silos_per_subject": None}
+    method = {**AVG, "weights": "records", **changes.pop("method", {})}
+    exchange = {"name": "weighted", "index": index}
+    return planned(method, silos=5, rounds=100, privacy={**privacy, **changes}, exchange=exchange), view
+
+
 def ten(method: dict, view: str = "server", **privacy):
     return planned(method, rounds=10, privacy={"against": [view], **privacy}), view
 
@@ -56,6 +63,15 @@ PROVED = {
     "uldp-avg, q = .7": (lambda: five({**AVG, "subject_sample_rate": 0.7}), 6.591),
     "uldp-avg, q = .1 known to the server": (lambda: five({**AVG, "subject_sample_rate": 0.1}, "server"), 9.997),
     "subject-sgd, q = .1 known to a silo": (lambda: five({**SUBJECT, "subject_sample_rate": 0.1}, "silo"), 11.48),
+    # no two on a list share a slot; in slots, a subject moves the sum by 60/61 + 40/41 clips, a record by 40/21
+    "record weights, list": (lambda: record_weighted(index="list"), 9.997),
+    "record weights, list, server": (lambda: record_weighted("server", "list"), 9.997),
+    "record weights, list, q = .1": (lambda: record_weighted(index="list", method={"subject_sample_rate": 0.1}), 0.758),
+    "record weights, slots": (record_weighted, 23.714),
+    "record weights, slots, q = .1": (lambda: record_weighted(method={"subject_sample_rate": 0.1}), 23.714),
+    "record weights, slots, one silo": (lambda: record_weighted("silo"), 27.431),
+    "record weights, slots, three silos": (lambda: record_weighted("silos:3"), 43.075),
+    "record weights, slots, one record": (lambda: record_weighted(unit="record"), 22.835),
     "uldp-naive": (lambda: five(NAIVE), 24.3816),
     "uldp-naive, server": (lambda: five(NAIVE, "server"), 24.3816),
     "server, uniform weights": (lambda: five(AVG, "server"), 9.997),

@@ -38,7 +38,7 @@ from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
 from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
-from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
+from tacit.privacy.terms import RELATIONS, UNITS, Index, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
@@ -62,6 +62,7 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "Guarantee",
+    "Index",
     "Laplace",
     "Largest",
     "Ledger",
