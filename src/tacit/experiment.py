@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from tacit.data import DataOptions
+from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import UserError, nearest
 from tacit.learning import ServerOptimizer
@@ -57,6 +57,7 @@ class PrivacyOptions(Section):
     target: Literal["proved", "as-published"] = "proved"
     max_records_per_subject_and_silo: Count | None = None
     max_silos_per_subject: Count | None = None
+    over_silo_cap: OverCap = "drop"
     budget: Positive | None = None
     budget_file: str | None = None
     statistics_noise_multiplier: Positive | None = None

@@ -46,6 +46,7 @@ IN_SHARES = "every silo adds its share of the noise to its part of {what} before
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
+DROPPED = "max_silos_per_subject drops or keeps this view's own records depending on what other silos hold"
 ELSEWHERE = "it is about what the other silos hold: this view knows its own records"
 
 Mechanism = Literal["statistics", "evaluation"]
@@ -118,10 +119,18 @@ class Promise:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
         if self.leaks:
             return Unprotected(self.leaks[0])
+        if self._drops_for(view):
+            return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         return self.method.event(self._counted(exposure), self.facts)
+
+    def _drops_for(self, view: View) -> bool:
+        """Whether the view holds records of its own which the cap on a subject's silos keeps or drops depending on what
+        other silos hold: it learns from that, and its own part changes with them (specification 9.5)."""
+        holds = view.holds_records or view.kind == "neighbour"
+        return self.facts.moves_over and holds and not self.method.splits_by_subject
 
     def _counted(self, exposure: Exposure) -> Exposure:
         """What is counted for a unit: where a cap on silos lets others take a record's place, whichever do, no more
@@ -136,6 +145,8 @@ class Promise:
 
     def once_event(self, once: Once, unit: Unit, view: View) -> Event:
         """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
+        if self._drops_for(view):
+            return Unprotected(DROPPED)
         return once.event(self.exposure(unit, view), self.facts, self.records_kept)
 
     def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:

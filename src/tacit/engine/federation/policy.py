@@ -18,8 +18,8 @@ set, in which a release has its line, on disk, before it leaves; and it refuses 
 that leaves; the reason is for the silo's own log.
 
 **Epsilon of a policy.** For one onlooker it is the smallest of what is proved about the policy's own unit and about the
-*replacement* of a unit that contains it; over onlookers it is the largest. Zeroing out the larger unit is not enough: it
-removes all that is clipped together, while a part that goes can turn the clipped vector around (specification 9.1).
+*replacement* of a unit that contains it; over onlookers it is the largest. Zeroing out the larger unit is not enough:
+it removes all that is clipped together, while a part that goes can turn the clipped vector around (specification 9.1).
 
 **Why nothing is under-counted.** Lines are written first, and only grow. A run is admitted if all of its rounds, beside
 everything in the ledger, fit into both limits. A line is written without another look while no release of the run is
@@ -141,8 +141,8 @@ class Policy(Section):
         return UNITS[UNITS.index(self.unit) + 1 :]
 
     def places(self) -> list[list[str]]:
-        """For every onlooker the places of a ledger of which each covers the policy's unit and relation: its own, and the
-        replacement of a unit that contains it."""
+        """For every onlooker the places of a ledger of which each covers the policy's unit and relation: its own, and
+        the replacement of a unit that contains it."""
         covering = ((self.unit, self.relation), *((unit, "replace") for unit in self.containing))
         return [[place(unit, View.parse(text), relation) for unit, relation in covering] for text in self.against]
 
