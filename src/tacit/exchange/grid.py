@@ -6,8 +6,8 @@ sensitivity of a sum of such vectors is what it was. Noise is a discrete Gaussia
 
 Guarantees count it as continuous. That is not exact: the discrete Gaussian has the Renyi divergences of the continuous
 one at most (Canonne, Kamath, Steinke 2020), but not its whole privacy profile. At 8 steps a shift of 11 steps costs
-6.3618 where the continuous one costs 6.3569 (delta 1e-5). So every share must have ``LEAST_SHARE`` steps, and grids that
-are coarser are refused (specification 9.7). Sums of shares differ from a discrete Gaussian by less than
+6.3618 where the continuous one costs 6.3569 (delta 1e-5). So every share must have ``LEAST_SHARE`` steps, and coarser
+grids are refused (specification 9.7). Sums of shares differ from a discrete Gaussian by less than
 10 silos exp(-pi^2 LEAST_SHARE^2), which is 0 in floating point (Kairouz, Liu, Steinke 2021, "The Distributed Discrete
 Gaussian Mechanism", theorem 11).
 """

@@ -11,8 +11,14 @@ Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one rou
     a server that sees each silo's noisy sum             Gaussian, divergence times S max_u sum_s w^2, q = 1
     c silos, which know the coins and their own noise    Gaussian, divergence times h^2 S / (S - c), q = 1; h is the
                                                          most that the others hold of a person's weight
-    replacement instead of zero-out                      Gaussian, divergence times 4, q = 1
-    one record more or less                              as replacement: the person's contribution may turn around
+    replacement instead of zero-out                      divergence times 4; coins as for a place that is drawn (below)
+    one record more or less                              the person's part in one silo may turn around: 2 w_s clips,
+                                                         divergence times (2 w_s)^2, or 4 S w_s^2 seen by the server
+
+With secret coins and replacement, or one record, the subject is sampled in both worlds: (1 - q) P0 + q P1 against
+(1 - q) P0 + q P1'. P0 is up to one clip away from P1 and P1', which are 2 clips, or 2 w_s, apart. This is a place that
+is drawn (``subject_events.sampled_place``) with the largest of the three distances; or the coin is taken to be known,
+q = 1, where that costs less (specification 9.1: the sampled Gaussian of 2 w_s < 1 would be too small).
 
 These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange ``weighted``
 do: there the shift is that of ``privacy.weight_shifts``, and where people may share a slot, coins hide nothing.
@@ -123,7 +129,7 @@ class PerSubject(Adaptive):
         """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm."""
         weight = self.largest_weight(facts)
         if exposure.unit == "record":
-            return 2.0 if exposure.reveals == "sum" else 2.0 * math.sqrt(weight)
+            return 2.0 * weight
         if exposure.reveals == "each":
             shift = math.sqrt(weight)
         else:
@@ -142,13 +148,19 @@ class PerSubject(Adaptive):
         if exposure.colluding >= facts.silos:
             return Unprotected("all silos collude: no subject of another silo is left to protect")
         seen = facts.silos if exposure.reveals == "each" else subjects.colluding_factor(facts.silos, exposure.colluding)
-        gaussian = Gaussian(self.noise_over_shift(facts) / (self.moved(exposure, facts) * math.sqrt(seen)))
-        return PoissonSampled(self.subject_sample_rate, gaussian) if self.hides_coins(exposure) else gaussian
+        noise, shift = self.noise_over_shift(facts) / math.sqrt(seen), self.moved(exposure, facts)
+        rate = self.subject_sample_rate if self.hides_coins(exposure) else 1.0
+        if exposure.unit == "subject" and not exposure.replaces:
+            return PoissonSampled(rate, Gaussian(noise / shift)) if rate < 1 else Gaussian(noise / shift)
+        # the subject is sampled in both worlds: its whole part, of up to one clip, is what the coin hides
+        place = max(1.0, shift)
+        if rate * place < shift:
+            return subjects.sampled_place(rate, Gaussian(noise / place))
+        return Gaussian(noise / shift)
 
     def hides_coins(self, exposure: Exposure) -> bool:
         """Whether a subject who is not sampled changes nothing that the view sees, and it does not know who is."""
-        secret = exposure.reveals == "sum" and exposure.colluding == 0
-        return secret and exposure.unit == "subject" and not exposure.replaces
+        return exposure.reveals == "sum" and exposure.colluding == 0
 
     def sampling(self, exposure: Exposure) -> str:
         if self.subject_sample_rate == 1 or not self.hides_coins(exposure):
