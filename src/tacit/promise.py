@@ -26,6 +26,7 @@ from tacit.privacy import (
     Exposure,
     Guarantee,
     Largest,
+    Linkage,
     Nothing,
     Relation,
     Repeated,
@@ -43,6 +44,7 @@ PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
+ONE_IDENTIFIER = "a subject has one identifier in all silos (linkage: epsilon with two that are not linked)"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
@@ -229,6 +231,7 @@ class Promise:
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
             self._published_beside(exposure, finite, rounds),
+            linkage(event, self.delta) if finite and self.unit == "subject" else None,
         )
 
     def _published_beside(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
@@ -247,7 +250,9 @@ class Promise:
         paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
-        return (*elsewhere, *seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
+        linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
+        own = self.method.assumptions(exposure, self.facts)
+        return (*elsewhere, *seeded, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))
@@ -377,6 +382,14 @@ def cost(event: Event, delta: float) -> Bound:
     from tacit.privacy import account
 
     return account(event, delta)
+
+
+@lru_cache(maxsize=4096)
+def linkage(event: Event, delta: float) -> Linkage:
+    """What an event costs a subject with two pseudonyms."""
+    from tacit.privacy.linkage import PSEUDONYMS, linked_epsilon
+
+    return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 
 
 def _honest(published: AsPublished | None, finite: bool) -> AsPublished | None:

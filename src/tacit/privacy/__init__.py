@@ -34,7 +34,7 @@ from tacit.privacy.events import (
     Unprotected,
 )
 from tacit.privacy.exposure import Exposure, Noise
-from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
+from tacit.privacy.guarantee import AsPublished, Guarantee, Linkage, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
 from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
@@ -67,6 +67,7 @@ __all__ = [
     "Largest",
     "Ledger",
     "LedgerError",
+    "Linkage",
     "Means",
     "Metrics",
     "Moments",
