@@ -13,6 +13,7 @@ import tacit
 from tacit.config import Plan
 from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
+from tacit.methods import METHODS
 from tacit.privacy import (
     UNITS,
     Composed,
@@ -65,7 +66,7 @@ def epsilon(event: Event) -> float:
 @pytest.mark.parametrize("unit", ["silo", "subject"])
 def test_noise_for_a_target_meets_it_for_every_view_and_is_at_most_a_hundredth_too_large(target, rate, unit):
     against = ["public", "silo", "silos:2"]
-    privacy = {"unit": unit, "against": against, "max_silos_per_subject": 3}
+    privacy = {"unit": unit, "against": against, "max_silos_per_subject": 3, "over_silo_cap": "refuse"}
     plan = planned({"target_epsilon": target, "silo_sample_rate": rate}, privacy)
     found = by_view(plan)
     assert list(found) == against
@@ -111,13 +112,19 @@ def test_max_grad_norm_is_another_name_of_clip():
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
 @pytest.mark.parametrize("unit", ["silo", "subject", "record"])
-def test_units_and_relations_of_dp_fedavg(unit, relation, rate):
+@pytest.mark.parametrize("over_cap", ["drop", "refuse"])
+def test_units_and_relations_of_dp_fedavg(unit, relation, rate, over_cap):
     """A zeroed silo moves the sum by C. Anything less than a silo, or a replaced one, turns an upload around: 2 C in
     each of a subject's silos, old and new, which are sampled in both worlds: less is gained by that. Where a cap on
-    silos lets others take a record's place, a record that goes counts as a replaced subject."""
+    silos lets others take a record's place, a record that goes counts as a replaced subject; and a silo, of whose own
+    records the cap drops some or none, has no guarantee."""
     method = {"noise_multiplier": SIGMA, "silo_sample_rate": rate}
-    plan = planned(method, {"unit": unit, "relation": relation, "max_silos_per_subject": 4})
-    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8, ("record", "zero-out"): 8}.get((unit, relation), 1)
+    caps = {"max_silos_per_subject": 4, "over_silo_cap": over_cap}
+    plan = planned(method, {"unit": unit, "relation": relation, **caps})
+    away = 8 if over_cap == "drop" else 1
+    moved = {("subject", "zero-out"): 4, ("subject", "replace"): 8, ("record", "zero-out"): away}.get(
+        (unit, relation), 1
+    )
     turned, somewhere = Gaussian(SIGMA / (2 * moved)), 1 - (1 - rate) ** moved
     expected = epsilon(turned)
     if (unit, relation) == ("silo", "zero-out"):
@@ -125,7 +132,8 @@ def test_units_and_relations_of_dp_fedavg(unit, relation, rate):
     elif rate < 1:
         expected = epsilon(SampledWithoutReplacement(math.ceil(somewhere * 1e9), 10**9, turned))
     found = by_view(plan)
-    for view in ("public", "silo"):
+    assert over_cap == "refuse" or found["silo"].epsilon == math.inf
+    for view in ("public", "silo") if over_cap == "refuse" else ("public",):
         assert found[view].epsilon == pytest.approx(expected)
         assert (found[view].unit, found[view].relation, found[view].delta) == (unit, relation, DELTA)
         assert found[view].sampling == (f"poisson silos {rate:g}" if rate < 1 else "none")
@@ -221,6 +229,7 @@ def test_a_record_s_place_is_sampled_as_the_record_was():
 
 def test_a_reference_that_protects_records_is_not_charged_for_caps():
     caps = {"unit": "subject", "max_records_per_subject_and_silo": 5, "max_silos_per_subject": 1}
+    caps["against"] = ["public", "server"]
     person = planned({"name": "subject-sgd", "target_epsilon": 4.0}, caps, data={"records_per_silo": 40})
     record = person.with_method("local-record")
     assert (record.promise.unit, record.promise.facts.moves_up, record.promise.facts.moves_over) == (
@@ -349,18 +358,38 @@ def bounded(event: Event) -> float:
 @pytest.mark.parametrize("unit", ["subject", "record"])
 @pytest.mark.parametrize("relation", ["zero-out", "replace"])
 def test_what_is_paid_for_once_is_part_of_every_guarantee(unit, relation):
-    plan = paying(privacy={"unit": unit, "relation": relation, "against": ["public", "server", "silos:3"]})
+    privacy = {"unit": unit, "relation": relation, "against": ["public", "server", "silos:3"]}
+    plan = paying(privacy=privacy)
     z = 10.0 / (2 if relation == "replace" else 1)
     once = {
         # a record moves half a person's part, twice: another silo may move up under the cap
         "public": Gaussian(z),
         "server": Gaussian(z * math.sqrt(2 / SILOS) if unit == "subject" else z / math.sqrt(SILOS)),
-        "silos:3": Gaussian(z * math.sqrt(7 / SILOS)),
     }
     found = by_view(plan)
+    assert found["silos:3"].epsilon == math.inf  # the cap drops records of these silos, or not, because of others
     for view, event in once.items():
         assert found[view].epsilon == pytest.approx(bounded(Composed((event, bare(plan, view)))))
         assert any("standardising" in text for text in found[view].assumptions)
+    promised = paying(privacy=privacy | {"over_silo_cap": "refuse"})
+    # no other silo moves up: a record moves half a person's part
+    alone = Gaussian(z * (1 if unit == "subject" else 2) * math.sqrt(7 / SILOS))
+    together = bounded(Composed((alone, bare(promised, "silos:3"))))
+    assert by_view(promised)["silos:3"].epsilon == pytest.approx(together)
+
+
+CAPPED = ("subject-sgd", "uldp-naive", "dp-fedavg", "higrad")
+
+
+@pytest.mark.parametrize(("name", "unit"), [(name, unit) for name in CAPPED for unit in METHODS[name].units])
+def test_silos_have_no_guarantee_where_a_cap_over_silos_drops_their_records(name, unit):
+    method = {"name": name, "noise_multiplier": SIGMA}
+    sizes = {"records_per_silo": 40}
+    caps = {"max_records_per_subject_and_silo": 2, "max_silos_per_subject": SILOS - 1, "against": ["silo", "silos:3"]}
+    dropped = by_view(planned(method, {**caps, "unit": unit}, data=sizes))
+    promised = by_view(planned(method, {**caps, "unit": unit, "over_silo_cap": "refuse"}, data=sizes))
+    assert {guarantee.epsilon for guarantee in dropped.values()} == {math.inf}
+    assert all(math.isfinite(guarantee.epsilon) for guarantee in promised.values())
 
 
 def test_no_constants_of_a_silo_can_be_paid_for():

@@ -238,7 +238,8 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     )
     check_facts(method, unit, facts)
     caps = [cap for cap in (facts.max_records, method.records_kept(facts)) if cap is not None]
-    facts = replace(facts, moves_up=bool(caps), moves_over=facts.silos_of_a_subject < facts.silos)
+    over = facts.silos_of_a_subject < facts.silos and privacy.over_silo_cap == "drop"
+    facts = replace(facts, moves_up=bool(caps), moves_over=over)
     facts = facts.pooled() if method.pools else facts
     method.check_facts(facts)
     facts = replace(facts, rounds=_rounds(experiment.train, method, facts))

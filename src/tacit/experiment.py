@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from tacit.data import DataOptions
+from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import UserError, nearest
 from tacit.learning import ServerOptimizer
 from tacit.methods import METHODS, Method
-from tacit.privacy import Relation, Unit
+from tacit.privacy import Index, Relation, Unit
 from tacit.settings import changed, explained, read_toml
 
 
@@ -57,6 +57,7 @@ class PrivacyOptions(Section):
     target: Literal["proved", "as-published"] = "proved"
     max_records_per_subject_and_silo: Count | None = None
     max_silos_per_subject: Count | None = None
+    over_silo_cap: OverCap = "drop"
     budget: Positive | None = None
     budget_file: str | None = None
     statistics_noise_multiplier: Positive | None = None
@@ -71,6 +72,8 @@ class ExchangeOptions(Section):
     precision: Positive = 1e-8
     key_bits: Count = 3072
     hidden_sampling: bool = False
+    index: Index = "slots"
+    slots: Count | None = None
     sealed: bool = True
     linked: bool = False
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"

@@ -17,13 +17,14 @@ from typing import Any
 
 from tacit.config import Plan, plan, sum_facts
 from tacit.errors import UserError, nearest
-from tacit.exchange import Pairwise
+from tacit.exchange import Pairwise, Weighted
 from tacit.experiment import read_experiment
 from tacit.methods import METHODS, Calibrated, Private
 from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import rounded_up, sentence
+from tacit.privacy.weight_shifts import shared_slots
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
@@ -172,6 +173,25 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class Slots:
+    """The slots of an exchange in which subjects may share one.
+
+    slots   how many there are
+    shared  the expected share of subjects who share theirs with another
+    """
+
+    slots: int
+    shared: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def words(self) -> str:
+        return f"{self.shared:.3g} of the subjects are expected to share one of the {self.slots:,} slots with another."
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A plan in numbers and words: what ``tacit plan`` prints."""
 
@@ -185,6 +205,7 @@ class Outlook:
     over_silos: OverSilos | None = None
     network: Network | None = None
     pairs: Pairs | None = None
+    slots: Slots | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -200,6 +221,7 @@ class Outlook:
             "over_silos": None if self.over_silos is None else self.over_silos.as_dict(),
             "network": None if self.network is None else self.network.as_dict(),
             "pairs": None if self.pairs is None else self.pairs.as_dict(),
+            "slots": None if self.slots is None else self.slots.as_dict(),
         }
 
 
@@ -218,6 +240,7 @@ def outlook(made: Plan) -> Outlook:
         over_silos(made),
         network(made.promise),
         pairs(made),
+        slots(made),
     )
 
 
@@ -230,6 +253,15 @@ def pairs(made: Plan) -> Pairs | None:
     own, shared = exchange.deviations(sum_facts(made.method, facts))
     told = {str(view): exchange.factor(view, facts.silos) for view in made.promise.views}
     return Pairs(exchange.graph, (int(degrees.min()), int(degrees.max())), own, shared, told)
+
+
+def slots(made: Plan) -> Slots | None:
+    """The slots of an exchange in which subjects may share one; None for others."""
+    exchange, subjects = made.exchange, made.promise.facts.subjects
+    if not isinstance(exchange, Weighted) or exchange.index != "slots" or subjects is None:
+        return None
+    count = exchange.slots or subjects
+    return Slots(count, shared_slots(subjects, count))
 
 
 def paid_once(made: Plan) -> tuple[PaidOnce, ...]:

@@ -26,6 +26,7 @@ from tacit.privacy import (
     Exposure,
     Guarantee,
     Largest,
+    Linkage,
     Nothing,
     Relation,
     Repeated,
@@ -43,9 +44,11 @@ PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
+ONE_IDENTIFIER = "a subject has one identifier in all silos (linkage: epsilon with two that are not linked)"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
+DROPPED = "max_silos_per_subject drops or keeps this view's own records depending on what other silos hold"
 ELSEWHERE = "it is about what the other silos hold: this view knows its own records"
 
 Mechanism = Literal["statistics", "evaluation"]
@@ -112,16 +115,24 @@ class Promise:
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
         factor = self.exchange.factor(view, self.facts.silos) if isinstance(self.exchange, Pairwise) else None
-        return Exposure(unit, relation, view, seen, self.exchange.hides_counts, factor)
+        return Exposure(unit, relation, view, seen, self.exchange.index, factor)
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
         if self.leaks:
             return Unprotected(self.leaks[0])
+        if self._drops_for(view):
+            return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         return self.method.event(self._counted(exposure), self.facts)
+
+    def _drops_for(self, view: View) -> bool:
+        """Whether the view holds records of its own which the cap on a subject's silos keeps or drops depending on what
+        other silos hold: it learns from that, and its own part changes with them (specification 9.5)."""
+        holds = view.holds_records or view.kind == "neighbour"
+        return self.facts.moves_over and holds and not self.method.splits_by_subject
 
     def _counted(self, exposure: Exposure) -> Exposure:
         """What is counted for a unit: where a cap on silos lets others take a record's place, whichever do, no more
@@ -136,6 +147,8 @@ class Promise:
 
     def once_event(self, once: Once, unit: Unit, view: View) -> Event:
         """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
+        if self._drops_for(view):
+            return Unprotected(DROPPED)
         return once.event(self.exposure(unit, view), self.facts, self.records_kept)
 
     def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
@@ -218,6 +231,7 @@ class Promise:
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
             self._published_beside(exposure, finite, rounds),
+            linkage(event, self.delta) if finite and self.unit == "subject" else None,
         )
 
     def _published_beside(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
@@ -236,7 +250,9 @@ class Promise:
         paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
-        return (*elsewhere, *seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
+        linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
+        own = self.method.assumptions(exposure, self.facts)
+        return (*elsewhere, *seeded, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))
@@ -366,6 +382,14 @@ def cost(event: Event, delta: float) -> Bound:
     from tacit.privacy import account
 
     return account(event, delta)
+
+
+@lru_cache(maxsize=4096)
+def linkage(event: Event, delta: float) -> Linkage:
+    """What an event costs a subject with two pseudonyms."""
+    from tacit.privacy.linkage import PSEUDONYMS, linked_epsilon
+
+    return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 
 
 def _honest(published: AsPublished | None, finite: bool) -> AsPublished | None:

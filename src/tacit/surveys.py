@@ -25,7 +25,7 @@ from tacit.data.table import Table, from_frame, read_file
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import place as ledger_place
-from tacit.promise import REPRODUCIBLE, cost
+from tacit.promise import REPRODUCIBLE, cost, linkage
 
 if TYPE_CHECKING:
     from tacit.privacy.surveys import Place, Question
@@ -254,7 +254,15 @@ def _guarantees(asked: Question, delta: float, seed: int | None) -> tuple[Guaran
     def line(view: str, *rests_on: str) -> Guarantee:
         who = View.parse(view)
         return Guarantee(
-            "subject", "replace", who, "none", bound.epsilon, delta, bound.accountant, (*seeded, *rests_on, PUBLIC)
+            "subject",
+            "replace",
+            who,
+            "none",
+            bound.epsilon,
+            delta,
+            bound.accountant,
+            (*seeded, *rests_on, PUBLIC),
+            linkage=linkage(asked.event(), delta) if math.isfinite(bound.epsilon) else None,
         )
 
     if asked.place == "local":

@@ -99,6 +99,10 @@ def print_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False
         if line["as_published"]:
             verdict = f"as published, {line['view']}: {_as_published(line)}"
             console.print(f"{verdict}; {line['as_published']['reason']}", style="yellow")
+    linked = [line for line in guarantees if line.get("linkage")]
+    if linked:
+        each = ", ".join(f"{line['view']} {epsilon_text(float(line['linkage']['epsilon']))}" for line in linked)
+        console.print(f"A person with {linked[0]['linkage']['pseudonyms']} unlinked identifiers: epsilon {each}")
     assumptions = dict.fromkeys(text for line in guarantees if line not in infinite for text in line["assumptions"])
     if rests_on and assumptions:
         console.print("This rests on:")
@@ -147,6 +151,8 @@ def print_outlook(outlook: Outlook) -> None:
         console.print(_SEEDED, style="red")
     if outlook.pairs is not None:
         console.print(f"\n{outlook.pairs.words}", highlight=False)
+    if outlook.slots is not None:
+        console.print(f"\n{outlook.slots.words}", highlight=False)
     if outlook.network is not None:
         console.print(f"\n{outlook.network.words}", highlight=False)
     if outlook.over_silos is not None:

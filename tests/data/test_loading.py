@@ -102,6 +102,17 @@ def test_caps_bound_what_a_person_brings(visits: pd.DataFrame, read: Read) -> No
     assert len(capped.test) == len(load(options, frame=visits).test)
 
 
+def test_a_cap_on_silos_that_is_a_promise_is_refused_where_the_data_break_it(visits: pd.DataFrame) -> None:
+    options = DataOptions(label="ill", numeric=["age"], subjects={"column": "person"}, silos={"column": "clinic"})
+    most = int(visits.groupby("person")["clinic"].nunique().max())
+    kept = load(options, frame=visits, max_silos_per_subject=most, over_silo_cap="refuse")
+    assert len(kept.train) == len(load(options, frame=visits).train)
+    visits.loc[::10, "clinic"] = "east"
+    with pytest.raises(UserError) as caught:
+        load(options, frame=visits, max_silos_per_subject=most, over_silo_cap="refuse")
+    assert caught.value.field == "privacy.max_silos_per_subject"
+
+
 def test_a_file_and_a_frame_load_alike(visits: pd.DataFrame, tmp_path: Path, read: Read) -> None:
     visits.to_parquet(tmp_path / "t.parquet")
     options = {"label": "ill", "subjects": {"column": "person"}, "silos": {"column": "clinic"}, "numeric": ["age"]}

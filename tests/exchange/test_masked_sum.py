@@ -109,7 +109,7 @@ def test_the_error_names_who_is_missing():
 
 @pytest.mark.parametrize(("drop_outs", "gone"), [(0, 0), (2, 0), (2, 2)])
 def test_the_noise_is_what_the_method_accounts_for_even_after_the_worst_drop_outs(drop_outs, gone):
-    run = session(numbers=20_000, noise=3.0, drop_outs=drop_outs)
+    run = session(numbers=20_000, noise=3.0, drop_outs=drop_outs, precision=1e-3)
     lost = {("vectors", silo) for silo in run.terms.silos[:gone]}
     total = run.sum(1, np.zeros((5, 20_000), np.int64), streams(5), vanishing(lost))
     variance = share_variance(5, drop_outs, 1) * (5 - gone) * 9
@@ -133,9 +133,9 @@ def test_shares_keep_every_promise_of_the_ledger(silos, drop_outs, colluding):
 
 
 def test_equal_streams_give_equal_noise_and_others_others():
-    one, two = (session(noise=3.0).sum(1, vectors(5, 7), streams(5)) for _ in range(2))
+    one, two = (session(noise=3.0, precision=1e-3).sum(1, vectors(5, 7), streams(5)) for _ in range(2))
     np.testing.assert_array_equal(one, two)
-    assert (session(noise=3.0).sum(1, vectors(5, 7), streams(5, number=2)) != one).any()
+    assert (session(noise=3.0, precision=1e-3).sum(1, vectors(5, 7), streams(5, number=2)) != one).any()
 
 
 # -- the grid
@@ -192,6 +192,10 @@ def test_a_grid_that_is_too_fine_or_too_coarse_is_refused_with_one_that_is_not()
     finer = float(str(found.value).split("use ")[1].split()[0])
     Masked(precision=finer * 0.95).check(facts)
     assert 0.5 / finer * 0.95 <= LEAST_SHARE * 1.1
+    assert LEAST_SHARE == 1000
+    with pytest.raises(UserError) as found:  # 8 steps of a share are not enough to count noise as continuous
+        Masked(precision=0.5 / 8).check(facts)
+    assert found.value.field == "exchange.precision"
     for bound, std, precision in ((1.0, 1.0, 1e-320), (1e300, 1.0, 1e-8), (1.0, 1e305, 1e-8)):
         with pytest.raises(UserError, match="too fine"):
             Masked(precision=precision).check(SumFacts(4, 1000, bound, Noise(std, "shares")))

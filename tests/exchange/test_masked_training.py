@@ -64,7 +64,8 @@ def test_without_noise_the_model_is_that_of_the_plain_sum(method, experiment, vi
 def test_an_adaptive_clip_moves_as_with_the_plain_sum(experiment, visits):
     numbers = {"adaptive_clip": {"quantile": 0.6, "count_noise": 1e-4}, "noise_multiplier": 1e-4, "clip": 0.05}
     plain = simulation(experiment_with(experiment, "uldp-avg", {"name": "plain"}, **numbers), visits)
-    masked = simulation(experiment_with(experiment, "uldp-avg", {"name": "masked"}, **numbers), visits)
+    fine = {"name": "masked", "precision": 1e-9}
+    masked = simulation(experiment_with(experiment, "uldp-avg", fine, **numbers), visits)
     for number in range(1, 6):
         plain.round(number)
         masked.round(number)

@@ -69,11 +69,14 @@ def test_held_out_records_are_no_people_of_a_sum(experiment, visits):
 def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):
     open_ = plan(weighted(experiment, {"name": "plain"}, disclose_counts=True, noise_multiplier=3.0))
     private = plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0))
+    listed = plan(weighted(experiment, {"name": "weighted", "index": "list"}, noise_multiplier=3.0))
     before = {str(guarantee.view): guarantee.epsilon for guarantee in open_.guarantees()}
     after = {str(guarantee.view): guarantee.epsilon for guarantee in private.guarantees()}
+    alone = {str(guarantee.view): guarantee.epsilon for guarantee in listed.guarantees()}
     assert before["server"] == before["silo"] == np.inf
-    assert after["server"] == after["public"] == before["public"]
-    assert after["public"] < after["silo"] < np.inf  # |S| / (|S| - 1) for the silo's own noise
+    # nobody shares a place on the list, and silos know who is on it
+    assert alone == {"public": before["public"], "server": before["public"], "silo": np.inf}
+    assert before["public"] < after["server"] == after["public"] < after["silo"] < np.inf
     assert any("colludes with no silo" in text for text in private.guarantees()[0].assumptions)
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, account
+from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
 from tacit.privacy.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published
 
@@ -23,6 +23,13 @@ RECORD = {"name": "local-record", "noise_multiplier": 1.0, "sample_rate": 0.01, 
 
 def five(method: dict, view: str = "public", **privacy):
     return planned(method, silos=5, rounds=100, privacy={"against": [view], **privacy}), view
+
+
+def record_weighted(view: str = "public", index: str = "slots", **changes):
+    privacy = {"against": [view], "max_records_per_subject_and_silo": 20, "max_silos_per_subject": None}
+    method = {**AVG, "weights": "records", **changes.pop("method", {})}
+    exchange = {"name": "weighted", "index": index}
+    return planned(method, silos=5, rounds=100, privacy={**privacy, **changes}, exchange=exchange), view
 
 
 def ten(method: dict, view: str = "server", **privacy):
@@ -56,6 +63,15 @@ PROVED = {
     "uldp-avg, q = .7": (lambda: five({**AVG, "subject_sample_rate": 0.7}), 6.591),
     "uldp-avg, q = .1 known to the server": (lambda: five({**AVG, "subject_sample_rate": 0.1}, "server"), 9.997),
     "subject-sgd, q = .1 known to a silo": (lambda: five({**SUBJECT, "subject_sample_rate": 0.1}, "silo"), 11.48),
+    # no two on a list share a slot; in slots, a subject moves the sum by 60/61 + 40/41 clips, a record by 40/21
+    "record weights, list": (lambda: record_weighted(index="list"), 9.997),
+    "record weights, list, server": (lambda: record_weighted("server", "list"), 9.997),
+    "record weights, list, q = .1": (lambda: record_weighted(index="list", method={"subject_sample_rate": 0.1}), 0.758),
+    "record weights, slots": (record_weighted, 23.714),
+    "record weights, slots, q = .1": (lambda: record_weighted(method={"subject_sample_rate": 0.1}), 23.714),
+    "record weights, slots, one silo": (lambda: record_weighted("silo"), 27.431),
+    "record weights, slots, three silos": (lambda: record_weighted("silos:3"), 43.075),
+    "record weights, slots, one record": (lambda: record_weighted(unit="record"), 22.835),
     "uldp-naive": (lambda: five(NAIVE), 24.3816),
     "uldp-naive, server": (lambda: five(NAIVE, "server"), 24.3816),
     "server, uniform weights": (lambda: five(AVG, "server"), 9.997),
@@ -68,6 +84,21 @@ PROVED = {
     "one silo, uniform weights": (lambda: five(AVG, "silo"), 8.72),
     "three silos": (lambda: five(SUBJECT, "silos:3"), 17.86),
     "replacement": (lambda: five(AVG, relation="replace"), 24.38),
+    # a record lies in one silo: 2 w_s clips, or the larger of that and the subject's whole part with a secret coin
+    "one record, uniform weights": (lambda: five(AVG, unit="record"), 3.39),
+    "one record, uniform weights, server": (lambda: five(AVG, "server", unit="record"), 8.72),
+    "one record, uniform weights, silo": (lambda: five(AVG, "silo", unit="record"), 3.848),
+    "one record, weights 1/m": (
+        lambda: five(SUBJECT, unit="record", max_silos_per_subject=5),
+        3.39,
+    ),
+    "one record, capped weights": (
+        lambda: five({**AVG, "weights": "capped", "weight_cap": 3}, unit="record", max_silos_per_subject=5),
+        3.39,
+    ),
+    "one record, weight 1": (lambda: five(SUBJECT, unit="record"), 24.38),
+    "one record, q = .7": (lambda: five({**AVG, "subject_sample_rate": 0.7}, unit="record"), 3.39),
+    "one record, naive": (lambda: five(NAIVE, unit="record"), 3.39),
     "uldp-group 1": (lambda: thousand({**GROUP, "group_size": 1}), 2.627),
     "uldp-group 2": (lambda: thousand({**GROUP, "group_size": 2}), 5.84),
     "uldp-group 8": (lambda: thousand({**GROUP, "group_size": 8}), 34.2),
@@ -97,6 +128,16 @@ PROVED = {
         24.38,
     ),
 }
+
+
+def test_a_secret_coin_is_not_counted_beyond_the_whole_part_of_a_record_s_subject():
+    """sigma 2, q .1, ten silos: one record against none costs at least 6.0e-6 at epsilon .1, though 2 w_s = .2."""
+    made = planned({**AVG, "noise_multiplier": 2.0, "subject_sample_rate": 0.1}, silos=10, privacy={"unit": "record"})
+    event = made.promise.event("record", View.parse("public"))
+    assert 6.0e-6 <= delta_of(event, 0.1) < 0.05
+    # with replacement, too, the coin is counted once
+    sampled = five({**AVG, "subject_sample_rate": 0.1}, relation="replace")
+    assert 0.758 < epsilon(*sampled) < 3.39
 
 
 @pytest.mark.parametrize("name", PROVED)

@@ -21,7 +21,8 @@ FEATURES = 4
 def planned(method: dict, *, silos: int = 2, rounds: int = 1, seed: int | None = None, **sections: Any) -> Plan:
     """A plan on public facts alone. ``sections`` add to ``privacy``, ``data`` and ``train``, or are ``model`` and
     ``exchange``."""
-    privacy = {"max_records_per_subject_and_silo": 10, "max_silos_per_subject": 1, **sections.get("privacy", {})}
+    caps = {"max_records_per_subject_and_silo": 10, "max_silos_per_subject": 1, "over_silo_cap": "refuse"}
+    privacy = {**caps, **sections.get("privacy", {})}
     data = {
         "silos": {"column": "silo", "count": silos},
         "subjects": {"column": "person", "count": 100},

@@ -269,8 +269,7 @@ def test_impossible_numbers_are_refused() -> None:
 def test_large_batches_without_replacement_are_no_worse_than_unsampled() -> None:
     nearly_all = Repeated(SampledWithoutReplacement(99, 100, Gaussian(4.0)), 30)
     bound = account(nearly_all, 1e-5)
-    assert bound.epsilon == account(Repeated(Gaussian(4.0), 30), 1e-5).epsilon
-    assert bound.accountant == "unsampled"
+    assert bound.epsilon <= account(Repeated(Gaussian(4.0), 30), 1e-5).epsilon == bound.parts["unsampled"]
     assert delta_of(nearly_all, 5.0) <= delta_of(Repeated(Gaussian(4.0), 30), 5.0)
 
 
@@ -331,10 +330,10 @@ def test_incomparable_members_inside_a_composition_are_covered_whichever_took_pl
 
 
 def test_parts_that_only_renyi_accounting_knows_are_added_to_the_others() -> None:
-    fixed = Repeated(SampledWithoutReplacement(100, 10**4, Gaussian(1.0)), 100)
-    bound = account(Composed((fixed, poisson(0.01, 1.0, 100))), 1e-5)
-    assert set(bound.parts) == {"simple", "rdp", "split", "unsampled"}
-    assert bound.epsilon < account(fixed, 5e-6).epsilon + account(poisson(0.01, 1.0, 100), 5e-6).epsilon + 1e-9
+    walk = RandomWalk(100, 50, 20.0)
+    bound = account(Composed((walk, poisson(0.01, 1.0, 100))), 1e-5)
+    assert set(bound.parts) == {"simple", "rdp", "split"}
+    assert bound.epsilon < account(walk, 5e-6).epsilon + account(poisson(0.01, 1.0, 100), 5e-6).epsilon + 1e-9
 
 
 # -- against dp-accounting ---------------------------------------------------------------------------------------------

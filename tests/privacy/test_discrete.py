@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.privacy import Randomness, discrete
+from tacit.privacy import DiscreteGaussian, Gaussian, Randomness, Repeated, account, discrete
 from tacit.privacy.discrete import discrete_gaussian, discrete_gaussian_integers, exp_coins
 
 
@@ -157,3 +157,16 @@ def test_many_samples_take_little_more_memory_than_they_are():
     tracemalloc.stop()
     assert peak < samples.nbytes + 30_000_000  # ten arrays of a chunk
     assert len(set(samples[:: discrete._CHUNK].tolist())) > 1  # every chunk is another one
+
+
+def test_a_coarse_discrete_gaussian_costs_more_than_the_continuous_one_and_a_fine_one_does_not():
+    continuous = account(Gaussian(8 / 11), 1e-5).epsilon
+    assert account(DiscreteGaussian(8.0, 11), 1e-5).epsilon == pytest.approx(continuous + 0.0048, abs=3e-4)
+    assert account(DiscreteGaussian(1000.0, 1375), 1e-5).epsilon == pytest.approx(continuous, rel=2e-4)
+
+
+def test_the_loss_of_one_integer_does_not_bound_a_vector_of_the_same_norm():
+    scalar = account(DiscreteGaussian(2.0, 8), 1e-5).epsilon
+    vector = account(Repeated(DiscreteGaussian(2.0, 1), 64), 1e-5).epsilon
+    assert scalar == pytest.approx(23.966, abs=5e-3)
+    assert vector == pytest.approx(24.387, abs=5e-3)

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tacit.privacy.accounting import account, delta_of
 from tacit.privacy.calibrate import calibrate_noise
@@ -22,8 +24,10 @@ from tacit.privacy.events import (
     PoissonSampled,
     Pure,
     Repeated,
+    SampledWithoutReplacement,
     ShuffledReports,
 )
+from tacit.privacy.gaussian import gaussian_delta
 from tacit.privacy.pld import composed_delta
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -149,3 +153,35 @@ def test_few_steps_at_a_small_rate_are_calibrated_from_coarse_tables(monkeypatch
     noise = calibrate_noise(lambda sigma: Repeated(PoissonSampled(0.001, Gaussian(sigma)), 10), 0.05, 1e-6)
     assert 0.96 < noise < 0.985
     assert cells < 2_000_000
+
+
+# -- one unit in the place of another, drawn without replacement -------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(("size", "noise"), [(1, 0.5), (3, 1.0), (9, 4.0)])
+def test_one_draw_without_replacement_has_the_profile_of_advanced_joint_convexity(size, noise, epsilon):
+    rate = size / 10
+    exact = rate * gaussian_delta(1 / noise, math.log1p(math.expm1(epsilon) / rate))
+    found = delta_of(SampledWithoutReplacement(size, 10, Gaussian(noise)), epsilon)
+    assert exact * (1 - 1e-9) <= found <= exact * 1.02 + 1e-12
+
+
+@pytest.mark.parametrize(("size", "noise", "times"), [(1, 1.0, 3), (3, 2.0, 20), (5, 0.7, 2)])
+@pytest.mark.parametrize("places", [(0.5, -0.5), (1.0, 0.0), (0.2, -0.8)])
+def test_no_mechanism_that_replaces_a_drawn_unit_costs_more(size, noise, times, places):
+    """(1 - q) N(0) + q N(a) against (1 - q) N(0) + q N(b), all three within the Gaussian: by dp-accounting, optimistic
+    on a grid of outcomes."""
+    rate, (a, b) = size / 10, places
+    ends = np.arange(-14 * noise, 14 * noise, noise / 200)
+
+    def law(place: float) -> dict[int, float]:
+        mixed = (1 - rate) * stats.norm.cdf(ends, 0, noise) + rate * stats.norm.cdf(ends, place, noise)
+        return {i: math.log(p) for i, p in enumerate(np.diff(np.r_[0.0, mixed, 1.0])) if p > 0}
+
+    pair = pld.from_two_probability_mass_functions(
+        law(b), law(a), value_discretization_interval=1e-3, pessimistic_estimate=False
+    )
+    lower = pair.self_compose(times).get_epsilon_for_delta(1e-5)
+    event = Repeated(SampledWithoutReplacement(size, 10, Gaussian(noise)), times)
+    assert lower <= account(event, 1e-5).epsilon

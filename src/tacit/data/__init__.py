@@ -4,6 +4,7 @@
 publicly known about it without reading a record; ``describe`` counts it exactly, for those who hold it.
 """
 
+from tacit.data.arrange import OverCap
 from tacit.data.describe import describe
 from tacit.data.encode import Encoder
 from tacit.data.evaluation import load_evaluation
@@ -19,6 +20,7 @@ __all__ = [
     "Federation",
     "Labels",
     "NumericColumn",
+    "OverCap",
     "Records",
     "Silo",
     "Silos",

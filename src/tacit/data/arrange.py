@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
 from tacit.errors import UserError
+
+# what is done with a subject who is in more silos than the cap allows
+OverCap = Literal["drop", "refuse"]
 
 
 def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:

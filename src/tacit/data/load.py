@@ -29,11 +29,13 @@ def load(
     hold_out: bool = True,
     max_records_per_subject_and_silo: int | None = None,
     max_silos_per_subject: int | None = None,
+    over_silo_cap: arrange.OverCap = "drop",
 ) -> Federation:
     """The records of an experiment, grouped by silo and subject, with held-out rows apart.
 
     ``frame`` stands in for the file of a table. Without ``hold_out`` every row is for training. ``options.seed`` wins
-    over ``seed``. The caps bound what one subject brings to training, by rules that look at its own rows only.
+    over ``seed``. The caps bound what one subject brings to training, by rules that look at its own rows only. With
+    ``over_silo_cap`` "refuse", a subject in too many silos is an error, and no row depends on what other silos hold.
     """
     if "window_stride" in options.model_fields_set and options.source != "shakespeare":
         raise UserError("data.window_stride", f"source '{options.source}' has no windows", "leave it out")
@@ -45,6 +47,10 @@ def load(
     subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
 
+    if over_silo_cap == "refuse" and not arrange.within_caps(subject, silo, silos=max_silos_per_subject).all():
+        problem = f"a subject has records in more than {max_silos_per_subject} silos"
+        fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
+        raise UserError("privacy.max_silos_per_subject", problem, fix)
     kept = arrange.within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
     train, subject, silo = train[kept], subject[kept], silo[kept]
     _check_silos(silo, silo_names, options)

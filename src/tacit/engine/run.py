@@ -152,6 +152,7 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
             hold_out=not own_file,
             max_records_per_subject_and_silo=records,
             max_silos_per_subject=experiment.privacy.max_silos_per_subject,
+            over_silo_cap=experiment.privacy.over_silo_cap,
         )
 
     if plan.records_kept == 0:

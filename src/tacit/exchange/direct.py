@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tacit.exchange.plain import FLOATS
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Reveals, View
+from tacit.privacy import Index, Reveals, View
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Direct:
 
     name: ClassVar[str] = "direct"
     about: ClassVar[str] = "no server: nodes send to their neighbours, as the method says"
-    hides_counts: ClassVar[bool] = False
+    index: ClassVar[Index | None] = None
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "neighbour": "messages"}
 
     def reveals_to(self, view: View) -> Reveals | None:

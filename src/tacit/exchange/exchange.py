@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Reveals, View
+from tacit.privacy import Index, Reveals, View
 
 
 class Exchange(Protocol):
     """A frozen value of public numbers.
 
     reveals       for each kind of view that the exchange speaks of, what it sees
-    hides_counts  nobody learns how many records a person has, though contributions are weighted by them
+    index         how silos name a subject's slot where contributions are weighted by records in all silos and no party
+                  learns those; None for exchanges without such weights
 
     In the plain exchange the sum and its noise are part of the compiled round. In the others, silos hand what they
     contribute, as integers on a grid, to the parties of a session, which add the noise.
@@ -21,7 +22,8 @@ class Exchange(Protocol):
 
     name: ClassVar[str]
     about: ClassVar[str]
-    hides_counts: ClassVar[bool]
+    @property
+    def index(self) -> Index | None: ...
 
     @property
     def reveals(self) -> Mapping[str, Reveals]: ...

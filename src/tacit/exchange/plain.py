@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from tacit.exchange.sums import SumFacts
 from tacit.learning.noise import gaussian, nonce_words
-from tacit.privacy import Noise, Reveals, View
+from tacit.privacy import Index, Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
@@ -27,7 +27,7 @@ class Plain:
 
     name: ClassVar[str] = "plain"
     about: ClassVar[str] = "silos send their updates to the server as they are"
-    hides_counts: ClassVar[bool] = False
+    index: ClassVar[Index | None] = None
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "server": "each", "silo": "sum"}
 
     def reveals_to(self, view: View) -> Reveals | None:

@@ -60,7 +60,8 @@ class Facts:
     convex            how steep and how curved the loss is, where it is convex in the parameters and bounded so
     records           training records in all; counted, and so only for methods that promise nothing
     moves_up          a cap on a subject's records lets another one of the same silo take the place of one that goes
-    moves_over        a cap on a subject's silos lets records of another silo take the place of one that goes
+    moves_over        records beyond a cap on a subject's silos are dropped, so that others take the place of one that
+                      goes; False where the cap is a promise about the data
     """
 
     silos: int

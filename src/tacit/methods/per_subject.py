@@ -9,9 +9,19 @@ Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one rou
 
     who sees only the sum, and not who was sampled       PG(q, s)
     a server that sees each silo's noisy sum             Gaussian, divergence times S max_u sum_s w^2, q = 1
-    c silos, which know the coins and their own noise    Gaussian, divergence times S / (S - c), q = 1
-    replacement instead of zero-out                      Gaussian, divergence times 4, q = 1
-    one record more or less                              as replacement: the person's contribution may turn around
+    c silos, which know the coins and their own noise    Gaussian, divergence times h^2 S / (S - c), q = 1; h is the
+                                                         most that the others hold of a person's weight
+    replacement instead of zero-out                      divergence times 4; coins as for a place that is drawn (below)
+    one record more or less                              the person's part in one silo may turn around: 2 w_s clips,
+                                                         divergence times (2 w_s)^2, or 4 S w_s^2 seen by the server
+
+With secret coins and replacement, or one record, the subject is sampled in both worlds: (1 - q) P0 + q P1 against
+(1 - q) P0 + q P1'. P0 is up to one clip away from P1 and P1', which are 2 clips, or 2 w_s, apart. This is a place that
+is drawn (``subject_events.sampled_place``) with the largest of the three distances; or the coin is taken to be known,
+q = 1, where that costs less (specification 9.1: the sampled Gaussian of 2 w_s < 1 would be too small).
+
+These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange ``weighted``
+do: there the shift is that of ``privacy.weight_shifts``, and where people may share a slot, coins hide nothing.
 
 Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training
 in place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their
@@ -34,6 +44,7 @@ from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected, correlated
 from tacit.privacy import subject_events as subjects
+from tacit.privacy.weight_shifts import slot_record_shift, slot_shift
 
 Weights = Literal["uniform", "records", "capped"]
 
@@ -110,13 +121,20 @@ class PerSubject(Adaptive):
 
     # -- what is promised
 
-    def squared_weights(self, facts: Facts) -> float:
-        """The largest sum of a person's squared weights."""
+    def largest_weight(self, facts: Facts) -> float:
+        """The most that one silo has of a person's weight. Weights sum to at most 1: their squares to at most this."""
         raise NotImplementedError
 
-    def others_factor(self, exposure: Exposure, facts: Facts) -> float:
-        """By what the divergence grows for silos that know their own noise."""
-        return subjects.colluding_factor(facts.silos, exposure.colluding)
+    def moved(self, exposure: Exposure, facts: Facts) -> float:
+        """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm."""
+        weight = self.largest_weight(facts)
+        if exposure.unit == "record":
+            return 2.0 * weight
+        if exposure.reveals == "each":
+            shift = math.sqrt(weight)
+        else:
+            shift = min(1.0, (facts.silos - exposure.colluding) * weight)
+        return 2.0 * shift if exposure.replaces else shift
 
     def noise_over_shift(self, facts: Facts) -> float:
         """Noise over what one person moves, for who sees the sum: in one round, or in all of them (``joint``)."""
@@ -127,22 +145,25 @@ class PerSubject(Adaptive):
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
         if exposure.unit == "silo":
             return Unprotected(f"{self.name} bounds what a person contributes, not a silo")
-        secret = exposure.reveals == "sum" and exposure.colluding == 0
-        if exposure.reveals == "each":
-            factor = subjects.server_factor(facts.silos, self.squared_weights(facts))
-        else:
-            factor = 1.0 if secret else self.others_factor(exposure, facts)
-        if math.isinf(factor):
-            return Unprotected("all silos collude: nobody is left to protect")
-        replaces = exposure.replaces or exposure.unit == "record"
-        if replaces:
-            factor *= subjects.REPLACEMENT_FACTOR
-        gaussian = Gaussian(self.noise_over_shift(facts) / math.sqrt(factor)) if factor else Gaussian(math.inf)
-        return PoissonSampled(self.subject_sample_rate, gaussian) if secret and not replaces else gaussian
+        if exposure.colluding >= facts.silos:
+            return Unprotected("all silos collude: no subject of another silo is left to protect")
+        seen = facts.silos if exposure.reveals == "each" else subjects.colluding_factor(facts.silos, exposure.colluding)
+        noise, shift = self.noise_over_shift(facts) / math.sqrt(seen), self.moved(exposure, facts)
+        rate = self.subject_sample_rate if self.hides_coins(exposure) else 1.0
+        if exposure.unit == "subject" and not exposure.replaces:
+            return PoissonSampled(rate, Gaussian(noise / shift)) if rate < 1 else Gaussian(noise / shift)
+        # the subject is sampled in both worlds: its whole part, of up to one clip, is what the coin hides
+        place = max(1.0, shift)
+        if rate * place < shift:
+            return subjects.sampled_place(rate, Gaussian(noise / place))
+        return Gaussian(noise / shift)
+
+    def hides_coins(self, exposure: Exposure) -> bool:
+        """Whether a subject who is not sampled changes nothing that the view sees, and it does not know who is."""
+        return exposure.reveals == "sum" and exposure.colluding == 0
 
     def sampling(self, exposure: Exposure) -> str:
-        secret = exposure.reveals == "sum" and exposure.colluding == 0
-        if self.subject_sample_rate == 1 or not secret or exposure.replaces or exposure.unit == "record":
+        if self.subject_sample_rate == 1 or not self.hides_coins(exposure):
             return "none"
         return f"poisson subjects {self.subject_sample_rate:g}"
 
@@ -200,7 +221,7 @@ class SubjectSGD(PerSubject):
     def divisors(self, facts: Facts) -> Divisors:
         return Divisors(self.people_in_a_round(facts), self.people_in_a_round(facts))
 
-    def squared_weights(self, facts: Facts) -> float:
+    def largest_weight(self, facts: Facts) -> float:
         return 1.0 / facts.silos_of_a_subject
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
@@ -251,26 +272,41 @@ class Uldp(PerSubject):
         return largest if self.weight_cap is None else largest * np.minimum(counts, self.weight_cap) / self.weight_cap
 
     def largest_weight(self, facts: Facts) -> float:
-        """The most that one silo has of a person's weight."""
         return {"uniform": 1.0 / facts.silos, "capped": 1.0 / facts.silos_of_a_subject, "records": 1.0}[self.weights]
 
     def divisors(self, facts: Facts) -> Divisors:
         return Divisors(self.people_in_a_round(facts) * facts.silos, self.people_in_a_round(facts))
 
-    def squared_weights(self, facts: Facts) -> float:
-        return self.largest_weight(facts)  # weights sum to at most 1, so their squares to at most the largest
+    def shares_slots(self, exposure: Exposure) -> bool:
+        """Whether weights depend on the records of a slot, which several people may share."""
+        return self.weights == "records" and exposure.index == "slots"
 
-    def others_factor(self, exposure: Exposure, facts: Facts) -> float:
-        return subjects.colluding_factor(facts.silos, exposure.colluding, self.largest_weight(facts))
+    def moved(self, exposure: Exposure, facts: Facts) -> float:
+        if not self.shares_slots(exposure):
+            return super().moved(exposure, facts)
+        assert facts.max_records is not None
+        if exposure.unit == "record":
+            return slot_record_shift(facts.silos, facts.max_records)
+        shift = slot_shift(facts.silos, facts.max_records, exposure.colluding)
+        return 2.0 * shift if exposure.replaces else shift
+
+    def hides_coins(self, exposure: Exposure) -> bool:
+        # counts are those of all rounds: who is not sampled changes the weights of others in the same slot
+        return super().hides_coins(exposure) and not self.shares_slots(exposure)
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         known = super().assumptions(exposure, facts)
         return (*known, facts.in_few_silos) if self.weights == "capped" else known
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
-        counts_known = exposure.reveals == "each" or (exposure.colluding and not exposure.hides_counts)
-        if self.weights == "records" and counts_known:
-            return Unprotected("with record weights in this exchange, this view learns how many records people have")
+        if self.weights == "records":
+            if exposure.reveals == "each" or (exposure.colluding and exposure.index is None):
+                reason = "with record weights in this exchange, this view learns how many records people have"
+                return Unprotected(reason)
+            if exposure.colluding and exposure.index == "list":
+                return Unprotected('with index = "list" silos know who is on the list of all subjects')
+            if exposure.index == "slots" and facts.max_records is None:
+                return Unprotected("nothing bounds the records of a subject in a silo")
         return super().event(exposure, facts)
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
@@ -282,6 +318,8 @@ class Uldp(PerSubject):
         epsilon = as_published_rdp(rate, self.effective_sigma, facts.rounds, delta) if self.sigma else math.inf
         if exposure.replaces:
             return AsPublished(epsilon, "no", "replacing a person moves the sum by twice the clip")
+        if self.shares_slots(exposure):
+            return AsPublished(epsilon, "no", "it does not count people who share a slot: their weights change, too")
         if exposure.reveals == "sum" and not exposure.colluding:
             return AsPublished(epsilon, "yes", "Renyi accounting; the proved number counts the same mechanism tighter")
         if rate < 1:

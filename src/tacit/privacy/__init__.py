@@ -34,11 +34,11 @@ from tacit.privacy.events import (
     Unprotected,
 )
 from tacit.privacy.exposure import Exposure, Noise
-from tacit.privacy.guarantee import AsPublished, Guarantee, unprotected
+from tacit.privacy.guarantee import AsPublished, Guarantee, Linkage, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
 from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
-from tacit.privacy.terms import RELATIONS, UNITS, Relation, Reveals, Unit, View
+from tacit.privacy.terms import RELATIONS, UNITS, Index, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
     from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
@@ -62,10 +62,12 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "Guarantee",
+    "Index",
     "Laplace",
     "Largest",
     "Ledger",
     "LedgerError",
+    "Linkage",
     "Means",
     "Metrics",
     "Moments",

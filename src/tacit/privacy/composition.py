@@ -54,7 +54,7 @@ Array = npt.NDArray[np.float64]
 # multipliers beyond these are treated as the nearer, worse one: no noise at all, or as much as squares can hold
 _LEAST_NOISE, _MOST_NOISE = 1e-70, 1e100
 # mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
-_FAINTEST = 1e-10
+FAINTEST = 1e-10
 # by how much the probabilities of a mixture may fall short of 1: rounding, a few units of the last place
 _ROUNDING = 2e-15
 # local epsilons beyond this are not amplified by shuffling: e^-40 of the reports are clones
@@ -198,7 +198,7 @@ def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
         yield Unprotected("no noise"), count
     elif noise != math.inf:
         largest = shifts[-1] / noise
-        if len(shifts) == 1 or largest < 10 * _FAINTEST:
+        if len(shifts) == 1 or largest < 10 * FAINTEST:
             yield from _noisy(Gaussian(1 / largest), 1 / largest, count)
         else:
             _raise_to_faintest(weights, noise)
@@ -245,7 +245,7 @@ def _weights(event: GaussianMixture) -> dict[float, float]:
 def _raise_to_faintest(weights: dict[float, float], noise: float) -> None:
     """Move probability from no shift to the largest one until the expected shift is worth computing: more is worse."""
     largest = min(1.0, max(weights) / noise)
-    lacking = _FAINTEST - math.fsum(weight * min(1.0, shift / noise) for shift, weight in weights.items())
+    lacking = FAINTEST - math.fsum(weight * min(1.0, shift / noise) for shift, weight in weights.items())
     if lacking > 0 and weights.get(0.0, 0.0) > lacking / largest:
         weights[0.0] -= lacking / largest
         weights[max(weights)] += lacking / largest

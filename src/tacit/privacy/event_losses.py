@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.composition import canonical, zero_out
+from tacit.privacy.composition import FAINTEST, canonical, zero_out
 from tacit.privacy.discrete_losses import (
     LARGEST_DISCRETE_SHIFT,
     LARGEST_DISCRETE_SIGMA,
@@ -26,6 +26,7 @@ from tacit.privacy.events import (
     Laplace,
     PoissonSampled,
     RandomizedResponse,
+    SampledWithoutReplacement,
     ShuffledReports,
 )
 from tacit.privacy.mixture import loss_deviation, loss_range, mixture_losses
@@ -60,6 +61,8 @@ def losses_of(event: Event, grid: float) -> Losses:
             return discrete_gaussian_losses(sigma, sensitivity, grid)
         case ShuffledReports():
             return _shuffled(event, grid)
+        case SampledWithoutReplacement():
+            return _either_way(mixture_losses(_drawn(event), grid).remove)
         case PoissonSampled(rate, inner):
             return _poisson_sampled(rate, canonical(inner).parts, grid)
         case _:
@@ -88,6 +91,37 @@ def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:
         raise MemoryError("the sampled composition is too large for this grid")
     whole = Losses(remove, add)
     return sampled_losses(whole, rate, grid) if sampled else whole
+
+
+def _drawn(event: SampledWithoutReplacement) -> GaussianMixture:
+    """The unit is drawn with probability size / population."""
+    rate = event.size / event.population
+    return GaussianMixture(event.event.noise_multiplier, (0.0, 1.0), (1.0 - rate, rate))
+
+
+def _either_way(remove: Pld) -> Losses:
+    """The pair of a place that is drawn with probability q, in which one unit takes the place of another.
+
+    With the Gaussian pair (P, Q) of the replacement, delta(epsilon) = q delta_G(ln(1 + (e^epsilon - 1) / q)) for
+    epsilon >= 0 (Balle, Barthe, Gaboardi 2018, Theorem 2, where any two of the three distributions, without the place
+    and with either unit in it, are within that Gaussian), and delta(-epsilon) = 1 - e^-epsilon + e^-epsilon
+    delta(epsilon), because the relation is symmetric. A pair with such a profile dominates, and may be composed (Zhu,
+    Dong, Wang 2022). With rho = dP/dQ and x = e^epsilon >= 1 it is E_Q[(1 - q + q rho - x)+], that of ((1 - q) Q + q P,
+    Q): its losses above 0 are those of Poisson sampling, ``remove``. Below 0 they are mirrored, with the probability
+    that Q has there, and the rest is at 0. What is pessimistic above 0 is so below.
+    """
+    above = np.maximum(np.arange(remove.low, remove.low + len(remove.mass)), 0)
+    mass = np.where(above > 0, remove.mass, 0.0)[above > 0]
+    steps = above[above > 0]
+    if not len(steps):
+        steps, mass = np.array([1]), np.zeros(1)
+    top = int(steps[-1])
+    whole = np.zeros(2 * top + 1)
+    whole[top + steps] = mass
+    whole[top - steps] = mass * np.exp(-steps * remove.grid)
+    whole[top] = max(0.0, 1.0 - remove.infinite - math.fsum(whole))
+    one_way = Pld(remove.grid, -top, whole, remove.infinite)
+    return Losses(one_way, one_way)
 
 
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
@@ -121,6 +155,9 @@ def _has_pld(event: Event) -> bool:
     match event:
         case Gaussian() | GaussianMixture() | Laplace() | RandomizedResponse() | ShuffledReports():
             return True
+        case SampledWithoutReplacement(size, population, gaussian):
+            # fainter losses drown in rounding
+            return size / population * min(1.0, 1 / gaussian.noise_multiplier) >= FAINTEST
         case DiscreteGaussian(sigma, sensitivity):
             return sensitivity / LARGEST_DISCRETE_SHIFT <= sigma <= LARGEST_DISCRETE_SIGMA
         case PoissonSampled(_, inner):
@@ -142,6 +179,8 @@ def _deviation(event: Event) -> float:
             return 1 / noise_multiplier
         case GaussianMixture():
             return loss_deviation(event)
+        case SampledWithoutReplacement():
+            return loss_deviation(_drawn(event))
         case Laplace(noise_multiplier):
             return min(1 / noise_multiplier, 1 / math.sqrt(noise_multiplier))
         case RandomizedResponse(epsilon):
@@ -166,6 +205,8 @@ def _reach(event: Event) -> float:
             return (12 + 0.5 / noise_multiplier) / noise_multiplier
         case GaussianMixture():
             return loss_range(event)
+        case SampledWithoutReplacement():
+            return loss_range(_drawn(event))
         case Laplace(noise_multiplier):
             return 1 / noise_multiplier
         case RandomizedResponse(epsilon):

@@ -72,7 +72,9 @@ class DiscreteGaussian(Event):
     """An integer of sensitivity ``sensitivity`` plus discrete Gaussian noise of parameter ``sigma`` (both integers'
     scale).
 
-    Pr[z] proportional to exp(-z^2 / (2 sigma^2)) on the integers (Canonne, Kamath, Steinke 2020).
+    Pr[z] proportional to exp(-z^2 / (2 sigma^2)) on the integers (Canonne, Kamath, Steinke 2020). It is about one
+    integer: the exact loss of a shift of ``sensitivity`` does not bound a vector of that l2 norm (sigma 2, sensitivity
+    8: 23.966; 64 integers moved by 1: 24.387). For several integers compose one event for each.
     """
 
     kind = "discrete-gaussian"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.privacy.terms import Relation, Reveals, Unit, View
+from tacit.privacy.terms import Index, Relation, Reveals, Unit, View
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Exposure:
     unit, relation   who is protected, against what change
     view             who looks
     reveals          what the exchange shows to that view: ``nothing``, the ``sum`` over silos, ``each`` silo's part
-    hides_counts     nobody learns how many records a person has, though contributions are weighted by them
+    index            how silos name a subject's slot where contributions are weighted by records in all silos and no
+                     party learns those; None where there are no such weights
     pairwise         where silos add the noise, and more that cancels in pairs: what the view learns of one silo, over
                      what it would learn of a sum with the planned noise; None where there is no such noise
     """
@@ -25,7 +26,7 @@ class Exposure:
     relation: Relation
     view: View
     reveals: Reveals
-    hides_counts: bool = False
+    index: Index | None = None
     pairwise: float | None = None
 
     @property

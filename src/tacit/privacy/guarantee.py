@@ -20,6 +20,14 @@ class AsPublished:
 
 
 @dataclass(frozen=True)
+class Linkage:
+    """The same for a subject to whom identifiers gave several pseudonyms that nothing links (``linkage``)."""
+
+    pseudonyms: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """An upper bound that is proved for this unit, relation, view and sampling scheme; infinity where there is none."""
 
@@ -32,6 +40,7 @@ class Guarantee:
     accountant: str
     assumptions: tuple[str, ...] = ()
     as_published: AsPublished | None = None
+    linkage: Linkage | None = None
 
     @property
     def finite(self) -> bool:
@@ -52,6 +61,9 @@ class Guarantee:
             "as_published": None
             if published is None
             else {"epsilon": _number(published.epsilon), "valid": published.valid, "reason": published.reason},
+            "linkage": None
+            if self.linkage is None
+            else {"pseudonyms": self.linkage.pseudonyms, "epsilon": _number(self.linkage.epsilon)},
         }
 
 

@@ -35,7 +35,7 @@ def sampled_place(rate: float, replaced: Gaussian) -> Event:
 
     With P0 for a place that is left out, P1 and P1' for one that is in, the pair is (1 - rate) P0 + rate P1 against
     (1 - rate) P0 + rate P1'. Where any two of the three are no further apart than ``replaced`` says, advanced joint
-    convexity gives what sampling without replacement gives (Balle, Barthe, Gaboardi 2018).
+    convexity gives what sampling without replacement gives (Balle, Barthe, Gaboardi 2018; specification 9.8).
     """
     if rate >= 1:
         return replaced

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 Unit = Literal["record", "subject", "silo"]
 Relation = Literal["zero-out", "replace"]
 Reveals = Literal["nothing", "sum", "each", "messages"]
+# a subject's slot: a keyed hash modulo their number, which subjects may share, or a list that the silos share
+Index = Literal["slots", "list"]
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RELATIONS: tuple[Relation, ...] = get_args(Relation)

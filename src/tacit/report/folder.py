@@ -59,6 +59,7 @@ class Guarantee:
     accountant: str = ""
     assumptions: tuple[str, ...] = ()
     as_published: AsPublished | None = None
+    linked: float | None = None  # epsilon of a person with two unlinked identifiers; None in old folders
 
     @property
     def finite(self) -> bool:
@@ -268,7 +269,7 @@ def _silos(value: Any) -> dict[str, dict[str, float | None]]:
 
 
 def _guarantee(line: dict[str, Any]) -> Guarantee:
-    published = line.get("as_published")
+    published, linkage = line.get("as_published"), line.get("linkage")
     return Guarantee(
         unit=str(line.get("unit") or ""),
         view=str(line.get("view") or ""),
@@ -283,6 +284,7 @@ def _guarantee(line: dict[str, Any]) -> Guarantee:
         )
         if isinstance(published, dict)
         else None,
+        linked=_epsilon(linkage.get("epsilon")) if isinstance(linkage, dict) else None,
     )
 
 

@@ -174,6 +174,11 @@ def _not_covered(run: RunFiles, made: Sheet | None) -> Html:
     return tag("div", tag("h3", "It does not cover"), bullets(made.not_covered if made else NOT_COVERED))
 
 
+def _linked(run: RunFiles) -> str:
+    known = {line.view: line.linked for line in run.guarantees if line.linked is not None}
+    return ", ".join(f"epsilon {words.epsilon(value)} ({words.view(view)})" for view, value in known.items())
+
+
 def _numbers(run: RunFiles) -> Html:
     """How it was computed."""
     first = next((line for line in run.guarantees if line.finite), None)
@@ -191,6 +196,7 @@ def _numbers(run: RunFiles) -> Html:
         [
             ("Neighbouring data", words.relation(first.relation) if first.relation else ""),
             ("Secret sampling", ", ".join(sampling)),
+            ("A person with two unlinked identifiers", _linked(run)),
             ("Accountant", "; ".join(words.ACCOUNTANTS.get(name, name) for name in accountants)),
             ("Noise", ", ".join(part for part in noise if part)),
             ("Budget", "" if run.budget is None else f"epsilon {run.budget:g}"),

@@ -404,10 +404,33 @@ def test_what_is_left_is_shown_only_where_the_policy_says_so_and_to_its_requeste
         assert guard.left(ana) is None
 
 
-def test_a_strong_unit_is_enough_for_a_policy_with_a_weak_one(ledger):
-    weak = POLICY.model_copy(update={"unit": "record"})
-    with Guard(weak, "north", ledger) as guard:
-        guard.admit(request(), SILOS, None, lambda: 100)
+def test_a_record_is_not_protected_by_what_zeroing_out_its_subject_costs(ledger):
+    """The rest of a subject's records may turn its clipped vector around: two clips (specification 9.1)."""
+    subject_sgd = (
+        EXPERIMENT.replace('"uldp-avg"\nnoise_multiplier = 8.0', '"subject-sgd"\nnoise_multiplier = 5.0')
+        .replace("rounds = 4", "rounds = 100")
+        .replace("max_silos_per_subject = 3", "max_silos_per_subject = 1")
+        .split("[evaluation]")[0]
+    )
+    loose = {"epsilon_in_total": 100.0, "epsilon_per_run": 10.0, "silos_per_subject": 1}
+    for unit, admitted in (("subject", True), ("record", False)):
+        with Guard(POLICY.model_copy(update=loose | {"unit": unit}), "north", ledger) as guard:
+            if admitted:
+                guard.admit(request(subject_sgd), SILOS, None, lambda: 100)
+            else:
+                assert refused(guard, request(subject_sgd, run="f" * 32)) == "epsilon_per_run"
+
+
+def test_a_policy_counts_its_own_unit_or_the_replacement_of_one_that_contains_it():
+    for unit, apart, relation, expected in (
+        ("record", None, "zero-out", ["record/public/zero-out", "subject/public/replace", "silo/public/replace"]),
+        ("record", None, "replace", ["record/public/replace", "subject/public/replace", "silo/public/replace"]),
+        ("subject", None, "zero-out", ["subject/public/zero-out"]),
+        ("subject", 1, "zero-out", ["subject/public/zero-out", "silo/public/replace"]),
+        ("silo", None, "zero-out", ["silo/public/zero-out"]),
+    ):
+        change = {"unit": unit, "silos_per_subject": apart, "relation": relation, "against": ("public",)}
+        assert POLICY.model_copy(update=change).places() == [expected]
 
 
 @pytest.mark.parametrize(

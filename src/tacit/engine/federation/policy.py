@@ -5,7 +5,7 @@
     requesters = ["ana@example.org"]
     methods = ["subject-sgd", "uldp-avg"]
     exchanges = ["masked"]
-    unit = "subject"                   # the weakest that is acceptable: record, subject or silo
+    unit = "subject"                   # who must be protected: record, subject or silo
     against = ["public", "server"]     # who must be kept from learning about one of them
     delta = 1e-5
     epsilon_per_run = 4.0
@@ -17,8 +17,9 @@ record is used, what every onlooker of the policy would learn about one unit; it
 set, in which a release has its line, on disk, before it leaves; and it refuses by the name of a rule. That name is all
 that leaves; the reason is for the silo's own log.
 
-**Epsilon of a policy.** For one onlooker it is the smallest over the units that are strong enough (a bound on what is
-learned about a whole silo bounds what is learned about a person who is in no other), and over onlookers the largest.
+**Epsilon of a policy.** For one onlooker it is the smallest of what is proved about the policy's own unit and about the
+*replacement* of a unit that contains it; over onlookers it is the largest. Zeroing out the larger unit is not enough:
+it removes all that is clipped together, while a part that goes can turn the clipped vector around (specification 9.1).
 
 **Why nothing is under-counted.** Lines are written first, and only grow. A run is admitted if all of its rounds, beside
 everything in the ledger, fit into both limits. A line is written without another look while no release of the run is
@@ -55,7 +56,6 @@ from tacit.engine.federation.request import Request
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
 from tacit.privacy import (
-    RELATIONS,
     UNITS,
     Composed,
     Event,
@@ -143,17 +143,18 @@ class Policy(Section):
         return texts
 
     @property
-    def units(self) -> tuple[Unit, ...]:
-        """The units that are strong enough: a record is one of its subject's and one of its silo's; but all of a
-        subject's are a silo's only where nobody is in two."""
+    def containing(self) -> tuple[Unit, ...]:
+        """The larger units: a record is one of its subject's and one of its silo's; but all of a subject's are a silo's
+        only where no subject is in two."""
         if self.unit == "subject" and self.silos_per_subject != 1:
-            return ("subject",)
-        return UNITS[UNITS.index(self.unit) :]
+            return ()
+        return UNITS[UNITS.index(self.unit) + 1 :]
 
     def places(self) -> list[list[str]]:
-        """For every onlooker the places of a ledger, one per unit that is strong enough."""
-        assert self.relation in RELATIONS
-        return [[place(unit, View.parse(text), self.relation) for unit in self.units] for text in self.against]
+        """For every onlooker the places of a ledger of which each covers the policy's unit and relation: its own, and
+        the replacement of a unit that contains it."""
+        covering = ((self.unit, self.relation), *((unit, "replace") for unit in self.containing))
+        return [[place(unit, View.parse(text), relation) for unit, relation in covering] for text in self.against]
 
     def epsilon(self, event_at: Callable[[str], Event]) -> float:
         """What ``event_at`` every place comes to."""

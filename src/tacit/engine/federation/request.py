@@ -73,7 +73,10 @@ def received(text: str) -> Plan:
     _check_portable(experiment)
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
         raise UserError("data.path", "an experiment that travels has no paths", "ask with `tacit submit`")
-    return plan(experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True), folder=NOWHERE)
+    content = experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+    # no party sees the records of all silos: to each of them the cap is a promise about the data
+    content["privacy"] = content.get("privacy", {}) | {"over_silo_cap": "refuse"}
+    return plan(content, folder=NOWHERE)
 
 
 def _check_portable(experiment: Experiment) -> None:
@@ -87,6 +90,10 @@ def _check_portable(experiment: Experiment) -> None:
     for field, given in local.items():
         if given:
             raise UserError(field, "names a file, which silos would not open", "leave it out in a federation")
+    privacy = experiment.privacy
+    if "over_silo_cap" in privacy.model_fields_set and privacy.over_silo_cap == "drop":
+        problem = "'drop' needs the records of all silos in one place"
+        raise UserError("privacy.over_silo_cap", problem, 'use "refuse": the cap is then a promise about the data')
     if ":" in model.name:
         problem = f"'{model.name}' is code, which silos would not run"
         raise UserError("model.name", problem, "use a built-in model in a federation")

@@ -15,7 +15,7 @@ from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Reveals, View
+from tacit.privacy import Index, Reveals, View
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Masked:
         "secure aggregation: the server sees the sum, with every silo's noise in it, and no single silo"
     )
 
-    hides_counts: ClassVar[bool] = False
+    index: ClassVar[Index | None] = None
 
     drop_outs: int = 0
     colluding: int = 0

@@ -20,7 +20,7 @@ from tacit.exchange.pairwise.server import PairwiseServer
 from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Randomness, Reveals, View
+from tacit.privacy import Index, Randomness, Reveals, View
 from tacit.privacy.network import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
@@ -61,7 +61,7 @@ class Pairwise:
 
     name: ClassVar[str] = "pairwise"
     about: ClassVar[str] = "GOPA: silos add noise that cancels in pairs; the server sees every message, and the sum"
-    hides_counts: ClassVar[bool] = False
+    index: ClassVar[Index | None] = None
 
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
     peers: int | None = None

@@ -19,7 +19,7 @@ from tacit.exchange.shuffled.mixing import places
 from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Reveals, View
+from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import Stream
 
 # fillings that are drawn at once where nothing is sealed
@@ -39,7 +39,7 @@ class Shuffled:
 
     name: ClassVar[str] = "shuffled"
     about: ClassVar[str] = "people send single reports to a shuffler, which fills up, mixes and passes them on"
-    hides_counts: ClassVar[bool] = False
+    index: ClassVar[Index | None] = None
 
     sealed: bool = True
     linked: bool = False

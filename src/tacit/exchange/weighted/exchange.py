@@ -20,7 +20,7 @@ from tacit.exchange.sums import SumFacts
 from tacit.exchange.weighted.server import WeightedServer
 from tacit.exchange.weighted.silo import PersonVectors, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms, agreed
-from tacit.privacy import Reveals, View
+from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import Stream
 
 # as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
@@ -35,6 +35,10 @@ class Weighted:
     key_bits         length of the server's modulus
     hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (privacy.md 4.7); otherwise
                      silos know, from a common seed that the server does not have
+    index            slots: a subject's slot is a keyed hash modulo ``slots``; subjects may share one, and every bound
+                     counts that (``privacy.weight_shifts``). list: silos share a padded list of all subjects, so that
+                     no two share a slot; they know who is on it, and nothing is promised to views that hold records
+    slots            how many slots there are; by default as many as declared subjects
 
     Formal guarantee, for parties that follow the protocol and a server that colludes with no silo: the server learns
     the sum over silos, with the noise of all of them, and nothing else; a silo learns the sum. Any drop-out ends the
@@ -43,11 +47,11 @@ class Weighted:
 
     name: ClassVar[str] = "weighted"
     about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
-    hides_counts: ClassVar[bool] = True
-
     precision: float = 1e-8
     key_bits: int = 3072
     hidden_sampling: bool = False
+    index: Index = "slots"
+    slots: int | None = None
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:

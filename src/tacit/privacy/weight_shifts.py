@@ -1,0 +1,113 @@
+"""How far one unit moves a sum whose weights depend on the counts of a whole slot (specification 9.1, 9.2).
+
+A subject's part in silo s has norm at most 1 (in clips) and weight n_s f(N). n_s is the subject's number of records
+there, N the number of all records of the slot in all silos, f a public table. In the exchange ``weighted`` no party
+knows N, so no view can subtract what another part of the slot contributes. If n records leave a slot in which r others
+stay, they take n f(n + r) with them, and every weight that stays changes from f(n + r) to f(r): r |f(r) - f(n + r)|.
+The sum moves by at most
+
+    n f(n + r) + r |f(r) - f(n + r)|                                                                           (1)
+
+The r records that stay belong to the same subject in curious silos, or to other subjects of the slot.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# entries of the table of (n, r) that are computed at once
+_CHUNK = 1 << 20
+
+
+def phantom_weights(most: int) -> Array:
+    """f(N) = 1 / (1 + N) for N = 0..most: the weights of the exchange ``weighted`` (a phantom record in every slot)."""
+    return np.asarray(1.0 / (1.0 + np.arange(most + 1)), np.float64)
+
+
+def largest_shift(table: npt.ArrayLike, leaving: int, staying: int) -> float:
+    """The largest value of (1) in clips, over n in 1..leaving and r in 0..staying.
+
+    table  f(0), f(1), ..., at least up to f(leaving + staying)
+
+    For a curious silo of S with at most R records of a subject in each: leaving (S - 1) R, staying R.
+    """
+    f = np.asarray(table, np.float64)
+    if leaving < 1 or staying < 0:
+        raise ValueError(f"leaving must be at least 1 and staying at least 0, not {leaving} and {staying}")
+    if f.ndim != 1 or len(f) <= leaving + staying:
+        raise ValueError(f"the table must have the {leaving + staying + 1} weights f(0) to f({leaving + staying})")
+    if not np.all(np.isfinite(f) & (f >= 0)):
+        raise ValueError("weights must be finite numbers from 0 on")
+    n = np.arange(1, leaving + 1)
+    rows = max(1, _CHUNK // leaving)
+    found = 0.0
+    for first in range(0, staying + 1, rows):
+        r = np.arange(first, min(first + rows, staying + 1))[:, np.newaxis]
+        together = f[n + r]
+        found = max(found, float(np.max(n * together + r * np.abs(f[r] - together))))
+    return found
+
+
+@lru_cache(maxsize=256)
+def slot_shift(silos: int, records: int, curious: int = 0) -> float:
+    """The most clips by which one subject's records in the other ``silos - curious`` silos move a sum with weights
+    n / (1 + N), where several subjects may share a slot.
+
+    records  R: a silo uses at most R records of a subject, and leaves a slot with more than R records out completely
+
+    **Proof.** Let the subject leave. In an honest silo s it has a_s <= R records beside r_s of the others in its slot.
+
+        r_s + a_s <= R        the silo uses r_s + a_s records before and r_s after
+        r_s <= R < r_s + a_s  the slot is left out before; after, the silo uses the r_s others
+        r_s > R               the slot is left out before and after
+
+    Let j silos be of the second kind, q <= j R the records that they begin to use, n <= (S - c - j) R the subject's
+    records in silos of the first kind, and r all records that are used before and after, those of the c curious silos
+    included. Then N = n + r before and N' = q + r after, and the sum moves by at most
+
+        n f(N) + r |f(N) - f(N')| + q f(N').
+
+    This is symmetric in n and q, and so are the bounds on them (j -> S - c - j), so let q <= n. Then N' <= N, and for
+    f(N) = 1 / (1 + N) the bound is V = (n - r) / (1 + n + r) + (r + q) / (1 + r + q). V grows with n and with q: its
+    largest value has n = (S - c - j) R and q = j R, for some j <= (S - c) / 2. For r > n the first term is negative
+    and the second at most (r + n) / (1 + r + n), so V <= 2 n / (1 + n + r) <= n / (1 + n), which is at most V at r = 0:
+    r in 0..n is enough. With j = 0, V is (1) with f(N) = 1 / (1 + N).
+    """
+    others = silos - curious
+    if others < 1 or records < 1:
+        raise ValueError("at least one silo must be left, with at least one record of a subject")
+    found = 0.0
+    for overfull in range(others // 2 + 1):
+        n, q = (others - overfull) * records, overfull * records
+        r = np.arange(n + 1)
+        found = max(found, float(np.max((n - r) / (1 + n + r) + (r + q) / (1 + r + q))))
+    return found
+
+
+@lru_cache(maxsize=256)
+def slot_record_shift(silos: int, records: int) -> float:
+    """The same for one record of a subject, removed or replaced by another of the same subject and silo.
+
+    **Proof.** Only one silo's part of the subject, of n <= R records, can turn around. *Removed*: it goes from weight
+    n f(N) to (n - 1) f(N - 1), and the other r = N - n records of the slot, of this or another subject, from f(N) to
+    f(N - 1): n f(N) + (n - 1) f(N - 1) + r (f(N - 1) - f(N)) = (n - r) / (1 + N) + (N - 1) / N for f(N) = 1 / (1 + N),
+    which grows with n. *Replaced*, also by a record for which a cap makes room: 2 n f(N) <= 2 R / (1 + R). *Overfull*:
+    the removed record can only bring a slot of R + 1 records back. Then at most R records begin to count in this silo,
+    and the other r records of the slot change from f(r) to f(r + R): formula (1) with n = R.
+    """
+    r = np.arange(silos * records + 1)
+    removed = (records - r) / (1 + records + r) + (records - 1 + r) / (records + r)
+    back = (records - r) / (1 + records + r) + r / (1 + r)
+    return max(2 * records / (1 + records), float(removed.max()), float(back.max()))
+
+
+def shared_slots(subjects: int, slots: int) -> float:
+    """The expected share of ``subjects`` who share a slot with another: 1 - (1 - 1 / slots)^(subjects - 1)."""
+    if subjects < 1 or slots < 1:
+        raise ValueError("subjects and slots must be at least 1")
+    return 1.0 - (1.0 - 1.0 / slots) ** (subjects - 1)
