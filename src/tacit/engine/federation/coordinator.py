@@ -76,7 +76,6 @@ from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
 from tacit.methods import ServerState
-from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.statistics import Means, Moments
@@ -427,7 +426,11 @@ class CoordinatorSide:
         told = dict.fromkeys(self.names, model)
         answers = yield told
         if is_shuffled:
+            noted = len(self.refusals)
             mixed = self._mixed(number, key, self._taken(told, answers, WORK, lambda silo, content: content))
+            missing = ", ".join(refusal.reason for refusal in self.refusals[noted:])
+            if missing and self.plan.method.requires_all_silos(self._silos.facts):
+                raise TooFew(f"reports of every silo are needed here; {missing}")
             sums = yield from self._asked_analyzer(EXCHANGE, mixed)
             return read_sums(sums, self._numbers, ANALYZER)
         if lead is None:
@@ -455,17 +458,13 @@ class CoordinatorSide:
         return self._shuffler.mix(self._randomness.stream("shuffler", number), os.cpu_count() or 1)
 
     def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> np.ndarray:
-        """The plain sum of the updates that are as they should be.
-
-        Where silos add noise in shares, or everybody their own, none may be missing: the others' would be less than the
-        ledger says.
-        """
+        """The plain sum of the updates that are as they should be. Where a guarantee counts the noise of all silos
+        (``Method.requires_all_silos``), none may be missing: the others' would be less than the ledger says."""
 
         def update(silo: str, content: bytes) -> np.ndarray:
             return read_numbers(self._desk.read(silo, WORK, content), self._numbers, silo)
 
-        in_shares = sum_noise(self.plan, self._silos.facts, "shares") is not None
-        take = self._from_all if in_shares or isinstance(self.plan.method, Encoder) else self._taken
+        take = self._from_all if self.plan.method.requires_all_silos(self._silos.facts) else self._taken
         updates = take(told, answers, WORK, update)
         if not updates:
             raise TooFew("no silo has answered")
