@@ -71,6 +71,8 @@ class ExchangeOptions(Section):
     precision: Positive = 1e-8
     key_bits: Count = 3072
     hidden_sampling: bool = False
+    index: Literal["slots", "list"] = "slots"
+    slots: Count | None = None
     sealed: bool = True
     linked: bool = False
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"

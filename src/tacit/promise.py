@@ -42,6 +42,10 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
+TOLD_APART = (
+    "subjects are told apart by 64 bits of a keyed hash of their identifiers: two of {subjects:,} are taken for one"
+    " with probability {chance:.1g}"
+)
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
@@ -236,7 +240,15 @@ class Promise:
         paid = dict.fromkeys(text for once in self.once for text in once.assumptions)
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
-        return (*elsewhere, *seeded, *self.method.assumptions(exposure, self.facts), *paid, PUBLIC_SIZES, *travelled)
+        method = self.method.assumptions(exposure, self.facts)
+        return (*elsewhere, *seeded, *method, *self._told_apart(), *paid, PUBLIC_SIZES, *travelled)
+
+    def _told_apart(self) -> tuple[str, ...]:
+        """How likely two subjects are taken for one."""
+        subjects = self.facts.subjects
+        if self.unit != "subject" or not subjects:
+            return ()
+        return (TOLD_APART.format(subjects=subjects, chance=subjects**2 / 2.0**65),)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))

@@ -25,6 +25,7 @@ from tacit.engine.federation.agreement import (
     check_silos,
     column_bounds,
     discloses_counts,
+    longest_counts,
     mark,
     read_hello,
     run_mark,
@@ -326,9 +327,10 @@ class CoordinatorSide:
         answers = yield told
         ready = self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if discloses_counts(self.plan):
-            subjects = self._silos.federation.subject_count
-            totals = sum(read_counts(content, subjects, silo) for silo, content in ready.items())
-            told = self._to_all(TOTALS, write_counts(np.asarray(totals)))
+            told_by = [read_counts(content, silo) for silo, content in ready.items()]
+            everybody, who = np.unique(np.concatenate([names for names, _ in told_by]), return_inverse=True)
+            totals = np.bincount(who, np.concatenate([counts for _, counts in told_by]), len(everybody))
+            told = self._to_all(TOTALS, write_counts(everybody, totals))
             answers = yield told
             self._from_all(told, answers, TOTALS, self._signed(TOTALS))
         if self.plan.statistics is not None:
@@ -377,7 +379,7 @@ class CoordinatorSide:
         if others:
             raise Refused(f"records of another form than those of {self.names[0]}", ", ".join(others))
         facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
-        nobody = first.no_records(self.names, plan.promise.facts.subjects or 0)
+        nobody = first.no_records(self.names)
         start = plan.experiment.model.init_from
         made = learner(
             plan.experiment.model,
@@ -394,7 +396,7 @@ class CoordinatorSide:
             self.done, state = recall(self._checkpoint, mark(plan), self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.broadcast(self.server))
-        self._most = AROUND + 4 * self._numbers + 8 * nobody.subject_count
+        self._most = AROUND + 4 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
         exchange, known = plan.exchange, silos.sum_facts()
         identity, roster = self._keys.identity, self._keys.roster
         if isinstance(exchange, Masked):
