@@ -43,6 +43,10 @@ REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
+TOLD_APART = (
+    "subjects are told apart by 64 bits of a keyed hash of their identifiers: two of {subjects:,} are taken for one"
+    " with probability {chance:.1g}"
+)
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 ONE_IDENTIFIER = "a subject has one identifier in all silos (linkage: epsilon with two that are not linked)"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
@@ -251,8 +255,15 @@ class Promise:
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
         linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
-        own = self.method.assumptions(exposure, self.facts)
+        own = (*self.method.assumptions(exposure, self.facts), *self._told_apart())
         return (*elsewhere, *seeded, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
+
+    def _told_apart(self) -> tuple[str, ...]:
+        """How likely two subjects are taken for one."""
+        subjects = self.facts.subjects
+        if self.unit != "subject" or not subjects:
+            return ()
+        return (TOLD_APART.format(subjects=subjects, chance=subjects**2 / 2.0**65),)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))

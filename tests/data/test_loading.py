@@ -31,11 +31,16 @@ def test_silos_are_views_that_cover_every_training_row_once(read: Read) -> None:
             assert (federation.train.subject[start:stop] == person).all()
 
 
-def test_subjects_are_numbered_without_gaps_training_first(read: Read) -> None:
-    federation = read()
-    trained, tested = np.unique(federation.train.subject), np.unique(federation.test.subject)
-    np.testing.assert_array_equal(np.concatenate([trained, tested]), np.arange(federation.subject_count))
-    assert federation.held_out == "subjects"
+def test_a_subject_has_the_same_key_and_the_same_lot_whoever_else_is_there(read: Read) -> None:
+    everybody = read()
+    for person in (0, 7, 30):  # the first in the table, and others
+        fewer = read(lambda visits, gone=person: visits[visits.person != gone])
+        assert everybody.subject_count == fewer.subject_count + 1 == 60
+        for before, after in ((everybody.train, fewer.train), (everybody.test, fewer.test)):
+            kept = np.isin(before.subject, after.subject)
+            np.testing.assert_array_equal(before.subject[kept], after.subject)
+            np.testing.assert_array_equal(before.features[kept], after.features)
+    assert everybody.held_out == "subjects"
 
 
 def test_rows_stay_whole(read: Read, visits: pd.DataFrame) -> None:

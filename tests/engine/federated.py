@@ -14,6 +14,7 @@ import pandas as pd
 from tacit.config import Plan, plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
+from tacit.engine.encoder_work import places_of
 from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
@@ -154,11 +155,12 @@ def parties(made: Plan, frame: pd.DataFrame, **options: Any) -> Parties:
 
 
 def loaded(made: Plan, frame: pd.DataFrame) -> Federation:
-    """The records of a plan; where people report for themselves, each in the silo to which the number belongs."""
+    """The records of a plan; where people report for themselves, each in the silo to which the place belongs."""
     federation = load_federation(made, frame)
     if not isinstance(made.method, Encoder):
         return federation
-    train = replace(federation.train, silo=federation.train.subject % federation.silo_count).grouped()
+    place = places_of(federation.train.subject, made.promise.facts.subjects)
+    train = replace(federation.train, silo=place % federation.silo_count).grouped()
     return replace(federation, train=train)
 
 

@@ -285,6 +285,37 @@ def test_noise_in_shares_allows_nobody_to_be_missing_from_a_plain_sum(experiment
     assert federation.coordinator.done == 1
 
 
+@pytest.mark.parametrize("method", ["higrad", "local-record", "local-group"])
+def test_a_sum_with_the_noise_of_all_silos_is_released_with_all_of_them_only(method, experiment, visits):
+    """One batch a round and equal silos: the public epsilon counts sqrt(3) times the noise of one silo."""
+    one = {"batches_per_round": 1, **({"group_cap": None} if method == "local-group" else {})}
+    made = planned(experiment, method, "plain", method=one)
+    federation = parties(made, visits)
+    with pytest.raises(RoundFailed) as failed:
+        federation.run(harm_of(federation, "nothing"))
+    assert failed.value.number == 2
+    assert federation.coordinator.done == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "numbers", "silos", "needed"),
+    [
+        ("higrad", {"batches_per_round": 1}, 200, True),
+        ("higrad", {"batches_per_round": 2}, 200, False),
+        ("higrad", {"batches_per_round": 1}, [200, 200, 100], False),
+        ("local-group", {"batches_per_round": 1}, 200, False),  # its cap leaves each silo's own noise
+        ("user-ldp", {"batches_per_round": 1}, 200, False),
+        ("uldp-avg", {}, 200, True),
+        ("dp-fedavg", {}, 200, False),
+    ],
+)
+def test_all_silos_are_needed_exactly_where_a_guarantee_counts_the_noise_of_all(
+    method, numbers, silos, needed, experiment
+):
+    made = planned(experiment, method, method=numbers, data={"records_per_silo": silos})
+    assert made.method.requires_all_silos(made.promise.facts) is needed
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -407,8 +438,8 @@ def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visi
     federation = parties(made, visits)
     shard = load_federation(more, visits).alone(0)
     side = type(federation.silos["north"])(made, "north", shard, federation.silos["north"]._keys)
-    assert np.bincount(shard.train.subject).max() > 4
-    assert np.bincount(side._shard.train.subject).max() == 4
+    assert np.unique(shard.train.subject, return_counts=True)[1].max() > 4
+    assert np.unique(side._shard.train.subject, return_counts=True)[1].max() == 4
 
 
 @pytest.mark.parametrize(
@@ -478,12 +509,24 @@ def test_people_without_records_report_as_everybody_does(experiment, visits):
         assert len(drawn.without) > 0
 
 
-def test_fillings_take_the_places_of_people_whose_silo_is_silent(experiment, visits):
-    federation = parties(shuffled(experiment), visits)
+def without_south(party, step, answer):
     # hello, begin; the analyzer's two; open; then a round has the key, the reports, and the sums
-    outcome = federation.run(lambda party, step, answer: None if (party, step) == ("south", 7) else answer)
+    return None if (party, step) == ("south", 7) else answer
+
+
+def test_fillings_take_the_places_of_people_whose_silo_is_silent(experiment, visits):
+    outcome = parties(planned(experiment, "ss-double", "shuffled"), visits).run(without_south)
     assert outcome.rounds == ROUNDS
     assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(1, "south")]
+
+
+def test_reports_that_hide_others_from_the_shuffler_may_not_be_missing(experiment, visits):
+    """Fillings hide nobody from the shuffler, for which ss-simple counts everybody who sends."""
+    federation = parties(shuffled(experiment), visits)
+    with pytest.raises(RoundFailed) as failed:
+        federation.run(without_south)
+    assert failed.value.number == 1
+    assert federation.coordinator.done == 0
 
 
 @pytest.mark.parametrize("step", [3, 4, 6, 8])
@@ -511,7 +554,7 @@ def test_the_analyzer_begins_with_what_all_silos_have_told_and_with_nothing_less
 
 
 def test_a_silo_reports_for_its_own_people_only(experiment, visits):
-    federation = parties(shuffled(experiment), visits)
+    federation = parties(planned(experiment, "ss-double", "shuffled"), visits)
     kept = {}
 
     def harm(party, step, answer):

@@ -23,6 +23,7 @@ from tests.exchange.test_weighted_sum import (
     PRECISION,
     contributions,
     expected,
+    members,
     session,
     streams,
     terms,
@@ -324,10 +325,10 @@ def test_messages_of_an_earlier_round_and_second_ones_are_refused():
 def test_a_key_of_another_length_and_a_short_one_are_refused():
     short = insecure_key_for_tests(256)
     with pytest.raises(Refused, match="256 bits where 512 are due"):
-        WeightedSession(Grid(1e-4), terms(), COUNTS, insecure_key_for_tests=short)
+        WeightedSession(Grid(1e-4), terms(), members(COUNTS), insecure_key_for_tests=short)
     # and without the door for tests, a silo takes no key so short
     with pytest.raises(Refused, match="2048 are the least"):
-        WeightedSession(Grid(1e-4), terms(), COUNTS)
+        WeightedSession(Grid(1e-4), terms(), members(COUNTS))
 
 
 def test_keys_that_the_server_puts_in_the_middle_are_refused():
@@ -342,7 +343,7 @@ def test_keys_that_the_server_puts_in_the_middle_are_refused():
         return post.write(recipient, at, join([public, join_named(listed)]))
 
     with pytest.raises(BadSignature, match="clinic 1"):
-        run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
+        run.__init__(Grid(PRECISION), terms(), members(COUNTS), insecure_key_for_tests=KEY, carry=carry)
 
 
 def test_a_seed_that_the_server_puts_in_the_middle_is_refused():
@@ -359,7 +360,7 @@ def test_a_seed_that_the_server_puts_in_the_middle_is_refused():
         return run.server._post.write(recipient, at, forged)
 
     with pytest.raises(BadSignature, match="clinic 0"):
-        run.__init__(Grid(PRECISION), terms(), COUNTS, insecure_key_for_tests=KEY, carry=carry)
+        run.__init__(Grid(PRECISION), terms(), members(COUNTS), insecure_key_for_tests=KEY, carry=carry)
 
 
 def test_a_stranger_cannot_speak_for_a_silo():

@@ -26,7 +26,7 @@ def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(
     numbers = {"subject_sample_rate": 0.6, "clip": 0.5}
     open_ = weighted(experiment, {"name": "plain"}, "uldp-sgd", disclose_counts=True, **numbers)
     plain = simulation(open_, few)
-    private = simulation(weighted(experiment, EXCHANGE, "uldp-sgd", **numbers), few)
+    private = simulation(weighted(experiment, EXCHANGE | {"index": "list"}, "uldp-sgd", **numbers), few)
     for number in range(1, 4):
         assert plain.round(number) == private.round(number)
         # (people + silos) x precision, and what single precision rounds in the plain sum
@@ -63,7 +63,25 @@ def test_held_out_records_are_no_people_of_a_sum(experiment, visits):
     run = simulation(made, visits)
     assert run.federation.subject_count > 12
     assert run.sum_facts().people == 12
-    assert run.work.record_counts(12).sum() == len(run.federation.train)
+    assert sum(own.counts.sum() for own in run.work.members()) == len(run.federation.train)
+
+
+def test_people_of_one_slot_are_in_a_round_together_or_not_at_all(experiment, visits):
+    """Whom a coin leaves out must not be seen in the weights of the others, which count the whole slot."""
+    made = weighted(experiment, EXCHANGE | {"slots": 7}, "uldp-sgd", subject_sample_rate=0.5, noise_multiplier=3.0)
+    work = simulation(made, visits).work
+    slot = np.concatenate([own.slots for own in work.members()])
+    assert len(np.unique(slot)) == 7
+    for number in range(1, 9):
+        present = np.isin(np.arange(len(slot)), work.draw(number).entries)
+        assert 0 < present.sum() < len(slot)
+        assert not set(slot[present]) & set(slot[~present])
+
+
+def test_a_list_that_is_too_short_for_its_subjects_is_refused(experiment, visits):
+    with pytest.raises(UserError) as refused:
+        simulation(weighted(experiment, EXCHANGE | {"index": "list", "slots": 7}, noise_multiplier=3.0), visits)
+    assert refused.value.field == "exchange.slots"
 
 
 def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records(experiment):

@@ -46,7 +46,7 @@ def published(plan: Plan, view: str) -> Any:
 
 def federation(features, labels, subject, silo, silos: int, subjects: int | None = None) -> Federation:
     """Rows in any order as a federation of ``silos`` silos with a real-valued label."""
-    subject, silo = np.asarray(subject, np.int32), np.asarray(silo, np.int32)
+    subject, silo = np.asarray(subject, np.int64), np.asarray(silo, np.int32)
     rows = Records(np.asarray(features, np.float32), np.asarray(labels, np.float32), subject, silo).grouped()
     count = int(subject.max(initial=0)) + 1 if subjects is None else subjects
     names = tuple(f"silo {k + 1}" for k in range(silos))

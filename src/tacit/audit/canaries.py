@@ -81,9 +81,9 @@ def plant(
     facts, kept = plan.promise.facts, plan.records_kept or UNCAPPED
     homes = _homes(unit, canaries, facts.silos, facts.silos_of_a_subject)
     marked = _marked(relation, coins, homes, kept if unit == "subject" else 1)
-    first = federation.subject_count
+    first = max(federation.subject_count, facts.subjects or 0)  # keys that hashes do not meet, and places of their own
     wrong = _wrong(federation, unit, input_canaries, facts.silos_of_a_subject, kept, stream)
-    inputs = replace(wrong, subject=(wrong.subject + first + canaries).astype(np.int32))
+    inputs = replace(wrong, subject=wrong.subject + first + canaries)
     present = inputs.take(np.repeat(input_coins, len(wrong) // max(1, input_canaries)))
     units = canaries + input_canaries
     train = _joined(
@@ -95,7 +95,7 @@ def plant(
         train=train.grouped(),
         test=_extended(federation.test, None),
         silo_names=(*federation.silo_names, *(f"canary {i + 1}" for i in range(more_silos))),
-        subject_count=first + units,
+        subject_count=federation.subject_count + units,
         encoder=None,
         unpaid=None,
     )
@@ -122,11 +122,11 @@ class _Marked:
     silo: np.ndarray
 
     def records(self, like: Records, first: int) -> Records:
-        """As records of people from ``first`` on, without features or labels of their own."""
+        """As records of people with keys from ``first`` on, without features or labels of their own."""
         blank = Records(
             np.zeros((len(self.mark), *like.features.shape[1:]), like.features.dtype),
             np.zeros((len(self.mark), *like.labels.shape[1:]), like.labels.dtype),
-            (first + self.canary).astype(np.int32),
+            first + self.canary,
             self.silo.astype(np.int32),
         )
         return _extended(blank, self.mark)

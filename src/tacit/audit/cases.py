@@ -154,7 +154,7 @@ def _federation(rows: _Rows, silos: int, subjects: int, width: int, pulled: int)
     features = np.zeros((len(rows.labels), width), np.float32)
     features[rows.pulled, :pulled] = WEIGHT
     records = Records(
-        features, rows.labels.astype(np.float32), rows.subject.astype(np.int32), rows.silo.astype(np.int32)
+        features, rows.labels.astype(np.float32), rows.subject.astype(np.int64), rows.silo.astype(np.int32)
     ).grouped()
     names = tuple(f"silo {k + 1}" for k in range(silos))
     columns = tuple(f"x{i}" for i in range(width))

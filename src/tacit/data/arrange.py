@@ -84,10 +84,10 @@ def within_caps(
 
 
 def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.ndarray:
-    pairs, pair_of, sizes = np.unique(
-        subject.astype(np.int64) * (int(silo.max(initial=0)) + 1) + silo, return_inverse=True, return_counts=True
-    )
-    owner = pairs // (int(silo.max(initial=0)) + 1)
+    silos = int(silo.max(initial=0)) + 1
+    who = np.unique(subject, return_inverse=True)[1].astype(np.int64)
+    pairs, pair_of, sizes = np.unique(who * silos + silo, return_inverse=True, return_counts=True)
+    owner = pairs // silos
     order = np.lexsort((pairs, -sizes, owner))  # ties go to the lower silo number
     rank = np.arange(len(pairs)) - np.searchsorted(owner[order], owner[order])
     allowed = np.zeros(len(pairs), bool)

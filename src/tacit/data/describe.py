@@ -12,13 +12,14 @@ from tacit.data.records import Federation, Labels
 def describe(federation: Federation) -> dict[str, Any]:
     """Counts and pictures of a federation as plain values for JSON. Exact, therefore private."""
     train, test, silos = federation.train, federation.test, federation.silo_count
-    pairs = np.unique(train.subject.astype(np.int64) * silos + train.silo)
+    people, who = np.unique(train.subject, return_inverse=True)
+    pairs = np.unique(who.astype(np.int64) * silos + train.silo)
     owner, place = pairs // silos, pairs % silos
     test_records = np.bincount(test.silo, minlength=silos)
     return {
         "records": len(train),
         "test_records": len(test),
-        "subjects": len(np.unique(train.subject)),
+        "subjects": len(people),
         "held_out": federation.held_out,
         "classes": list(federation.labels.classes),
         "silos": [

@@ -9,6 +9,7 @@ import numpy as np
 from tacit.data.allocate import spread
 from tacit.data.encode import Part, match_names
 from tacit.data.options import DataOptions
+from tacit.data.raw import subject_keys
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
 from tacit.data.tabular import TableFeatures
@@ -39,6 +40,5 @@ def _read(path: Path, options: DataOptions, federation: Federation) -> Records:
         if unknown is not None:
             problem = f"silo '{unknown}' has no training data"
             raise UserError("data.silos.column", problem, nearest(unknown, federation.silo_names))
-    subject = np.arange(rows) if raw.subject is None else raw.subject
     features = federation.encoder.encode_parts(raw.features.table, [Part(slice(None), silo)])[0]
-    return Records(features, raw.labels, (subject + federation.subject_count).astype(np.int32), silo)
+    return Records(features, raw.labels, subject_keys(raw), silo)

@@ -15,7 +15,7 @@ import pandas as pd
 from tacit.data import allocate, arrange
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions
-from tacit.data.raw import Raw
+from tacit.data.raw import Raw, subject_keys
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
 from tacit.errors import UserError
@@ -42,9 +42,10 @@ def load(
     seed = options.seed if options.seed is not None else seed
     streams = Streams(seed)
     raw = find_source(options.source).read(options, frame, streams("source"))
-    held_out, is_test = _hold_out(raw, options, seed, hold_out)
+    keys = subject_keys(raw)
+    held_out, is_test = _hold_out(raw, keys, options, seed, hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
+    subject, test_subject = _subjects(raw, keys, options, train, test, streams("subjects"))
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
 
     if over_silo_cap == "refuse" and not arrange.within_caps(subject, silo, silos=max_silos_per_subject).all():
@@ -56,7 +57,7 @@ def load(
     _check_silos(silo, silo_names, options)
     order = np.lexsort((subject, silo))
     train, subject, silo = train[order], subject[order], silo[order]
-    subject, test_subject, subject_count = _renumbered(subject, test_subject, options)
+    _check_subjects(subject, options)
 
     built = raw.features.build(Part(train, silo), Part(test, test_silo), silo_names)
     return Federation(
@@ -64,7 +65,7 @@ def load(
         test=Records(built.test, raw.labels[test], test_subject, test_silo),
         labels=raw.kind,
         silo_names=silo_names,
-        subject_count=subject_count,
+        subject_count=len(np.union1d(subject, test_subject)),
         feature_names=built.names,
         held_out=held_out,
         encoder=built.encoder,
@@ -84,7 +85,9 @@ class Streams:
         return np.random.default_rng([self._seed, self.PURPOSES[purpose]])
 
 
-def _hold_out(raw: Raw, options: DataOptions, seed: int, wanted: bool) -> tuple[str, np.ndarray]:
+def _hold_out(
+    raw: Raw, keys: np.ndarray, options: DataOptions, seed: int, wanted: bool
+) -> tuple[str, np.ndarray]:
     """How the held-out rows were chosen, and their mask ``[rows]``."""
     if not wanted:
         return "file", np.zeros(len(raw.labels), bool)
@@ -93,15 +96,14 @@ def _hold_out(raw: Raw, options: DataOptions, seed: int, wanted: bool) -> tuple[
             problem = f"source '{options.source}' comes with its own held-out records"
             raise UserError("data.test_fraction", problem, "leave it out")
         return "given", raw.test
-    numbers = np.arange(len(raw.labels)) if raw.subject is None else raw.subject
-    keys = numbers if raw.keys is None else raw.keys()
     return "records" if raw.subject is None else "subjects", arrange.held_out(keys, options.test_fraction, seed)
 
 
 def _subjects(
-    raw: Raw, options: DataOptions, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
+    raw: Raw, keys: np.ndarray, options: DataOptions, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Whose the training and the held-out rows are: the data's own people, assigned ones, or every row its own.
+    """Whose the training and the held-out rows are, by key: the data's own people, assigned ones (whose keys are their
+    numbers), or every row its own.
 
     Assigned people have training rows only; held-out rows are then people of their own.
     """
@@ -111,11 +113,8 @@ def _subjects(
             "it applies to assigned subjects only",
             "set data.subjects.assign or leave it out",
         )
-    if raw.subject is not None:
-        return raw.subject[train], raw.subject[test]
-    strangers = np.arange(len(test), dtype=np.int32)
-    if not options.subjects.assign:
-        return np.arange(len(train), dtype=np.int32), strangers + len(train)
+    if raw.subject is not None or not options.subjects.assign:
+        return keys[train], keys[test]
     labels = raw.labels[train]
     if options.labels_per_subject is not None and labels.dtype.kind != "i":
         raise UserError("data.labels_per_subject", f"a {raw.kind.kind} task has no classes", "leave it out")
@@ -126,7 +125,7 @@ def _subjects(
         labels_per_subject=options.labels_per_subject,
         silo=None if raw.silo is None else raw.silo[train],
     )
-    return subject, strangers + int(subject.max(initial=0)) + 1
+    return subject.astype(np.int64), np.arange(len(test)) + int(subject.max(initial=0)) + 1
 
 
 def _silos(
@@ -175,19 +174,12 @@ def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions)
         )
 
 
-def _renumbered(
-    subject: np.ndarray, test_subject: np.ndarray, options: DataOptions
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Subjects as 0 .. n-1, those with training rows first, and n; checks the promised number of training subjects."""
-    trained = np.unique(subject)
-    promised = options.subjects.count
-    if promised is not None and len(trained) > promised:
+def _check_subjects(subject: np.ndarray, options: DataOptions) -> None:
+    """Refuse data with more training subjects than are promised."""
+    promised, found = options.subjects.count, len(np.unique(subject))
+    if promised is not None and found > promised:
         raise UserError(
             "data.subjects.count",
-            f"{promised} subjects are promised and {len(trained)} have training records",
-            f"set it to at least {len(trained)}",
+            f"{promised} subjects are promised and {found} have training records",
+            f"set it to at least {found}",
         )
-    everybody = np.concatenate([trained, np.setdiff1d(test_subject, trained)])
-    number = np.empty(int(everybody.max()) + 1, np.int32)
-    number[everybody] = np.arange(len(everybody), dtype=np.int32)
-    return number[subject], number[test_subject], len(everybody)

@@ -63,8 +63,8 @@ class Raw:
     silo          ``[rows]`` numbers into ``silo_names``, or None
     test          ``[rows]`` mask of the source's own held-out rows, or None
     test_is_drawn whether the source drew that mask itself, by ``data.test_fraction``
-    keys          gives ``[rows]`` numbers by which lots are drawn, each made from its person's name alone, or, where
-                  nobody is named, from what the row says; None: from person numbers
+    keys          gives ``[rows]`` keys of 64 bits, each made from its person's name alone, or, where nobody is named,
+                  from what the row says; None: person numbers, or numbers of rows, are those of a public file
     """
 
     kind: Labels
@@ -76,6 +76,14 @@ class Raw:
     test: np.ndarray | None = None
     test_is_drawn: bool = False
     keys: Callable[[], np.ndarray] | None = None
+
+
+def subject_keys(raw: Raw) -> np.ndarray:
+    """The key of every row's person, ``[rows]`` int64; of every row, where nobody is named."""
+    if raw.keys is not None:
+        keys: np.ndarray = raw.keys().view(np.int64)
+        return keys
+    return np.arange(len(raw.labels)) if raw.subject is None else raw.subject.astype(np.int64)
 
 
 @dataclass(frozen=True)

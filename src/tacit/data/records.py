@@ -25,7 +25,8 @@ class Records:
 
     features  ``[records, ...]`` float32 (int32 for text: character codes)
     labels    ``[records]`` int32 (classes) or float32 (real); ``[records, 2]`` float32 (time, event) for survival
-    subject   ``[records]`` int32, whose row it is: 0 .. subjects-1
+    subject   ``[records]`` int64, the key of the person whose row it is: 64 bits of a hash of the identifier, which do
+              not depend on who else is there. No number of a person, and no index
     silo      ``[records]`` int32, where it lives: 0 .. silos-1
     """
 
@@ -70,7 +71,8 @@ class Silo:
 class Federation:
     """Everything an engine needs to know about the data of one run.
 
-    ``train`` is grouped by silo and subject. ``labels`` says what kind of label the rows carry. ``held_out`` says how
+    ``train`` is grouped by silo and subject; ``subject_count`` subjects have training or held-out rows. ``labels`` says
+    what kind of label the rows carry. ``held_out`` says how
     ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, or ``file``. Where columns
     are ``unpaid``, features are scaled by public bounds until :meth:`standardized` gets constants that were released.
     """
@@ -107,11 +109,10 @@ class Federation:
         unpaid = None if self.unpaid is None else self.unpaid.taken(*here)
         return replace(self, train=train, test=test, silo_names=(self.silo_names[k],), unpaid=unpaid)
 
-    def among(self, names: Sequence[str], k: int, subjects: int) -> Federation:
-        """The rows of one silo in its place ``k`` among others of whose rows it knows nothing; ``subjects`` are numbers
-        for people that all have in common."""
+    def among(self, names: Sequence[str], k: int) -> Federation:
+        """The rows of one silo in its place ``k`` among others of whose rows it knows nothing."""
         train, test = (replace(rows, silo=np.full(len(rows), k, np.int32)) for rows in (self.train, self.test))
-        return replace(self, train=train, test=test, silo_names=tuple(names), subject_count=subjects)
+        return replace(self, train=train, test=test, silo_names=tuple(names))
 
     @property
     def silo_count(self) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
-from tacit.errors import UserError
 from tacit.exchange import Collected
 from tacit.learning import Arrays, Lane, Objective, arrange, each_person
 from tacit.methods import Facts
@@ -20,6 +19,7 @@ from tacit.methods.encoders import Encoder, LocallyNoised
 from tacit.methods.shuffle import Shuffled
 from tacit.models import Params
 from tacit.privacy import Randomness, Stream
+from tacit.privacy.randomness import shares
 
 # Who is in which batch is public and the same for ever: a resumed run must not part people in another way.
 _PUBLIC = Randomness(b"tacit: people in batches".ljust(32))
@@ -35,6 +35,12 @@ class Batch(NamedTuple):
     lanes: tuple[Lane, ...]
     present: np.ndarray
     without: np.ndarray
+
+
+def places_of(keys: np.ndarray, people: int) -> np.ndarray:
+    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
+    presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
+    return shares(keys, people)
 
 
 def people_of(k: int, people: int, silos: int) -> np.ndarray:
@@ -57,14 +63,10 @@ class EncoderWork:
         randomness: Randomness,
         here: Sequence[int] | None = None,
     ) -> None:
-        """``federation``: all records of a person in one place. ``here``: the silos of which this is the work, where
-        not all are, with the people whose numbers are theirs (:func:`people_of`)."""
+        """``federation``: all records of a person in one silo, subjects being places (:func:`places_of`). ``here``: the
+        silos of which this is the work, where not all are, with the places that are theirs (:func:`people_of`)."""
         self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
         self.people = facts.subjects or 1
-        numbers = int(federation.train.subject.max(initial=-1)) + 1  # held-out people come after all others, or between
-        if numbers > self.people:
-            problem = f"{self.people} people are promised and the data have {numbers}"
-            raise UserError("data.subjects.count", problem, "declare at least as many as there are")
         self._layout = method.learning.layout(objective, params, arrays)
         if self._layout.parameters != method.dimensions(facts):
             raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")

@@ -1,7 +1,9 @@
 """Local work person by person: everybody in every silo learns alone, is clipped, weighted and added up.
 
-Who is in a round is decided by coins that all silos have in common; which of a person's records are used, by the silo
-that holds them. So a silo by itself, on a federation, does what it does beside the others in the simulator.
+A person is known by a key, the same in all silos. Who is in a round is drawn from that key under a secret that all
+silos have in common; which of a person's records are used, under a secret of the silo that holds them. So a silo by
+itself, on a federation, does what it does beside the others in the simulator, and no person changes what is drawn for
+another.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
-from tacit.exchange import Grid, PersonVectors
+from tacit.exchange import Grid, Members, PersonVectors
 from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
 from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
 from tacit.privacy import Randomness
+from tacit.privacy.randomness import chosen, shares
 
 
 class Drawn(NamedTuple):
@@ -55,7 +58,8 @@ class PeopleWork:
         totals: np.ndarray | None = None,
     ) -> None:
         """``here``: the silos of which this is the work, where not all are. ``common``: what all silos draw from.
-        ``totals [people]``: everybody's records in all silos, where not all are here and weights ask for it."""
+        ``totals [people]``: the records in all silos of everybody who has some here, by rising key, where not all silos
+        are here and weights ask for it."""
         self.method, self.objective, self.randomness = method, objective, randomness
         self._common = randomness if common is None else common
         self._terms = jax.tree.map(jnp.float32, method)  # its numbers as arguments of what is compiled
@@ -64,7 +68,9 @@ class PeopleWork:
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in silos])
         self._silo = np.repeat(np.arange(len(silos)), [len(silo.subjects) for silo in silos])
-        self._subjects, self._silos = federation.subject_count, len(silos)
+        self._silos = len(silos)
+        self._slot: np.ndarray | None = None
+        self._coin = self._subject
         self._here = np.arange(len(silos)) if here is None else np.asarray(here, int)
         self._home = np.searchsorted(self._here, self._silo)
         self._weights = self._checked_weights(facts, totals)
@@ -74,12 +80,23 @@ class PeopleWork:
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
-        here = np.bincount(self._subject, self._counts, self._subjects)
-        totals = here if totals is None else np.maximum(totals[: self._subjects], here)
-        weights = self.method.weights_of(self._counts, totals[self._subject], facts)
-        if (np.bincount(self._subject, weights) > 1 + 1e-9).any():
+        _, who = np.unique(self._subject, return_inverse=True)
+        here = np.bincount(who, self._counts)
+        totals = here if totals is None else np.maximum(totals, here)
+        weights = self.method.weights_of(self._counts, totals[who], facts)
+        if (np.bincount(who, weights) > 1 + 1e-9).any():
             raise AssertionError("a person's weights over all silos sum to more than 1")
         return weights
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Whose the entries are, ``[entries]``: silo by silo, by rising key."""
+        return self._subject
+
+    def share_slots(self, slot: np.ndarray, *, one_coin: bool) -> None:
+        """The entries' slots in a weighted sum. With ``one_coin`` all people of a slot are in a round or none is: the
+        others' weights depend on everybody in the slot, so whom a coin leaves out must not be seen in them."""
+        self._slot, self._coin = slot, slot if one_coin else self._subject
 
     @property
     def draws_everybody_always(self) -> bool:
@@ -93,13 +110,12 @@ class PeopleWork:
         if self.draws_everybody_always:
             turn = (number - 1) % method.groups
             if turn not in self._arrangements:
-                entries = np.flatnonzero(self._subject % method.groups == turn)
+                entries = np.flatnonzero(shares(self._subject, method.groups) == turn)
                 self._arrangements[turn] = self._arranged(self._starts[entries], self._counts[entries], entries)
             return self._arrangements[turn]
         present = np.ones(len(self._subject), bool)
         if method.subject_sample_rate < 1:
-            coins = self._common.stream("subjects", number).coins(method.subject_sample_rate, self._subjects)
-            present = coins[self._subject]
+            present = chosen(self._common.lots(self._coin, "subjects", number), method.subject_sample_rate)
         entries = np.flatnonzero(present)
         starts, counts = self._starts[entries], self._counts[entries]
         if method.most_records is None:
@@ -114,8 +130,10 @@ class PeopleWork:
         parts, drawn = [(nothing, nothing, nothing)], 0
         for k in np.flatnonzero(np.diff(bounds)):
             own = entries[bounds[k] : bounds[k + 1]]
-            stream = self.randomness.stream("records", number, int(k))
-            rows, starts, counts = draw_records(self._starts[own], self._counts[own], stream, most)
+            every = self._counts[own]
+            nth = np.arange(every.sum()) - np.repeat(np.cumsum(every) - every, every)
+            lots = self.randomness.lots(np.repeat(self._subject[own], every), "records", number, int(k), nth=nth)
+            rows, starts, counts = draw_records(self._starts[own], every, lots, most)
             parts.append((rows, starts + drawn, counts))
             drawn += len(rows)
         rows, starts, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -183,15 +201,17 @@ class PeopleWork:
         chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes) for chunk in lane]
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
-        home = self._home[entries]
-        people = [PersonVectors(self._subject[entries[home == k]], vectors[home == k]) for k in range(len(self._here))]
+        home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
+        people = [
+            PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))
+        ]
         return people, sum(not_finite for _, _, not_finite in chunks)
 
-    def record_counts(self, people: int) -> np.ndarray:
-        """How many records everybody has in the silos that are here: ``[silos, people]``."""
-        counts = np.zeros((len(self._here), people), np.int64)
-        np.add.at(counts, (self._home, self._subject), self._counts)
-        return counts
+    def members(self) -> list[Members]:
+        """The people of every silo that is here, with their slots and numbers of records."""
+        assert self._slot is not None, "only a weighted sum has slots"
+        own = [self._home == k for k in range(len(self._here))]
+        return [Members(self._slot[mine], self._counts[mine]) for mine in own]
 
     @property
     def numbers(self) -> int:

@@ -7,7 +7,6 @@ with the same code, and with one seed they draw the same numbers: every draw is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
@@ -100,8 +99,11 @@ class Silos:
             work = PeopleWork(
                 method, facts, federation, objective, params, self.arrays, randomness, here, common, totals
             )
-            # whom nobody knows to be left out, everybody works on
-            work.draws_everybody = isinstance(self.exchange, Weighted) and self.exchange.hidden_sampling
+            if isinstance(self.exchange, Weighted):
+                # whom nobody knows to be left out, everybody works on
+                work.draws_everybody = self.exchange.hidden_sampling
+                slot = self.exchange.slots_of(work.keys, self.sum_facts().people)
+                work.share_slots(slot, one_coin=self.exchange.index == "slots")
             return work
         return SiloWork(method, facts, federation, params, self.kernels, randomness, here)
 
@@ -111,13 +113,8 @@ class Silos:
         return everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
 
     def sum_facts(self) -> SumFacts:
-        """What is public about the sum over all silos. There are as many people as declared: who is held out is
-        numbered after all who have training records, and counts only where an audit adds people after them."""
-        facts = sum_facts(self.method, self.facts)
-        if not isinstance(self.method, PerSubject):
-            return facts
-        numbered = int(self.federation.train.subject.max(initial=-1)) + 1
-        return replace(facts, people=max(facts.people, numbered))
+        """What is public about the sum over all silos."""
+        return sum_facts(self.method, self.facts)
 
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
-from tacit.engine.encoder_work import EncoderWork
+from tacit.engine.encoder_work import EncoderWork, places_of
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
@@ -115,8 +115,7 @@ class Simulation(Silos):
             people, not_finite = self.work.people(drawn, broadcast, self.frozen, self.arrays, grid)
             start = time.perf_counter()
             if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
-                counts = self.work.record_counts(facts.people)
-                self._session = exchange.session(names, self.work.numbers, facts, counts)
+                self._session = exchange.session(names, self.work.numbers, facts, self.work.members())
             total, states = self._session.sum(number, people, noise), self.states
         else:
             vectors, states, not_finite = self.integers(drawn, broadcast, grid)
@@ -209,8 +208,10 @@ def _together(method: Method, federation: Federation, people: int | None) -> Fed
         return by_subject(federation, people)
     if not (method.pools or isinstance(method, Encoder)):
         return federation
-    train = replace(federation.train, silo=np.zeros_like(federation.train.silo)).grouped()
-    return replace(federation, train=train, silo_names=("all records",))
+    train = replace(federation.train, silo=np.zeros_like(federation.train.silo))
+    if isinstance(method, Encoder):
+        train = replace(train, subject=places_of(train.subject, people or 1))
+    return replace(federation, train=train.grouped(), silo_names=("all records",))
 
 
 def by_subject(federation: Federation, people: int | None) -> Federation:

@@ -9,7 +9,7 @@ from tacit.exchange.pairwise import Pairwise, PairwiseSession
 from tacit.exchange.plain import Plain
 from tacit.exchange.shuffled import Collected, Shuffled, ShuffledSession
 from tacit.exchange.sums import ReportFacts, SumFacts
-from tacit.exchange.weighted import PersonVectors, Weighted, WeightedSession
+from tacit.exchange.weighted import Members, PersonVectors, Weighted, WeightedSession
 
 EXCHANGES: dict[str, type[Plain] | type[Masked] | type[Weighted] | type[Shuffled] | type[Pairwise] | type[Direct]] = {
     "plain": Plain,
@@ -28,6 +28,7 @@ __all__ = [
     "Grid",
     "Masked",
     "MaskedSession",
+    "Members",
     "Pairwise",
     "PairwiseSession",
     "PersonVectors",

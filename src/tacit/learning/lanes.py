@@ -18,7 +18,6 @@ import numpy as np
 from tacit.learning.batches import power_of_two
 from tacit.learning.objective import Arrays, Objective
 from tacit.models import Params, parameter_count
-from tacit.privacy import Stream
 
 # Chunks per compiled call. Their real number is data, not shape, so that rounds of sampled people compile nothing new.
 CALL_CHUNKS = 64
@@ -243,15 +242,15 @@ def arrange(
 
 
 def drawn(
-    starts: np.ndarray, counts: np.ndarray, stream: Stream, most: int | None = None
+    starts: np.ndarray, counts: np.ndarray, lots: np.ndarray, most: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each person's records in a random order, at most ``most`` of them: ``(rows, starts, counts)`` for
-    :func:`arrange`. A uniform subset of everybody's own records, whatever the others have."""
+    """Each person's records in the order of their ``lots [records]``, at most ``most`` of them: ``(rows, starts,
+    counts)`` for :func:`arrange`. A uniform subset of everybody's own records, whatever the others have."""
     starts, counts = np.asarray(starts), np.asarray(counts)
     owner = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
     nth = np.arange(len(owner)) - first[owner]
-    order = np.lexsort((stream.words(len(owner)), owner))
+    order = np.lexsort((lots, owner))
     rows = (starts[owner] + nth)[order]
     if most is None:
         return rows, first, counts

@@ -159,6 +159,9 @@ class Encoder(Calibrated):
             ),
         )
 
+    def requires_all_silos(self, facts: Facts) -> bool:
+        return True  # people hide among all who send
+
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return {"batch_size": 64, "local_epochs": 1, "local_learning_rate": 0.1}
 

@@ -190,6 +190,17 @@ class NoisyBatches(Adaptive):
         """What the sum over all silos shows about a subject where a round has one batch; None: nothing better."""
         return None
 
+    def whole_sum(self, facts: Facts) -> Event | None:
+        """:meth:`in_sum`, where every silo has one batch a round and all are alike: the noise of all silos hides a
+        subject, so the sum is released with all of them only. None: each silo's own noise is all that counts."""
+        rates = self.rates(facts)
+        if set(self.batches(facts)) != {1} or not len(set(rates)) == len(set(facts.records_per_silo or ())) == 1:
+            return None
+        return self.in_sum(rates[0], facts)
+
+    def requires_all_silos(self, facts: Facts) -> bool:
+        return self.sigma > 0 and self.whole_sum(facts) is not None
+
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
@@ -197,11 +208,10 @@ class NoisyBatches(Adaptive):
         if exposure.replaces:
             return self.replaced(unit, facts)
         rates, batches = self.rates(facts), self.batches(facts)
-        equal = len(set(rates)) == len(set(batches)) == len(set(facts.records_per_silo or ())) == 1
-        if unit == "subject" and exposure.reveals == "sum" and exposure.colluding == 0 and equal and batches[0] == 1:
-            sum_ = self.in_sum(rates[0], facts)
-            if sum_ is not None:
-                return sum_
+        if unit == "subject" and exposure.reveals == "sum" and exposure.colluding == 0:
+            whole = self.whole_sum(facts)
+            if whole is not None:
+                return whole
         seen = self.moved_up if unit == "record" and facts.moves_up else partial(self.of_a_silo, unit)
         silos = tuple(dict.fromkeys(seen(rate, count, facts) for rate, count in zip(rates, batches, strict=True)))
         worst = silos[0] if len(silos) == 1 else Largest(silos)
@@ -407,9 +417,9 @@ class HiGrad(NoisyBatches):
         return Unprotected(f"{self.name} does not bound what one {unit} contributes")
 
     def in_sum(self, rate: float, facts: Facts) -> Event | None:
-        if self.adaptive_clip is not None:
+        if self.adaptive_clip is not None or not facts.max_records:
             return None
-        inclusion = subjects.subject_rate(rate, facts.max_records or 1)
+        inclusion = subjects.subject_rate(rate, facts.max_records)
         noise = math.sqrt(facts.silos) * self.sigma
         return subjects.binomial_mixture(facts.silos_of_a_subject, inclusion, noise)
 

@@ -300,6 +300,12 @@ class Method:
         """The noise that the exchange has to add to the sum of contributions; None where it adds none."""
         return None
 
+    def requires_all_silos(self, facts: Facts) -> bool:
+        """Whether a guarantee counts the noise (or the reports) of several silos together: a round is then released
+        with all of them or not at all. Exchanges that allow for missing silos have rules of their own."""
+        noise = self.sum_noise(facts)
+        return noise is not None and noise.place == "shares"
+
     @property
     def joint(self) -> bool:
         """Whether rounds do not add up, because their noise is correlated: :meth:`event` is then what *all* rounds

@@ -140,6 +140,12 @@ class Shuffled(Encoder):
         """What the shuffler learns, which knows who sent what indices, its own fillings, and what is published."""
         return self.local_release(facts)
 
+    def requires_all_silos(self, facts: Facts) -> bool:
+        """Fillings take the places of those who send nothing, and hide the others as well, from all but the shuffler:
+        it knows its fillings. Where :meth:`shuffler_release` counts those who sent, none may be missing."""
+        to_shuffler = self.shuffler_release(facts)
+        return not isinstance(to_shuffler, Unprotected) and to_shuffler != self.local_release(facts)
+
     def release(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.reveals == "messages":
             return self.protocol(facts).released

@@ -4,6 +4,9 @@ The key is taken from the operating system unless a seed is given; a seed is for
 draw the same noise again. Every use has a stream of its own, named by its purpose (and round, silo, …), so that no two
 uses share numbers, and a resumed run draws what the uninterrupted one would have drawn. Streams are ChaCha20 key
 streams (RFC 8439, through the ``cryptography`` package).
+
+What is drawn *for a subject* comes from the subject's key alone (:meth:`Randomness.lots`): parties that share a root
+key agree on it without a common list of subjects, and no subject's presence changes what is drawn for another.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import os
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 _KEY_BYTES = 32
 # one ChaCha20 stream under one nonce has a 32-bit block counter: 256 GiB, far beyond any single use here
@@ -40,6 +44,18 @@ class Randomness:
         """The stream of one use, for example ``stream("batches", round, silo)``."""
         return Stream(self._derive(purpose, *place))
 
+    def lots(
+        self, keys: npt.NDArray[np.integer], purpose: str, *place: int, nth: npt.NDArray[np.integer] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """64 pseudorandom bits for each of ``keys`` (64 bits), or for the ``nth`` record of each: AES-256 of (key, nth)
+        under a key for this use. Equal keys have equal lots, wherever they stand and whoever else is there."""
+        blocks = np.zeros((len(keys), 2), np.uint64)
+        blocks[:, 0] = keys.astype(np.uint64)
+        if nth is not None:
+            blocks[:, 1] = nth
+        cipher = Cipher(AES(self._derive(purpose, *place)), ECB()).encryptor()
+        return np.frombuffer(cipher.update(blocks.tobytes()), "<u8").reshape(-1, 2)[:, 0]
+
     def integer(self, purpose: str, *place: int) -> int:
         """A 63-bit number for libraries that want a seed."""
         return int.from_bytes(self._derive(purpose, *place)[:8], "little") >> 1
@@ -52,6 +68,16 @@ class Randomness:
 
     def __repr__(self) -> str:
         return "Randomness(…)"
+
+
+def chosen(lots: npt.NDArray[np.uint64], rate: float) -> npt.NDArray[np.bool_]:
+    """Of uniform 64-bit ``lots`` those that are in with probability ``rate`` (to 2^-53)."""
+    return (lots >> np.uint64(11)).astype(np.float64) * 2.0**-53 < rate
+
+
+def shares(lots: npt.NDArray[np.integer], parts: int) -> npt.NDArray[np.int64]:
+    """Which of ``parts`` equal parts each of uniform 64-bit ``lots`` falls into (uneven by less than parts / 2^64)."""
+    return (lots.astype(np.uint64) % np.uint64(parts)).astype(np.int64)
 
 
 class Stream:

@@ -61,16 +61,15 @@ def shard_of(plan: Plan, name: str, file: Path) -> Shard:
 def test_the_same_person_has_the_same_number_in_every_silo_and_nobody_else_can_tell(plan, tmp_path):
     north = shard_of(plan, "north", written(tmp_path, "north", table(range(60), 1))).federation
     south = shard_of(plan, "south", written(tmp_path, "south", table(range(30, 90), 2))).federation
-    numbers = pseudonyms(pd.Series(range(90), name="patient"), SECRET) % np.uint64(500)
+    numbers = pseudonyms(pd.Series(range(90), name="patient"), SECRET)
     shared = set(numbers[30:60].tolist())
     train = [set(shard.train.subject.tolist()) for shard in (north, south)]
     test = [set(shard.test.subject.tolist()) for shard in (north, south)]
     assert train[0] & train[1]
     assert (train[0] | test[0]) & shared == shared
-    assert not (pseudonyms(pd.Series(range(90)), Secret(bytes(32))) % np.uint64(500) == numbers).all()
+    assert not (pseudonyms(pd.Series(range(90)), Secret(bytes(32))) == numbers).any()
     # a person is held out everywhere or nowhere
-    distinct = {n for n in shared if (numbers == n).sum() == 1}
-    assert all((n in test[0]) == (n in test[1]) for n in distinct)
+    assert all((n in test[0]) == (n in test[1]) for n in shared)
 
 
 def test_a_number_means_the_same_however_it_is_written():
@@ -86,7 +85,7 @@ def test_caps_hold_and_rows_are_grouped_by_person(plan, tmp_path):
     assert counts.max() <= 2
     assert (np.diff(shard.train.subject) >= 0).all()
     assert shard.silo_names == ("north",)
-    assert shard.subject_count == 500
+    assert shard.subject_count == 40
 
 
 def test_columns_may_have_other_names_here(plan, tmp_path):

@@ -3,7 +3,7 @@
 Nothing here is private beyond what the plan declares public. A silo tells the form of its records (shapes, classes,
 names of columns) and a number that it drew for this run; how many records it has, only under a method that promises
 nothing (whose every update carries that number anyway). Where a plan says ``disclose_counts``, it also tells how many
-records everybody has.
+records everybody has, by names that stand for people in this run alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation, Labels, Records, source_facts
-from tacit.engine.encoder_work import people_of
+from tacit.engine.encoder_work import people_of, places_of
 from tacit.engine.federation.messages import read_json
 from tacit.errors import UserError
 from tacit.exchange import Masked, Plain, Shuffled, Weighted
@@ -89,13 +89,13 @@ class Form:
             raise Refused("a form of records that cannot be", peer)
         return form
 
-    def no_records(self, silos: Sequence[str], subjects: int) -> Federation:
+    def no_records(self, silos: Sequence[str]) -> Federation:
         """Silos whose records somebody else holds: what the coordinator knows."""
-        nobody = np.zeros(0, np.int32)
+        nobody, nowhere = np.zeros(0, np.int64), np.zeros(0, np.int32)
         rows = Records(
-            np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.label_shape), self.label_dtype), nobody, nobody
+            np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.label_shape), self.label_dtype), nobody, nowhere
         )
-        return Federation(rows, rows, Labels(self.kind, self.classes), tuple(silos), subjects, (), "elsewhere")
+        return Federation(rows, rows, Labels(self.kind, self.classes), tuple(silos), 0, (), "elsewhere")
 
 
 class Hello(NamedTuple):
@@ -129,6 +129,9 @@ def check_federated(plan: Plan) -> None:
     if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
+    if isinstance(plan.exchange, Weighted) and plan.exchange.index == "list":
+        problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
+        raise UserError("exchange.index", problem, 'use "slots"')
     if isinstance(plan.exchange, Shuffled) and not plan.exchange.sealed:
         raise UserError(
             "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
@@ -161,13 +164,13 @@ def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
 
 
 def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Federation:
-    """People of a silo who report for themselves, under the numbers that are those of silo ``k`` (``people_of``): by
-    their own numbers alone. Two people with one number count as one."""
+    """People of a silo who report for themselves, in the places that are those of silo ``k`` (``people_of``): by their
+    own keys alone. Two people with one place are one encoder."""
     own = people_of(k, people, silos)
     if not len(own):
         raise Refused(f"{people} people for {silos} silos leave none for each")
-    subject = own[(shard.train.subject // silos) % len(own)].astype(np.int32)
-    return replace(shard, train=replace(shard.train, subject=subject).grouped())
+    place = places_of(shard.train.subject, people) // silos % len(own)
+    return replace(shard, train=replace(shard.train, subject=own[place]).grouped())
 
 
 def mark(plan: Plan) -> str:
@@ -213,6 +216,11 @@ def discloses_counts(plan: Plan) -> bool:
     """Whether silos tell how many records everybody has, as the plan says and its guarantees count."""
     method = plan.method
     return isinstance(method, Uldp) and method.weights == "records" and not isinstance(plan.exchange, Weighted)
+
+
+def longest_counts(plan: Plan) -> int:
+    """No list of everybody's counts has more bytes: room for four times as many people as are declared."""
+    return 16 * max(4 * (plan.promise.facts.subjects or 0), 1 << 16)
 
 
 def run_mark(run: str, told: Mapping[str, bytes]) -> str:

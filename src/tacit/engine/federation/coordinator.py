@@ -25,6 +25,7 @@ from tacit.engine.federation.agreement import (
     check_silos,
     column_bounds,
     discloses_counts,
+    longest_counts,
     mark,
     read_hello,
     run_mark,
@@ -76,7 +77,6 @@ from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
 from tacit.methods import ServerState
-from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.statistics import Means, Moments
@@ -327,9 +327,10 @@ class CoordinatorSide:
         answers = yield told
         ready = self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if discloses_counts(self.plan):
-            subjects = self._silos.federation.subject_count
-            totals = sum(read_counts(content, subjects, silo) for silo, content in ready.items())
-            told = self._to_all(TOTALS, write_counts(np.asarray(totals)))
+            told_by = [read_counts(content, silo) for silo, content in ready.items()]
+            everybody, who = np.unique(np.concatenate([names for names, _ in told_by]), return_inverse=True)
+            totals = np.bincount(who, np.concatenate([counts for _, counts in told_by]), len(everybody))
+            told = self._to_all(TOTALS, write_counts(everybody, totals))
             answers = yield told
             self._from_all(told, answers, TOTALS, self._signed(TOTALS))
         if self.plan.statistics is not None:
@@ -378,7 +379,7 @@ class CoordinatorSide:
         if others:
             raise Refused(f"records of another form than those of {self.names[0]}", ", ".join(others))
         facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
-        nobody = first.no_records(self.names, plan.promise.facts.subjects or 0)
+        nobody = first.no_records(self.names)
         start = plan.experiment.model.init_from
         made = learner(
             plan.experiment.model,
@@ -395,7 +396,7 @@ class CoordinatorSide:
             self.done, state = recall(self._checkpoint, mark(plan), self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.broadcast(self.server))
-        self._most = AROUND + 4 * self._numbers + 8 * nobody.subject_count
+        self._most = AROUND + 4 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
         exchange, known = plan.exchange, silos.sum_facts()
         identity, roster = self._keys.identity, self._keys.roster
         if isinstance(exchange, Masked):
@@ -427,7 +428,11 @@ class CoordinatorSide:
         told = dict.fromkeys(self.names, model)
         answers = yield told
         if is_shuffled:
+            noted = len(self.refusals)
             mixed = self._mixed(number, key, self._taken(told, answers, WORK, lambda silo, content: content))
+            missing = ", ".join(refusal.reason for refusal in self.refusals[noted:])
+            if missing and self.plan.method.requires_all_silos(self._silos.facts):
+                raise TooFew(f"reports of every silo are needed here; {missing}")
             sums = yield from self._asked_analyzer(EXCHANGE, mixed)
             return read_sums(sums, self._numbers, ANALYZER)
         if lead is None:
@@ -455,17 +460,13 @@ class CoordinatorSide:
         return self._shuffler.mix(self._randomness.stream("shuffler", number), os.cpu_count() or 1)
 
     def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> np.ndarray:
-        """The plain sum of the updates that are as they should be.
-
-        Where silos add noise in shares, or everybody their own, none may be missing: the others' would be less than the
-        ledger says.
-        """
+        """The plain sum of the updates that are as they should be. Where a guarantee counts the noise of all silos
+        (``Method.requires_all_silos``), none may be missing: the others' would be less than the ledger says."""
 
         def update(silo: str, content: bytes) -> np.ndarray:
             return read_numbers(self._desk.read(silo, WORK, content), self._numbers, silo)
 
-        in_shares = sum_noise(self.plan, self._silos.facts, "shares") is not None
-        take = self._from_all if in_shares or isinstance(self.plan.method, Encoder) else self._taken
+        take = self._from_all if self.plan.method.requires_all_silos(self._silos.facts) else self._taken
         updates = take(told, answers, WORK, update)
         if not updates:
             raise TooFew("no silo has answered")

@@ -175,15 +175,17 @@ def _finite(data: bytes, kind: str, count: int, peer: str) -> np.ndarray:
     return vector
 
 
-def write_counts(counts: np.ndarray) -> bytes:
-    return np.ascontiguousarray(counts, "<i8").tobytes()
+def write_counts(names: np.ndarray, counts: np.ndarray) -> bytes:
+    """How many records people have, by names of 64 bits."""
+    return np.stack([names.astype("<i8"), counts.astype("<i8")], axis=1).tobytes()
 
 
-def read_counts(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many whole numbers, none below 0 and none so large that a sum over silos could wrap around."""
-    if len(data) != 8 * count:
-        raise Refused(f"{len(data)} bytes where {count} counts are due", peer)
-    counts = np.frombuffer(data, "<i8")
-    if count and not 0 <= int(counts.min()) <= int(counts.max()) < 1 << 40:
-        raise Refused("counts that are none", peer)
-    return counts
+def read_counts(data: bytes, peer: str) -> tuple[np.ndarray, np.ndarray]:
+    """Names, each once and in rising order, and their counts: none below 1 and none so large that a sum over silos
+    could wrap around."""
+    if len(data) % 16:
+        raise Refused(f"{len(data)} bytes are no list of names and counts", peer)
+    names, counts = np.frombuffer(data, "<i8").reshape(-1, 2).T
+    if (np.diff(names) <= 0).any() or not 1 <= int(counts.min(initial=1)) <= int(counts.max(initial=1)) < 1 << 40:
+        raise Refused("malformed counts", peer)
+    return names, counts

@@ -110,7 +110,7 @@ def _check_portable(experiment: Experiment) -> None:
     if known.subject_column is None:
         raise UserError("data.subjects.column", "is missing: whose a row is", "name the column of the identifiers")
     if not known.subject_count:
-        problem = "is missing: pseudonyms of people are numbers below it"
-        raise UserError("data.subjects.count", problem, "declare it; more numbers than people keep them apart")
+        problem = "is missing: how many subjects there are in all silos is public"
+        raise UserError("data.subjects.count", problem, "declare it, for example the number that the silos expect")
     if data.standardize == "per-silo":
         raise UserError("data.standardize", "'per-silo' is not part of a federation", 'use "declared"')

@@ -9,9 +9,10 @@
     age = "AGE_YEARS"
 
 Everything else is the experiment's: label, features, constants, who is held out. Identifiers of people become
-pseudonyms by a keyed hash (BLAKE2b) under a secret that the silos share and the server never sees: the same person has
-the same number, below the declared number of people, in every silo. Two people with one number count as one; nobody's
-list of people is exchanged. Who is held out is drawn from the same hash, so that all silos hold out the same people.
+pseudonyms by a keyed hash (BLAKE2b, 64 bits) under a secret that the silos share and the server never sees: the same
+person has the same pseudonym in every silo, and no list of people is exchanged. Two people with one pseudonym would
+count as one, and removing one of them could turn their joint contribution around; among n people that has probability
+n^2 / 2^65. Who is held out is drawn from the pseudonym, so that all silos hold out the same people.
 """
 
 from __future__ import annotations
@@ -90,14 +91,12 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     data = plan.data
     known = source_facts(data)
     assert known.subject_column is not None, "checked when the request was read"
-    assert known.subject_count is not None, "checked when the request was read"
     if known.subject_column not in frame:
         problem = f"the table has no column '{known.subject_column}'"
         raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
     rows, unfit = len(frame), misfits(from_frame(frame), known, data)
     frame = frame[~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)].reset_index(drop=True)
     keys = pseudonyms(frame[known.subject_column], secret)
-    everybody = (keys % np.uint64(known.subject_count)).astype(np.int32)
 
     # all rows live here: no column says so
     alone = data.model_copy(update={"silos": Silos(assign="uniform", count=1)})
@@ -107,15 +106,15 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     is_test = drawn(keys, data.test_fraction, seed) if raw.test is None else raw.test
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     here = np.zeros(len(keys), np.int32)
-    train = train[within_caps(everybody[train], here[train], records=plan.records_kept)]
-    train = train[np.argsort(everybody[train], kind="stable")]
+    train = train[within_caps(keys[train], here[train], records=plan.records_kept)]
+    train = train[np.argsort(keys[train], kind="stable")]
     built = raw.features.build(Part(train, here[train]), Part(test, here[test]), (name,))
     federation = Federation(
-        train=Records(built.train, raw.labels[train], everybody[train], here[train]),
-        test=Records(built.test, raw.labels[test], everybody[test], here[test]),
+        train=Records(built.train, raw.labels[train], keys[train], here[train]),
+        test=Records(built.test, raw.labels[test], keys[test], here[test]),
         labels=raw.kind,
         silo_names=(name,),
-        subject_count=known.subject_count,
+        subject_count=len(np.unique(keys)),
         feature_names=built.names,
         held_out="subjects" if raw.test is None else "given",
         encoder=built.encoder,
@@ -125,20 +124,20 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
 
 
 def pseudonyms(identifiers: pd.Series, secret: Secret) -> np.ndarray:
-    """Numbers ``[rows]`` (64 bits each) that stand for identifiers; ``7``, ``7.0`` and ``"7"`` are the same one."""
+    """Keys ``[rows]`` int64 that stand for identifiers; ``7``, ``7.0`` and ``"7"`` are the same one."""
     codes, distinct = pd.factorize(identifiers, use_na_sentinel=True)
     if (codes < 0).any():
         problem = f"column '{identifiers.name}' is missing in {int((codes < 0).sum())} rows"
         raise UserError("DATA.toml", problem, "fill the gaps or drop the rows")
     key = secret.expose()
     hashed = [_hashed(str(as_name(as_python(value))), key) for value in distinct]
-    result: np.ndarray = np.array(hashed, np.uint64)[codes]
+    result: np.ndarray = np.array(hashed, np.int64)[codes]
     return result
 
 
 def _hashed(text: str, key: memoryview) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8, key=key, person=_PERSON)
-    return int.from_bytes(digest.digest(), "big")
+    return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def _renamed(options: SiloData) -> pd.DataFrame:

@@ -31,6 +31,7 @@ from tacit.engine.federation.agreement import (
     common_randomness,
     discloses_counts,
     in_their_places,
+    longest_counts,
     mark,
     read_hello,
     run_mark,
@@ -96,8 +97,8 @@ def allow(mechanism: str, number: int, released: Mapping[str, Event]) -> None:
 class SiloSide:
     """Everything that one silo does: bytes in, bytes out. Owns its records, its keys and what its method keeps.
 
-    ``shard`` holds this silo's records, as the only silo; subjects are numbered as in all silos, from 0. Records beyond
-    the plan's cap are left out here, whatever was loaded.
+    ``shard`` holds this silo's records, as the only silo; subjects have the keys that they have in all silos. Records
+    beyond the plan's cap are left out here, whatever was loaded.
 
     ``before_release(mechanism, round, events)`` is called before an answer leaves that shows something about records;
     what it raises, ``handle`` raises, and nothing leaves. ``events`` are those of ``engine.charges.events`` for this
@@ -243,23 +244,25 @@ class SiloSide:
             return self._here.write(SERVER, BEGIN, b"")
         shown = {place: event if isinstance(event, Unprotected) else Nothing() for place, event in self._events.items()}
         self._before_release("counts", 0, shown)
-        subjects = self._placed.subject_count
-        self._most += 8 * subjects
+        self._most += len(self._names) * longest_counts(self.plan)
         self._next = (TOTALS,)
-        counts = np.bincount(self._placed.train.subject, minlength=subjects)
-        return self._here.write(SERVER, BEGIN, write_counts(counts))
+        people, counts = np.unique(self._placed.train.subject, return_counts=True)
+        self._counted = self._common.lots(people, "counts").view(np.int64)  # who is counted in this run, by rising key
+        order = np.argsort(self._counted)
+        return self._here.write(SERVER, BEGIN, write_counts(self._counted[order], counts[order]))
 
     def _totals(self, content: bytes) -> bytes:
-        counts = read_counts(content, self._placed.subject_count, SERVER)
-        self._go_on(counts)
+        names, totals = read_counts(content, SERVER)
+        if not np.isin(self._counted, names).all():
+            raise Refused("totals without those of our people", SERVER)
+        self._go_on(totals[np.searchsorted(names, self._counted)])
         return self._here.write(SERVER, TOTALS, b"")
 
     def _among_all(self, shard: Federation) -> Federation:
         """Our records in their place among those of all silos."""
-        subjects = _subjects(self.plan, shard)
         if isinstance(self.plan.method, Encoder):
-            shard = in_their_places(shard, self.place, len(self._names), subjects)
-        return shard.among(self._names, self.place, subjects)
+            shard = in_their_places(shard, self.place, len(self._names), self.plan.promise.facts.subjects or 1)
+        return shard.among(self._names, self.place)
 
     def _go_on(self, totals: np.ndarray | None) -> None:
         """To the first round; or to constants, where the plan pays for them."""
@@ -327,10 +330,10 @@ class SiloSide:
             self._most += pairing.longest
         elif isinstance(exchange, Weighted):
             assert isinstance(silos.work, PeopleWork)
-            (counts,) = silos.work.record_counts(known.people)
+            (members,) = silos.work.members()
             weighting = exchange.terms(self._run, self._names, numbers, known)
             workers = os.cpu_count() or 1
-            self._carrier = WeightedSilo(weighting, self.name, identity, roster, counts, workers=workers)
+            self._carrier = WeightedSilo(weighting, self.name, identity, roster, members, workers=workers)
             self._most += weighting.longest
             self._next = (OPEN,)
         elif isinstance(exchange, Shuffled):
@@ -487,15 +490,6 @@ def _capped(shard: Federation, most: int | None) -> Federation:
     if most is not None:
         train = train.take(within_caps(train.subject, train.silo, records=most))
     return replace(shard, train=train)
-
-
-def _subjects(plan: Plan, shard: Federation) -> int:
-    """Numbers for people, the same in all silos."""
-    here = int(shard.train.subject.max(initial=-1)) + 1
-    declared = plan.promise.facts.subjects
-    if declared is not None and here > declared:
-        raise Refused(f"our people have numbers up to {here}, and {declared} are declared")
-    return here if declared is None else declared
 
 
 def _tree(data: bytes, template: Any) -> Any:

@@ -20,7 +20,15 @@ of M freshly encrypted slots.
 
 from tacit.exchange.weighted.exchange import Weighted, WeightedSession
 from tacit.exchange.weighted.server import WeightedServer
-from tacit.exchange.weighted.silo import PersonVectors, WeightedSilo
+from tacit.exchange.weighted.silo import Members, PersonVectors, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms
 
-__all__ = ["PersonVectors", "Weighted", "WeightedServer", "WeightedSession", "WeightedSilo", "WeightedTerms"]
+__all__ = [
+    "Members",
+    "PersonVectors",
+    "Weighted",
+    "WeightedServer",
+    "WeightedSession",
+    "WeightedSilo",
+    "WeightedTerms",
+]

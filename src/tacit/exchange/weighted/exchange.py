@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,14 +14,14 @@ import numpy.typing as npt
 from tacit.crypto import SecretKey
 from tacit.crypto.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.errors import UserError
-from tacit.exchange.grid import Grid, Integers
+from tacit.exchange.grid import Grid
 from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
 from tacit.exchange.sums import SumFacts
 from tacit.exchange.weighted.server import WeightedServer
-from tacit.exchange.weighted.silo import PersonVectors, WeightedSilo
+from tacit.exchange.weighted.silo import Members, PersonVectors, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms, agreed
 from tacit.privacy import Index, Reveals, View
-from tacit.privacy.randomness import Stream
+from tacit.privacy.randomness import Stream, shares
 
 # as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
 _MOST_BITS = 15360
@@ -82,12 +82,27 @@ class Weighted:
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:
         """What the parties agree on, for contributions of ``numbers`` numbers."""
+        facts = replace(facts, people=self.slots or facts.people)
         return agreed(run, tuple(silos), numbers, facts, self.precision, self.key_bits, self.hidden_sampling)
 
-    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts, counts: Integers) -> WeightedSession:
-        """All parties in this process; ``counts [silos, people]`` are everybody's numbers of records."""
+    def slots_of(self, keys: npt.NDArray[np.int64], people: int) -> npt.NDArray[np.int64]:
+        """The slots of people with these ``keys``, of whom ``people`` are declared. A list needs all of its people in
+        one place: it is made here, as all silos would make it together."""
+        count = self.slots or people
+        if self.index == "slots":
+            return shares(keys, count)
+        listed, place = np.unique(keys, return_inverse=True)
+        if len(listed) > count:
+            problem = f"a list of {count} places is too short for {len(listed)} subjects"
+            raise UserError("exchange.slots", problem, "raise it, or data.subjects.count")
+        return place.astype(np.int64)
+
+    def session(
+        self, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Members]
+    ) -> WeightedSession:
+        """All parties in this process, with the people of every silo."""
         terms = self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts)
-        return WeightedSession(Grid(self.precision), terms, counts, workers=os.cpu_count() or 1)
+        return WeightedSession(Grid(self.precision), terms, members, workers=os.cpu_count() or 1)
 
 
 class WeightedSession:
@@ -97,7 +112,7 @@ class WeightedSession:
         self,
         grid: Grid,
         terms: WeightedTerms,
-        counts: Integers,
+        members: Sequence[Members],
         *,
         workers: int = 1,
         insecure_key_for_tests: SecretKey | None = None,
@@ -109,7 +124,7 @@ class WeightedSession:
         self.server = WeightedServer(terms, identities["server"], roster, key=key, workers=workers)
         self.silos = {
             name: WeightedSilo(terms, name, identities[name], roster, own, workers=workers, insecure_for_tests=insecure)
-            for name, own in zip(terms.silos, counts, strict=True)
+            for name, own in zip(terms.silos, members, strict=True)
         }
         self.server.begin_setup()
         first = {name: silo.begin_setup() for name, silo in self.silos.items()}

@@ -34,8 +34,15 @@ from tacit.privacy.randomness import Stream
 _BEFORE_TABLES = 150
 
 
+class Members(NamedTuple):
+    """The people of one silo: the slot and the number of records of each, ``[people of the silo]``."""
+
+    slots: np.ndarray
+    counts: np.ndarray
+
+
 class PersonVectors(NamedTuple):
-    """What people of one silo add: their ``places [n]`` among the slots for people, and ``vectors [n, numbers]`` in
+    """What people of one silo add: their ``places [n]`` among its :class:`Members`, and ``vectors [n, numbers]`` in
     steps of the grid, clipped and not weighted."""
 
     places: np.ndarray
@@ -53,6 +60,14 @@ class WeightedSilo(Answering):
         ready      (begins a round)                   nothing
         requests   the server's offer                 one of M slots for everybody, the same in all silos, unseen
         sums       the slots                          the weighted sums of the contributions and noise, encrypted
+
+    Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
+    them in all silos. A slot with more than R = ``terms.cap`` records here is left out in all rounds, as if it had none
+    here, so that N_u stays below ``terms.most`` whoever shares a slot. What one person moves is bounded all the same
+    (specification 9.1). Let the person have a <= R records here beside b of others in the slot. If a + b <= R, the silo
+    counts a + b before and b after. If b <= R < a + b, it counts none before and b after: with b in the place of what
+    leaves, and the direction of time reversed, this is a term n f(n + r) + r (f(r) - f(n + r)) with n = b. If b > R,
+    nothing changes here. In all cases at most R records of the slot begin or cease to count in a silo.
     """
 
     def __init__(
@@ -61,15 +76,22 @@ class WeightedSilo(Answering):
         name: str,
         identity: Identity,
         identities: Mapping[str, bytes],
-        counts: Integers,
+        members: Members,
         *,
         workers: int = 1,
         insecure_for_tests: bool = False,
     ) -> None:
-        if counts.shape != (terms.people,) or counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
-            raise ValueError(f"between 0 and {terms.cap} records of each of {terms.people} people are due")
+        slots, counts = members
+        if slots.shape != counts.shape or not ((slots >= 0) & (slots < terms.people)).all():
+            raise ValueError(f"slots from 0 to {terms.people - 1} are due")
+        if counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
+            raise ValueError(f"between 0 and {terms.cap} records of each person are due")
         super().__init__(PROTOCOL, terms.place, name, identity, identities)
-        self.terms, self._counts = terms, counts
+        held = np.zeros(terms.people, np.int64)
+        np.add.at(held, slots, counts)
+        self.terms, self._members = terms, members
+        self._counts = np.where(held > terms.cap, 0, held)  # of every slot
+        self._counted = (counts > 0) & (held <= terms.cap)[slots]  # of every person
         self._workers, self._insecure = workers, insecure_for_tests
         self._handlers = {
             SEED: self._deal,
@@ -117,7 +139,7 @@ class WeightedSilo(Answering):
         return join_named(sealed)
 
     def _count(self, content: bytes) -> bytes:
-        """r_u n_su + masks, for everybody; the first silo adds a phantom record, so that nobody has none in all."""
+        """r_u n_su + masks, for every slot; the first silo adds a phantom record, so that nobody has none in all."""
         leader, n = self.terms.leader, self._key.n
         if self.name != leader:
             place = self._post.place(leader, self.name, SEED)
@@ -143,12 +165,14 @@ class WeightedSilo(Answering):
         return b""
 
     def _raised(self, inverses: Ciphertexts) -> dict[int, mpz]:
-        """Enc(C_LCM n_su / N_u) of everybody who has records here: one exponentiation for a person, not for each of a
-        person's numbers."""
-        present = np.flatnonzero(self._counts).tolist()
-        chosen = Ciphertexts(self._key, [inverses.values[place] for place in present])
-        common = self.terms.common
-        exponents = [int(self._blinds[place] * int(self._counts[place]) * common % self._key.n) for place in present]
+        """Enc(C_LCM n / N_u) of everybody who counts here, with n records in slot u: one exponentiation for a person,
+        not for each of a person's numbers."""
+        present, common = np.flatnonzero(self._counted).tolist(), self.terms.common
+        slots, counts = (column[self._counted].tolist() for column in self._members)
+        chosen = Ciphertexts(self._key, [inverses.values[slot] for slot in slots])
+        exponents = [
+            int(self._blinds[slot] * count * common % self._key.n) for slot, count in zip(slots, counts, strict=True)
+        ]
         return dict(zip(present, chosen.multiply(exponents, self._workers).values, strict=True))
 
     # -- a round
@@ -162,10 +186,11 @@ class WeightedSilo(Answering):
             raise ValueError(f"{terms.numbers} integers of each person are due")
         if beyond(people.vectors, terms.entry) or len(set(people.places.tolist())) != len(people.places):
             raise ValueError("a contribution beyond the agreed bound, or two of one person")
-        if not (self._counts[people.places] > 0).all():
+        if not (self._members.counts[people.places] > 0).all():
             raise ValueError("a contribution of somebody without records")
         self._post.begin(number)
-        self._people, self._noise = people, noise
+        counted = self._counted[people.places]
+        self._people, self._noise = PersonVectors(people.places[counted], people.vectors[counted]), noise
         if terms.sampling:
             self._phase = REQUESTS
             return self._post.write(SERVER, READY, b"")

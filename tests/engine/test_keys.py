@@ -1,0 +1,118 @@
+"""Whoever else is there: keys of people, and what a run draws and adds up for them, depend on nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tacit.config import Plan
+from tacit.crypto import Secret
+from tacit.data import Federation
+from tacit.engine.federation.request import received
+from tacit.engine.federation.shard import SiloData, load_shard, pseudonyms
+from tests.engine.federated import Parties, flat
+
+SECRET = Secret(bytes(range(32)))
+COUNT = 40  # declared subjects
+EXPERIMENT = """
+seed = 3
+
+[data]
+label = "value"
+task = "real"
+subjects = { column = "patient", count = 40 }
+silos = { count = 2 }
+test_fraction = 1e-9
+numeric = { x = {}, y = {} }
+
+[model]
+name = "linear"
+
+[method]
+name = "uldp-sgd"
+clip = 1.0
+noise_multiplier = 0.0
+
+[train]
+rounds = 1
+"""
+
+
+class Shards:
+    """The tables of silos as a federation reads them: pseudonyms, caps and all."""
+
+    def __init__(self, plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> None:
+        self.silo_names = tuple(tables)
+        self._shards = []
+        for name, table in tables.items():
+            table.to_csv(folder / f"{name}.csv", index=False)
+            options = SiloData(path=str(folder / f"{name}.csv"))
+            self._shards.append(load_shard(plan, name, options, SECRET).federation)
+
+    def alone(self, k: int) -> Federation:
+        return self._shards[k]
+
+
+def released(plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> np.ndarray:
+    """The sum that a federation's first round releases, in clips: of gradients, before the server's constants."""
+    shards: Any = Shards(plan, folder, tables)
+    server = Parties(plan, shards).run()
+    divisor = plan.method.divisors(plan.promise.facts).total
+    return flat(server.model) * divisor / plan.server_step.rate
+
+
+def colliding() -> tuple[int, int]:
+    """Two identifiers whose pseudonyms are equal modulo the declared number of subjects."""
+    number = pseudonyms(pd.Series(range(100)), SECRET).astype(np.uint64) % np.uint64(COUNT)
+    for first in range(100):
+        for second in range(first + 1, 100):
+            if number[first] == number[second]:
+                return first, second
+    raise AssertionError("no two of 100 people among 40 numbers")
+
+
+@pytest.mark.parametrize(
+    ("method", "silos"),
+    [
+        ('name = "subject-sgd"', 1),
+        ('name = "uldp-sgd"', 2),
+        ('name = "uldp-sgd"\nweights = "records"\ndisclose_counts = true', 2),
+    ],
+)
+def test_removing_one_of_two_people_with_equal_pseudonyms_modulo_a_count_moves_the_sum_by_one_clip(
+    method, silos, tmp_path
+):
+    """With one number for both they were clipped together, and removing one turned their joint vector around: 2 clips.
+    Steep gradients in opposite directions, one of them steeper."""
+    privacy = f"[privacy]\nmax_silos_per_subject = {silos}\n[exchange]\nname = \"masked\"\nprecision = 1e-6\n"
+    plan = received(EXPERIMENT.replace('name = "uldp-sgd"', method) + privacy)
+    one, other = colliding()
+    columns = ["patient", "x", "y", "value"]
+    rows = [(one, 1.0, 0.0, 1e4), (other, 1.0, 0.0, -3e4), (other, 1.0, 0.0, -3e4)]
+    more = [(other, 1.0, 0.0, -3e4)] if silos > 1 else []
+    north, south = pd.DataFrame(rows, columns=columns), pd.DataFrame([(7777, 0.0, 1.0, 5.0), *more], columns=columns)
+    before = released(plan, tmp_path, {"north": north, "south": south})
+    fewer = {"north": north[north.patient != other], "south": south[south.patient != other]}
+    moved = float(np.linalg.norm(before - released(plan, tmp_path, fewer)))
+    assert 0.4 < moved <= 1 + 1e-3
+
+
+def test_a_plan_prints_how_likely_two_subjects_are_taken_for_one():
+    (printed,) = (
+        text for text in received(EXPERIMENT.replace("noise_multiplier = 0.0", "noise_multiplier = 5.0"))
+        .guarantees()[0].assumptions if "64 bits" in text
+    )
+    assert f"{COUNT**2 / 2**65:.1g}" in printed
+
+
+def test_pseudonyms_keep_64_bits():
+    keys = pseudonyms(pd.Series(range(20_000)), SECRET)
+    assert keys.dtype == np.int64
+    assert len(np.unique(keys)) == 20_000
+    # the highest bits are in use as much as the lowest: 20,000 fair coins each, 64 bits at 1e-6 together
+    ones = np.unpackbits(keys.view(np.uint8).reshape(-1, 8), axis=1).mean(axis=0)
+    assert np.abs(ones - 0.5).max() < 0.5 * 6 / np.sqrt(20_000)
