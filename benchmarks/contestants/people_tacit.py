@@ -23,6 +23,9 @@ with record.phase("imports"):
     from tacit.models import build, task_for
 
 
+SCALE = 2.0**26 / work.CLIP  # steps that make 1
+
+
 class Rounds:
     """Rounds over people with the given numbers of records."""
 
@@ -41,11 +44,11 @@ class Rounds:
     def run(self, pool: ThreadPoolExecutor) -> float:
         """One round; the norm of the sum."""
         sums = list(pool.map(self._lane, self.lanes))
-        return float(np.linalg.norm(reduce(PeopleSum.plus, sums).total))
+        return float(np.linalg.norm(reduce(PeopleSum.plus, sums).total.integers() / SCALE))
 
     def _lane(self, lane) -> PeopleSum:
         return jax.block_until_ready(
-            people_sum(self.objective, {}, self.arrays, self.params, lane, self.local, work.CLIP)
+            people_sum(self.objective, {}, self.arrays, self.params, lane, self.local, work.CLIP, SCALE)
         )
 
 

@@ -31,6 +31,8 @@ with record.phase("imports"):
         key_words,
         nonce_words,
     )
+    from tacit.learning.clipped_sum import FINEST
+    from tacit.learning.steps import doublings, noise_steps
     from tacit.models import Params, build, parameter_count, task_for
     from tacit.privacy import Randomness
 
@@ -75,8 +77,10 @@ def private_step(objective: Objective):
     def step(params: Params, arrays: Arrays, index, weight, stop, key, number) -> Params:
         summed = clipped_gradient_sum(objective, params, {}, arrays, index, weight, 0, stop, work.CLIP)
         flat, unravel = ravel_pytree(params)
-        noise = work.NOISE_MULTIPLIER * work.CLIP * gaussian(key, nonce_words(1, number), flat.shape)
-        return unravel(flat - work.LEARNING_RATE / BATCH * (summed.total + noise))
+        step = FINEST * work.CLIP * 2 ** doublings(work.NOISE_MULTIPLIER, FINEST)
+        noise = noise_steps(gaussian(key, nonce_words(1, number), flat.shape), work.NOISE_MULTIPLIER * work.CLIP, step)
+        noisy = summed.total.coarser(doublings(work.NOISE_MULTIPLIER, FINEST)).added(noise).numbers(step)
+        return unravel(flat - work.LEARNING_RATE / BATCH * noisy)
 
     return step
 

@@ -33,6 +33,7 @@ from tacit.experiment import (
 from tacit.learning import ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.encoders import Encoder
+from tacit.methods.method import Adaptive
 from tacit.methods.per_subject import PerSubject
 from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
@@ -216,6 +217,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
         promised = _with_noise(promised, method, experiment.privacy)
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
+    promised.method.check_rounding(promised.facts)
     _check_promises(result)
     return result
 
@@ -224,7 +226,6 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     """The promise, with the noise still to be solved for where a target is given."""
     privacy = experiment.privacy
     unit = privacy.unit or method.first_unit
-    sized = "parameters" in method.needs(unit)
     facts = Facts(
         silos=known.silo_count or 0,
         rounds=experiment.train.rounds,
@@ -233,7 +234,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         max_records=privacy.max_records_per_subject_and_silo,
         max_silos=privacy.max_silos_per_subject,
         delta=privacy.delta,
-        parameters=_parameters(experiment.model, known) if sized else None,
+        parameters=_parameters(experiment.model, known),
         convex=convexity(experiment.model.name, known.labels.kind),
     )
     check_facts(method, unit, facts)
@@ -416,11 +417,11 @@ def _unsuited(method: Method, exchange: str) -> str:
 def sum_facts(method: Method, facts: Facts) -> SumFacts:
     """What is public about the sum over silos that ``method`` asks for."""
     noise = method.sum_noise(facts)
+    bound = method.clip * method.largest_count if isinstance(method, Adaptive) else 0.0
     if isinstance(method, PerSubject):
-        adaptive = method.adaptive_clip
-        counted = 0.0 if adaptive is None else method.sigma * adaptive.sensitivity / adaptive.count_noise
-        bound, rate = method.clip * max(1.0, counted), method.subject_sample_rate
-        return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, rate)
+        return SumFacts(
+            facts.silos, facts.subjects or 1, bound, noise, facts.max_records, method.subject_sample_rate
+        )
     if isinstance(method, Shuffled):
         reports = ReportFacts(
             method.dimensions(facts),
@@ -430,7 +431,9 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
             method.listed(facts),
         )
         return SumFacts(facts.silos, facts.subjects or 1, method.value_range, reports=reports)
-    return SumFacts(facts.silos, facts.silos, method.clip if isinstance(method, Private) else 0.0, noise)
+    if not isinstance(method, Private):
+        return SumFacts(facts.silos, facts.silos, 0.0, noise)
+    return SumFacts(facts.silos, facts.silos, bound or method.clip, noise, together=method.together)
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:

@@ -5,7 +5,6 @@ A mutant changes what is run, never what is claimed. Confidence 99.9 %, fixed se
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,8 +21,8 @@ from tacit.config import Plan
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain
-from tacit.exchange.plain import SUM_NOISE
-from tacit.learning import PoissonBatches, clipped, gaussian, nonce_words
+from tacit.learning import PoissonBatches, Steps, clipped
+from tacit.learning.clipped_sum import FINEST
 from tacit.learning.noisy_descent import clipped_records
 from tacit.methods.central import DPFedSGD
 from tacit.methods.local_noise import HiGrad, LocalRecord
@@ -33,7 +32,7 @@ from tacit.privacy import Noise, Randomness, Stream
 ONE = {"noise_multiplier": 1.0, "clip": 1.0}
 BATCH = {"sample_rate": 1.0, "batches_per_round": 1, "local_learning_rate": 0.1}
 RUNS = 800
-HUGE = 1e9
+DOUBLINGS = 10  # so far above a clip nothing is clipped
 
 
 def as_kind(kind: type) -> Callable[[Plan], Plan]:
@@ -87,11 +86,10 @@ class HalfBatchNoise(HiGrad):
 class OneSiloForgets(Plain):
     """The first silo leaves out its share of the noise."""
 
-    def noised(self, total, noise, keys, weights):
-        own = keys[0]
-        share = noise.std / math.sqrt(len(own) - 1)
-        for k in range(1, len(own) - 1):
-            total = total + share * gaussian(own[k], nonce_words(SUM_NOISE), total.shape)
+    def noised(self, total, step, noise, keys, weights):
+        silos = keys.shape[1] - 1
+        for k in range(1, silos):
+            total = self.share(total, step, noise, silos, keys[:, k], weights)
         return total
 
 
@@ -113,25 +111,42 @@ class OneSiloForgetsBatches(HiGrad):
 
 
 class NoClip(SubjectSGD):
+    largest_count = 2.0**DOUBLINGS  # room for what is not clipped
+
     def broadcast(self, server):
-        return server.params, server.extra * HUGE
+        return server.params, server.extra * 2.0**DOUBLINGS
 
-    def vector(self, found, weight, clip):
-        return found.total
-
-
-class ClipAfterSum(NoClip):
-    def vector(self, found, weight, clip):
-        return clipped(found.total, self.clip)
+    def scale(self, clip, step):
+        return jnp.float32(1 / step)
 
 
-def unclipped_records(work, params, start, stop, clip):
-    return clipped_records(work, params, start, stop, clip * HUGE)
+@dataclass(frozen=True)
+class ClipsTheSum(Plain):
+    def noised(self, total, step, noise, keys, weights):
+        together = clipped(total.numbers(step), 1.0)
+        return super().noised(in_steps(together, step), step, noise, keys, weights)
 
 
-def records_clipped_together(work, params, start, stop, clip):
-    found = clipped_records(work, params, start, stop, clip * HUGE)
-    return found._replace(vector=clipped(found.vector, clip))
+def clip_after_sum(plan: Plan) -> Plan:
+    return through(ClipsTheSum())(as_kind(NoClip)(plan))
+
+
+def in_steps(numbers, step) -> Steps:
+    return Steps.zeros(numbers.shape).added(jnp.round(numbers / step).astype(jnp.int32))
+
+
+def unclipped_records(work, params, t, clip, counts):
+    found = clipped_records(work, params, t, clip * 2.0**DOUBLINGS, counts)
+    vector = found.vector
+    for _ in range(DOUBLINGS):
+        vector = vector.plus(vector)
+    return found._replace(vector=vector)
+
+
+def records_clipped_together(work, params, t, clip, counts):
+    found = unclipped_records(work, params, t, clip, counts)
+    step = FINEST * clip
+    return found._replace(vector=in_steps(clipped(found.vector.numbers(step), clip), step))
 
 
 class NoClipInBatches(LocalRecord):
@@ -158,8 +173,8 @@ class DoubleWeights(UldpAvg):
 
 
 class DoubleWeightsUnchecked(UldpAvg):
-    def vector(self, found, weight, clip):
-        return 2 * super().vector(found, weight, clip)
+    def scale(self, clip, step):
+        return 2 * super().scale(clip, step)
 
 
 # -- sampling, divisors, seeds
@@ -183,9 +198,9 @@ def sampled_twice_as_often(plan: Plan) -> Plan:
     return replace(plan, promise=replace(plan.promise, method=method))
 
 
-def divided_by_realised_batch(work, params, start, stop, clip):
-    found = clipped_records(work, params, start, stop, clip)
-    return found._replace(divisor=jnp.maximum(stop - start, 1).astype(jnp.float32))
+def divided_by_realised_batch(work, params, t, clip, counts):
+    found, blocks = clipped_records(work, params, t, clip, counts), work.batches.blocks[t]
+    return found._replace(divisor=jnp.maximum(blocks[-1] - blocks[0], 1).astype(jnp.float32))
 
 
 class RealisedDivisor(LocalRecord):
@@ -209,7 +224,7 @@ MUTANTS: dict[str, tuple[dict, Callable[[Plan], Plan] | None, dict]] = {
     "one silo's noise missing, in batches": (HIGRAD, as_kind(OneSiloForgetsBatches), {"view": "server"}),
     "clip off": (SUBJECT, as_kind(NoClip), {}),
     "clip off, in batches": (RECORD, as_kind(NoClipInBatches), {}),
-    "clip after sum": (SUBJECT, as_kind(ClipAfterSum), {"others": "against"}),
+    "clip after sum": (SUBJECT, clip_after_sum, {"others": "against"}),
     "clip after sum, in batches": (RECORD, as_kind(ClipBatchesAfterSum), {"others": "against", "view": "server"}),
     "added up instead of averaged": (HIGRAD, as_kind(AddedUp), {}),
     "weights that sum to 2": ({"name": "uldp-avg"}, as_kind(DoubleWeightsUnchecked), {}),
@@ -263,12 +278,12 @@ def coins(sim: Simulation, number: int) -> np.ndarray:
         return np.isin(np.arange(sim.federation.subject_count), sim.work._subject[drawn.entries])
     rows, found = len(sim.federation.train), []
     for group in (group for lane in drawn for group in lane):
-        for place, records, offsets, steps in zip(
-            group.places, *group.batches[:1], group.batches.offsets, group.batches.steps, strict=True
+        for place, records, blocks, steps in zip(
+            group.places, *group.batches[:1], group.batches.blocks, group.batches.steps, strict=True
         ):
             if place < sim.federation.silo_count:
                 found += [
-                    np.isin(np.arange(rows), records[offsets[t] : offsets[t + 1]])[sim.federation.train.silo == place]
+                    np.isin(np.arange(rows), records[blocks[t, 0] : blocks[t, -1]])[sim.federation.train.silo == place]
                     for t in range(steps)
                 ]
     return np.concatenate(found)

@@ -39,12 +39,13 @@ def work(arrays: Arrays, batches: list[list[int]], noise: float = 0.0, weights: 
     flat = np.zeros(256, np.int32)
     rows = [row for batch in batches for row in batch]
     flat[: len(rows)] = rows
-    offsets = np.zeros(5, np.int32)
-    offsets[: len(batches) + 1] = np.cumsum([0, *map(len, batches)])
+    blocks = np.zeros((4, 2), np.int32)
+    ends = np.cumsum([0, *map(len, batches)])
+    blocks[: len(batches)] = np.stack([ends[:-1], ends[1:]], axis=1)
     sampled = Sampled(
         flat,
         np.full(256, weights, np.float32),
-        offsets,
+        blocks,
         np.full(4, noise, np.float32),
         np.int32(len(batches)),
         np.float32(8.0),
@@ -97,7 +98,7 @@ def test_steps_are_those_of_dp_sgd_written_by_hand(arrays):
 def test_a_clipped_batch_is_one_mean_clipped_as_a_whole(arrays):
     batch, start = list(range(20)), params()
     mean = record_gradients(arrays, start, batch).sum(0) / 8.0
-    for clip in (0.1, 1e4):
+    for clip in (0.1, 2 * np.linalg.norm(mean)):
         found, _ = descended(work(arrays, [batch]), start, clip, clipped_batch)
         expected = flat(start) - 0.5 * mean * min(1, clip / np.linalg.norm(mean))
         np.testing.assert_allclose(flat(found), expected, rtol=1e-4, atol=1e-5)
@@ -112,7 +113,7 @@ def test_noise_is_that_of_its_step_times_multiplier_and_clip_over_the_divisor(ar
 
 def test_every_entry_counts_as_below_or_above_the_clip(arrays):
     batches, start = [[0, 1, 2, 3, 4, 5], [], list(range(10, 40))], params()
-    for clip in (1e-3, 1.0, 1e6):
+    for clip in (1e-3, 1.0, 1e3):
         now, expected = start, 0.0
         found, tally = descended(work(arrays, batches), start, clip, counted=True)
         for batch in batches:
@@ -122,7 +123,7 @@ def test_every_entry_counts_as_below_or_above_the_clip(arrays):
                 moved = flat(now) - 0.5 * clip_rows(gradients, clip).sum(0) / 8.0
                 now = {"layer0": {"b": moved[:1], "w": moved[1:, None]}}
         assert float(tally.excess) == pytest.approx(expected, abs=1e-4)
-        assert np.isfinite(flat(found)).all() or clip == 1e6
+        assert np.isfinite(flat(found)).all()
 
 
 def test_one_record_moves_the_count_by_at_most_its_sensitivity(arrays):
@@ -134,7 +135,9 @@ def test_one_record_moves_the_count_by_at_most_its_sensitivity(arrays):
         for row in everybody[:10]:
             rest = [other for other in everybody if other != row]
             fewer = descended(work(arrays, [rest]), start, clip, counted=True)[1].excess
-            assert abs(float(whole - fewer)) in (0.25, 0.75)
+            moved = abs(float(whole - fewer))
+            assert moved == pytest.approx(0.25, rel=1e-5) or moved == pytest.approx(0.75, rel=1e-5)
+            assert moved <= 0.75
 
 
 def test_a_clipped_batch_counts_once_also_if_it_is_empty(arrays):

@@ -24,13 +24,18 @@ def drawn(counts: list[int], rate: float, batches: int, seed: int = 0, start: in
     stream = Randomness.from_seed(seed).stream("batches", 1, 0)
     found = plan.draw([rows_of(counts, start)], [stream], 1)
     one = type(found)(*(np.asarray(part)[0] for part in found))
-    return one._replace(offsets=one.offsets[: batches + 1])  # the rest is padding
+    return one._replace(blocks=one.blocks[:batches])  # the rest is padding
+
+
+def sizes(found) -> np.ndarray:
+    """How many entries each batch has."""
+    return found.blocks[:, -1] - found.blocks[:, 0]
 
 
 def entries(found):
     """Batch, record and weight of every entry."""
-    number = int(found.offsets[-1])
-    batch = np.repeat(np.arange(len(found.offsets) - 1), np.diff(found.offsets))
+    number = int(found.blocks[-1, -1])
+    batch = np.repeat(np.arange(len(found.blocks)), sizes(found))
     return batch, found.records[:number], found.weights[:number]
 
 
@@ -49,11 +54,11 @@ def test_every_record_enters_a_batch_at_the_public_rate():
 def test_sizes_of_batches_are_binomial_and_batches_are_independent():
     rate, batches, count = 0.2, 4096, 30
     found = drawn([1] * count, rate, batches)
-    sizes = np.diff(found.offsets)
+    drawn_sizes = sizes(found)
     variance = count * rate * (1 - rate)
-    statistic = np.square(sizes - count * rate).sum() / variance
+    statistic = np.square(drawn_sizes - count * rate).sum() / variance
     assert abs(statistic - batches) < 4.9 * np.sqrt(2 * batches) * 1.1
-    assert abs(np.corrcoef(sizes[1:], sizes[:-1])[0, 1]) < 4.9 / np.sqrt(batches)
+    assert abs(np.corrcoef(drawn_sizes[1:], drawn_sizes[:-1])[0, 1]) < 4.9 / np.sqrt(batches)
 
 
 def test_a_subject_is_in_a_batch_more_often_than_a_record():
@@ -108,7 +113,7 @@ def test_no_batch_is_ever_cut_short():
     """Rate 1: everything is in every batch, whatever the capacity is rounded to."""
     for count in (1, 31, 32, 33, 100):
         found = drawn([1] * count, 1.0, 5)
-        np.testing.assert_array_equal(np.diff(found.offsets)[:5], count)
+        np.testing.assert_array_equal(sizes(found), count)
         np.testing.assert_array_equal(entries(found)[1].reshape(5, count), np.arange(count)[None].repeat(5, 0))
 
 
@@ -140,7 +145,7 @@ def test_the_published_noise_of_a_batch_goes_by_its_largest_group():
 
 def test_a_seed_gives_the_same_batches_and_other_rounds_and_silos_others():
     randomness = Randomness.from_seed(3)
-    plan = PoissonBatches((0.5, 0.5), (2, 2), (1.0, 1.0), (1.0,))
+    plan = PoissonBatches((0.5, 0.5), (2, 2), (32.0, 32.0), (1.0,))
 
     def of(number: int, silo: int):
         return plan.draw([rows_of([1] * 64, silo=silo)], [randomness.stream("batches", number, silo)], 1)
@@ -159,6 +164,6 @@ def test_silos_of_different_sizes_share_one_plan_and_padding_has_no_step():
     found = plan.draw([rows_of([2, 3]), rows_of([4] * 10, start=5, silo=1)], streams, 4)
     np.testing.assert_array_equal(found.steps, [2, 3, 0, 0])
     np.testing.assert_array_equal(found.divisor, [7.0, 3.0, 1.0, 1.0])
-    assert int(found.offsets[0, 2]) == 10
-    assert set(found.records[1, : int(found.offsets[1, 3])]) <= set(range(5, 45))
+    assert int(found.blocks[0, 1, -1]) == 10
+    assert set(found.records[1, : int(found.blocks[1, 2, -1])]) <= set(range(5, 45))
     assert found.records.shape[1] & (found.records.shape[1] - 1) == 0

@@ -6,7 +6,6 @@ whose gradient cannot be computed. Both worlds have the same coins: a subject is
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -28,15 +27,15 @@ def without(drawn: Any, rows: np.ndarray) -> Any:
 
     def one(group: Any) -> Any:
         batches = group.batches
-        records, weights, offsets = (np.array(part) for part in batches[:3])
+        records, weights, blocks = (np.array(part) for part in batches[:3])
         for k in range(len(records)):
-            used = np.arange(records.shape[1]) < offsets[k].max()
+            used = np.arange(records.shape[1]) < blocks[k].max()
             keep = used & ~np.isin(records[k], rows)
             before = np.concatenate([[0], np.cumsum(keep)])
-            offsets[k] = before[offsets[k]]
+            blocks[k] = before[blocks[k]]
             for array in (records, weights):
                 array[k] = np.pad(array[k][keep], (0, (~keep).sum()))
-        return group._replace(batches=batches._replace(records=records, weights=weights, offsets=offsets))
+        return group._replace(batches=batches._replace(records=records, weights=weights, blocks=blocks))
 
     return [[one(group) for group in lane] for lane in drawn]
 
@@ -44,7 +43,7 @@ def without(drawn: Any, rows: np.ndarray) -> Any:
 def in_batch(drawn: Any, rows: np.ndarray) -> int:
     """How many entries of one batch of one silo are among these rows."""
     batches = drawn[0][0].batches
-    return int(np.isin(batches.records[0][: int(batches.offsets[0].max())], rows).sum())
+    return int(np.isin(batches.records[0][: int(batches.blocks[0].max())], rows).sum())
 
 
 def one_batch(name: str, seed: int, **numbers: Any):
@@ -99,7 +98,7 @@ def test_removing_one_record_moves_a_batch_by_at_most_one_clip(name):
         changed = without(drawn, row)
         if name == "higrad":  # without the record, the others of its subject count for more
             subject = sim.federation.train.subject
-            entries = changed[0][0].batches.records[0][: int(changed[0][0].batches.offsets[0].max())]
+            entries = changed[0][0].batches.records[0][: int(changed[0][0].batches.blocks[0].max())]
             same = np.flatnonzero(subject[entries] == subject[row[0]])
             changed[0][0].batches.weights[0][same] = 1 / max(len(same), 1)
         shift = divisor * np.linalg.norm(before_noise(sim, drawn) - before_noise(sim, changed))
@@ -248,8 +247,7 @@ def test_a_record_that_cannot_be_computed_spoils_only_the_batches_that_hold_it()
         return simulation(federation(features, labels, np.arange(12), [0] * 12, silos=1), method)
 
     batches = work(features).work.draw(1)[0][0].batches
-    ends = batches.offsets[0]
-    first, second = (set(batches.records[0][a:b]) for a, b in pairwise(ends[:3]))
+    first, second = (set(batches.records[0][ends[0] : ends[-1]]) for ends in batches.blocks[0, :2])
     features[min(second - first)] = np.nan
     spoilt = work(features)
     assert np.linalg.norm(before_noise(spoilt, spoilt.work.draw(1))) > 0.1 * CLIP

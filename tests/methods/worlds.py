@@ -13,6 +13,8 @@ from tacit.config import Plan
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
+from tacit.exchange.plain import Total
+from tacit.learning import Steps
 from tacit.privacy import Randomness
 
 FEATURES = 4
@@ -92,7 +94,15 @@ def simulation(made: Federation, method: dict, seed: int = 1, rounds: int = 10, 
 def before_noise(sim: Simulation, drawn: Any) -> np.ndarray:
     """The sum of all contributions that an exchange would add noise to."""
     worked = sim.work.do(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states)
-    return np.sum([np.asarray(total, np.float64) for total in worked.totals], axis=0)
+    return np.sum([numbers(sim, total) for total in worked.totals], axis=0)
+
+
+def numbers(sim: Simulation, total: Total) -> np.ndarray:
+    """A sum as numbers, in double precision."""
+    if not isinstance(total, Steps):
+        return np.asarray(total, np.float64)
+    assert sim.grid is not None
+    return total.integers() * sim.grid
 
 
 def weights(sim: Simulation) -> np.ndarray:

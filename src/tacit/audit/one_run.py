@@ -37,6 +37,7 @@ from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
+from tacit.exchange.plain import Total
 from tacit.learning import ServerStep
 from tacit.methods import ServerState
 from tacit.methods.averaging import like
@@ -111,11 +112,11 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
     # a step of rate 1 shows the sum itself, whatever the server's own step makes of it
     plain = kernels(
-        sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise, adding(sim.exchange)
+        sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise, adding(sim.exchange), sim.grid
     ).aggregate
     sums: list[jax.Array] = []
 
-    def watch(server: ServerState, totals: tuple[jax.Array, ...], keys: Any) -> None:
+    def watch(server: ServerState, totals: tuple[Total, ...], keys: Any) -> None:
         bare = server._replace(optimizer=())
         sums.append(plain(bare, totals, keys).params[LAYER]["w"] - server.params[LAYER]["w"])
 

@@ -29,7 +29,7 @@ from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
-from tacit.exchange.plain import SUM_NOISE
+from tacit.exchange.plain import SUM_NOISE, Total
 from tacit.learning import Arrays, gaussian, nonce_words, power_of_two
 from tacit.methods import Method, ServerState
 from tacit.methods.method import Adaptive
@@ -149,7 +149,7 @@ def _stacked(sim: Simulation, numbers: Sequence[int]) -> Any:
 def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
     """One sum, many draws of noise."""
 
-    def many(server: ServerState, totals: tuple[jax.Array, ...], keys: jax.Array) -> jax.Array:
+    def many(server: ServerState, totals: tuple[Total, ...], keys: jax.Array) -> jax.Array:
         return jax.lax.map(lambda own: _public(method, kernels.aggregate(server, totals, own)), keys)
 
     return jax.jit(many)

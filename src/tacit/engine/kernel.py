@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.exchange import Plain
-from tacit.learning import Arrays, Objective, ServerStep, Work, power_of_two
+from tacit.exchange.plain import Total
+from tacit.learning import Arrays, Objective, ServerStep, Steps, Work, power_of_two
+from tacit.learning.steps import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.method import Divisors, LocalResult
 from tacit.models import Params
@@ -31,14 +33,14 @@ class Summed(NamedTuple):
     """What silos sent, added up, and what stays with them: how much was not finite and counted as zero
     (``LocalResult``)."""
 
-    vector: jax.Array
+    vector: Total
     not_finite: jax.Array
 
 
 class Worked(NamedTuple):
     """A round's local work: sums and numbers of what was not finite, both still to be added up, and what silos keep."""
 
-    totals: tuple[jax.Array, ...]
+    totals: tuple[Total, ...]
     states: Any
     not_finite: tuple[jax.Array | int, ...]
 
@@ -47,7 +49,7 @@ class Kernels(NamedTuple):
     """Compiled functions of one experiment.
 
     work       (broadcast, frozen, states, arrays, batches, counts, so far) -> (summed, states), for stacked silos
-    each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult, for stacked silos
+    each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult with numbers, for stacked silos
     aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where others have added
                it
     sent       (totals of the lanes, keys and weights of one silo's noise) -> what that silo sends: their sum, with its
@@ -57,9 +59,9 @@ class Kernels(NamedTuple):
     """
 
     work: Callable[..., tuple[Summed, Any]]
-    each: Callable[..., LocalResult]
-    aggregate: Callable[[ServerState, tuple[jax.Array, ...], Any], ServerState]
-    sent: Callable[[tuple[jax.Array, ...], Any], jax.Array]
+    each: Callable[..., Any]
+    aggregate: Callable[[ServerState, tuple[Total, ...], Any], ServerState]
+    sent: Callable[[tuple[Total, ...], Any], Total]
     nobody: Callable[[Any, Params, Any, Arrays, Any], Summed]
     own: Callable[..., Params]
 
@@ -72,15 +74,23 @@ class Terms(NamedTuple):
     divisors: Divisors
     noise: Noise | None
     silos: int
+    grid: float | None
 
 
 @lru_cache(maxsize=64)
 def kernels(
-    method: Method, step: ServerStep, objective: Objective, facts: Facts, noise: Noise | None, plain: Plain
+    method: Method,
+    step: ServerStep,
+    objective: Objective,
+    facts: Facts,
+    noise: Noise | None,
+    plain: Plain,
+    grid: float | None,
 ) -> Kernels:
     """The compiled functions of an experiment, which share what is compiled with all of the same structure. ``noise``
-    is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum, as ``plain`` adds."""
-    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise, facts.silos))
+    is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum, as ``plain`` adds; ``grid`` is the step of the
+    grid on which sums are taken, None where they are in floating point."""
+    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise, facts.silos, grid))
     numbers = [jnp.float32(number) for number in numbers]
     return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective, plain)))
 
@@ -96,9 +106,19 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
     def local(
         numbers: list[jax.Array], broadcast: Any, frozen: Params, arrays: Arrays, silo: tuple[Any, Any, jax.Array]
     ) -> LocalResult:
-        state, batches, count = silo
-        found = with_numbers(numbers).method.local(Work(objective, frozen, arrays, batches, count), broadcast, state)
-        return found._replace(not_finite=jnp.asarray(found.not_finite, jnp.int32))
+        (state, batches, count), terms = silo, with_numbers(numbers)
+        found = terms.method.local(Work(objective, frozen, arrays, batches, count, terms.grid), broadcast, state)
+        vector, grid = found.vector, terms.grid
+        if grid is not None and not isinstance(vector, Steps):
+            vector = Steps.zeros(vector.shape).added(toward_zero(vector, 1 / grid))
+        return found._replace(vector=vector, not_finite=jnp.asarray(found.not_finite, jnp.int32))
+
+    def as_numbers(numbers: list[jax.Array], total: Total) -> jax.Array:
+        grid = with_numbers(numbers).grid
+        if not isinstance(total, Steps):
+            return total
+        assert grid is not None
+        return total.numbers(grid)
 
     def work(
         numbers: list[jax.Array],
@@ -127,28 +147,37 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         counts: jax.Array,
     ) -> LocalResult:
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, LocalResult]:
-            return nothing, local(numbers, broadcast, frozen, arrays, silo)
+            found = local(numbers, broadcast, frozen, arrays, silo)
+            return nothing, found._replace(vector=as_numbers(numbers, found.vector))
 
         return jax.lax.scan(one_silo, None, (states, batches, counts))[1]
 
     def aggregate(
-        numbers: list[jax.Array], server: ServerState, totals: tuple[jax.Array, ...], keys: Any
+        numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any
     ) -> ServerState:
-        method, step, divisors, noise, _ = with_numbers(numbers)
+        method, step, divisors, noise, _, grid = with_numbers(numbers)
         total = reduce(plain.add, totals)
-        total = total if noise is None else plain.noised(total, noise, *keys)
-        return method.aggregate(step, server, total, divisors)
+        if noise is not None:
+            assert isinstance(total, Steps)
+            assert grid is not None
+            total = plain.noised(total, grid, noise, *keys)
+        return method.aggregate(step, server, as_numbers(numbers, total), divisors)
 
-    def sent(numbers: list[jax.Array], totals: tuple[jax.Array, ...], keys: Any) -> jax.Array:
+    def sent(numbers: list[jax.Array], totals: tuple[Total, ...], keys: Any) -> Total:
         terms = with_numbers(numbers)
         vector = reduce(plain.add, totals)
-        return vector if terms.noise is None else plain.share(vector, terms.noise, terms.silos, *keys)
+        if terms.noise is None:
+            return vector
+        assert isinstance(vector, Steps)
+        assert terms.grid is not None
+        return plain.share(vector, terms.grid, terms.noise, terms.silos, *keys)
 
     def nobody(
         numbers: list[jax.Array], broadcast: Any, frozen: Params, state: Any, arrays: Arrays, nothing: Any
     ) -> Summed:
         found = jax.eval_shape(local, numbers, broadcast, frozen, arrays, (state, nothing, jnp.float32(0)))
-        return Summed(jnp.zeros(found.vector.shape), jnp.int32(0))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found.vector)
+        return Summed(zeros, jnp.int32(0))
 
     def own(
         numbers: list[jax.Array],

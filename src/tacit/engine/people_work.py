@@ -9,18 +9,17 @@ another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
+from tacit.learning import Arrays, Contributions, Counts, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
 from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
@@ -35,10 +34,6 @@ class Drawn(NamedTuple):
     lanes: tuple[Lane, ...]
     entries: np.ndarray
     weights: np.ndarray
-
-    @property
-    def weight(self) -> np.float32:
-        return np.float32(self.weights.sum())
 
 
 class PeopleWork:
@@ -56,13 +51,14 @@ class PeopleWork:
         here: Sequence[int] | None = None,
         common: Randomness | None = None,
         totals: np.ndarray | None = None,
+        step: float | None = None,
     ) -> None:
         """``here``: the silos of which this is the work, where not all are. ``common``: what all silos draw from.
         ``totals [people]``: the records in all silos of everybody who has some here, by rising key, where not all silos
-        are here and weights ask for it."""
+        are here and weights ask for it. ``step``: that of the grid on which :meth:`do` adds up."""
         self.method, self.objective, self.randomness = method, objective, randomness
         self._common = randomness if common is None else common
-        self._terms = jax.tree.map(jnp.float32, method)  # its numbers as arguments of what is compiled
+        self._step = step
         silos = federation.silos
         self._subject = np.concatenate([silo.subjects for silo in silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
@@ -153,11 +149,17 @@ class PeopleWork:
     def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of everybody's contributions; people keep nothing."""
         params, clip = broadcast
-        local = self.method.learning
-        work = partial(people_sum, self.objective, frozen, arrays, params)
-        found = in_lanes(lambda lane: work(lane, local, clip), drawn.lanes)
-        vector, not_finite = _vector(self._terms, tuple(found), drawn.weight, clip)
-        return Worked((vector,), states, (not_finite,))
+        method, step = self.method, self._step
+        assert step is not None, "other exchanges add up what each silo gives"
+        local, scale = method.learning, method.scale(clip, step)
+        counts = Counts() if method.adaptive_clip is None else method.counts(method.adaptive_clip, step)
+
+        def lane_sum(lane: Lane) -> PeopleSum:
+            return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
+
+        total = _added(tuple(in_lanes(lane_sum, drawn.lanes)))
+        vector = total.total if method.adaptive_clip is None else total.total.followed_by(total.counted)
+        return Worked((vector,), states, (total.not_finite,))
 
     def each(
         self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid
@@ -219,21 +221,16 @@ class PeopleWork:
         return self._layout.parameters + (self.method.adaptive_clip is not None)
 
     def _integers(self, found: Contributions, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
-        """What people add, ``[people, numbers]``: see ``PerSubject.vector``."""
+        """What people add, ``[people, numbers]``: see ``Adaptive.sent``."""
         method, vectors = self.method, found.vectors.astype(np.float64)
         integers = grid.truncated(vectors, weights * (method.clip / clip))
         if method.adaptive_clip is None:
             return integers
-        scale = method.sigma * method.clip / method.adaptive_clip.count_noise
-        quantile = method.adaptive_clip.quantile
-        counted = grid.truncated(np.where(found.below, 1 - quantile, -quantile)[:, None], weights * scale)
+        counts = method.counts(method.adaptive_clip)
+        counted = grid.truncated(np.where(found.below, counts.below, counts.above)[:, None], weights)
         return np.concatenate([integers, counted], axis=1)
 
 
 @jax.jit
-def _vector(
-    method: PerSubject, found: tuple[PeopleSum, ...], weight: jax.Array, clip: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """What is sent, and how much was not finite."""
-    total = reduce(PeopleSum.plus, found)
-    return method.vector(total, weight, clip), total.not_finite
+def _added(found: tuple[PeopleSum, ...]) -> PeopleSum:
+    return reduce(PeopleSum.plus, found)

@@ -118,7 +118,7 @@ class SiloWork:
         """
         assert isinstance(self.method, Private)
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
-        numbers = len(self.nothing(broadcast, frozen, arrays).vector)
+        numbers = self.nothing(broadcast, frozen, arrays).vector.size
         vectors = np.zeros((len(self._here), numbers), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)

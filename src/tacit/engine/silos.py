@@ -65,9 +65,11 @@ class Silos:
         self.federation = federation
         self.learner, self.frozen = learner, learner.frozen
         self.randomness, self.noise = randomness, noise
+        self.method.check_rounding(facts, learner.parameters)
+        self.grid = sum_grid(plan, facts)
         self.arrays = self._arrays()
         self.kernels: Kernels = kernels(
-            self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange)
+            self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange), self.grid
         )
         self.work: Labour = self._work(here, common, totals)
         self.states = self._first_states(here)
@@ -97,7 +99,7 @@ class Silos:
             return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness, here)
         if isinstance(method, PerSubject):
             work = PeopleWork(
-                method, facts, federation, objective, params, self.arrays, randomness, here, common, totals
+                method, facts, federation, objective, params, self.arrays, randomness, here, common, totals, self.grid
             )
             if isinstance(self.exchange, Weighted):
                 # whom nobody knows to be left out, everybody works on
@@ -123,7 +125,7 @@ class Silos:
         if isinstance(self.method, Encoder):
             return self.method.dimensions(self.facts)
         assert isinstance(self.work, SiloWork)
-        return len(self.work.nothing(broadcast, self.frozen, self.arrays).vector)
+        return self.work.nothing(broadcast, self.frozen, self.arrays).vector.size
 
     def integers(self, drawn: Any, broadcast: Any, grid: Grid) -> tuple[np.ndarray, Any, int]:
         """The contribution of every silo that is here, ``[silos, numbers]`` in steps of the grid, what silos keep, and
@@ -137,6 +139,14 @@ def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | Non
     add their own to the integers that they carry."""
     noise = plan.method.sum_noise(facts) if isinstance(plan.exchange, Plain) else None
     return None if noise is None or place not in (None, noise.place) else noise
+
+
+def sum_grid(plan: Plan, facts: Facts) -> float | None:
+    """The step of the grid on which the compiled round takes sums that get noise; other exchanges have their own, and
+    other sums are in floating point."""
+    if not isinstance(plan.exchange, Plain) or plan.method.sum_noise(facts) is None:
+        return None
+    return plan.exchange.step(sum_facts(plan.method, facts))
 
 
 def adding(exchange: Exchange) -> Plain:

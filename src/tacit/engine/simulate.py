@@ -31,6 +31,7 @@ from tacit.exchange import (
     Weighted,
     WeightedSession,
 )
+from tacit.exchange.plain import Total
 from tacit.methods import Method, ServerState
 from tacit.methods.encoders import Encoder
 from tacit.models import Params
@@ -38,7 +39,7 @@ from tacit.privacy import Randomness
 
 # Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are
 # still to be added), and the keys of the noise that goes on top.
-Watch = Callable[[ServerState, tuple[jax.Array, ...], Any], None]
+Watch = Callable[[ServerState, tuple[Total, ...], Any], None]
 
 
 class Simulation(Silos):

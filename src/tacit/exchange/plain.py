@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,14 +10,23 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from tacit.errors import UserError
+from tacit.exchange.grid import REACH
 from tacit.exchange.sums import SumFacts
 from tacit.learning.noise import gaussian, nonce_words
+from tacit.learning.steps import Steps, doublings, noise_steps
 from tacit.privacy import Index, Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
 jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place", "weights"])
 FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
+# the least standard deviation of a party's noise, in steps of the grid of a sum
+LEAST_STEPS = 1000.0
+# no silo's part of a sum has more steps, and neither has the sum: a thousand such parts fit 64 bits
+LARGEST_STEPS = 2**52
+# a sum on a grid, or in floating point
+Total = Steps | jax.Array
 # What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
 STANDS_FOR = {"silos": "silo", "server+silos": "server"}
 
@@ -37,12 +47,44 @@ class Plain:
         return (FLOATS,)
 
     def check(self, facts: SumFacts) -> None:
-        """Any numbers will do."""
+        """Refuse (UserError) sums that do not fit 64 bits, and noise too small for the grid on which sums are taken."""
+        if facts.noise is None or facts.bound == 0:
+            return
+        step, share = self.step(facts), self._share(facts)
+        if facts.noise.place == "shares" and 0 < share < LEAST_STEPS * step:  # one draw alone may be of any size
+            problem = f"a party's noise has {share / step:.2g} steps of the grid of a sum, {LEAST_STEPS:g} are needed"
+            raise UserError("method.noise_multiplier", problem, "use more noise, or 0")
+        widest = facts.largest + REACH * facts.noise.in_a_round
+        if widest / step >= LARGEST_STEPS:
+            problem = f"sums up to {widest:.1e} in steps of {step:.1e} have more than {LARGEST_STEPS:.1e} steps"
+            raise UserError("method.clip", problem, "use a larger noise_multiplier, or fewer people")
 
-    def add(self, total: jax.Array, vector: jax.Array) -> jax.Array:
+    def step(self, facts: SumFacts) -> float:
+        """The step of the grid on which contributions are added up: a public number.
+
+        ``together`` contributions fill 30 bits, or it is doubled until a party's noise reaches every step
+        (``learning.steps``).
+        """
+        finest = facts.bound * facts.together * 2.0**-30
+        noise = facts.noise
+        weights = 0.0 if noise is None else sum(abs(weight) for weight in noise.weights)
+        return finest * 2.0 ** doublings(self._share(facts) * weights, finest)
+
+    def _share(self, facts: SumFacts) -> float:
+        """The standard deviation of one party's noise."""
+        if facts.noise is None:
+            return 0.0
+        return facts.noise.std / (math.sqrt(facts.silos) if facts.noise.place == "shares" else 1.0)
+
+    def add(self, total: Total, vector: Total) -> Total:
+        """Integers where sums are taken on a grid; numbers where nothing is promised, or where noise is in them."""
+        if isinstance(total, Steps):
+            assert isinstance(vector, Steps)
+            return total.plus(vector)
+        assert not isinstance(vector, Steps)
         return total + vector
 
-    def noised(self, total: jax.Array, noise: Noise, keys: jax.Array, weights: jax.Array) -> jax.Array:
+    def noised(self, total: Steps, step: jax.Array | float, noise: Noise, keys: jax.Array, weights: jax.Array) -> Steps:
         """A trusted server's noise, or the sum of the silos' equal shares of the variance.
 
         ``keys [rounds, silos + 1, 8]`` are those of this round and of the ones before, as far as the noise reaches
@@ -50,18 +92,30 @@ class Plain:
         """
         silos = keys.shape[1] - 1
         if noise.place == "once":
-            return total + noise.std * _normals(keys[:, silos], weights, total.shape)
+            return total.added(noise_steps(_normals(keys[:, silos], weights, total.low.shape), noise.std, step))
 
-        def add_share(k: jax.Array, sum_: jax.Array) -> jax.Array:
-            return self.share(sum_, noise, silos, keys[:, k], weights)
+        def add_share(k: jax.Array, sum_: Steps) -> Steps:
+            return self.share(sum_, step, noise, silos, keys[:, k], weights)
 
         return jax.lax.fori_loop(0, silos, add_share, total)
 
     def share(
-        self, vector: jax.Array, noise: Noise, silos: int | jax.Array, keys: jax.Array, weights: jax.Array
-    ) -> jax.Array:
-        """``vector`` with the noise of one of so many silos, from its own ``keys [rounds, 8]``."""
-        return vector + noise.std / jnp.sqrt(jnp.float32(silos)) * _normals(keys, weights, vector.shape)
+        self,
+        vector: Steps,
+        step: jax.Array | float,
+        noise: Noise,
+        silos: int | jax.Array,
+        keys: jax.Array,
+        weights: jax.Array,
+    ) -> Steps:
+        """``vector`` with the noise of one of so many silos, from its own ``keys [rounds, 8]``.
+
+        The sum of rounded Gaussians of at least LEAST_STEPS steps is, up to 2^-900 in total variation, the rounding of
+        their sum with independent uniform numbers added: what samples of densities miss of their integrals is below
+        exp(-pi^2 LEAST_STEPS^2) (Poisson summation).
+        """
+        std = noise.std / jnp.sqrt(jnp.float32(silos))
+        return vector.added(noise_steps(_normals(keys, weights, vector.low.shape), std, step))
 
 
 def _normals(keys: jax.Array, weights: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -36,7 +36,10 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
+from tacit.learning.clipping import MARGIN, norms
+from tacit.learning.noise import LARGEST_NORMAL
 from tacit.learning.objective import Arrays, Objective
+from tacit.learning.steps import NO_COUNTS, REACHED, Counts, Steps, toward_zero
 from tacit.models import Params
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
@@ -44,10 +47,9 @@ CHUNK = 32
 # Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
 VANISHING = 1.1e-19
 
-# A norm is a norm of norms of FAN numbers each, so that its rounding error is below 3e-6 for up to 16^5 numbers,
-# whatever they are; so far below the bound is clipped, and no rounding lifts a clipped gradient above it.
-FAN = 16
-MARGIN = 4e-6
+# Records per sum in single precision, and the step of the grid (in clips) to which it goes then: 256 clips are 2^30.
+BLOCK = 256
+FINEST = 2.0**-22
 
 # Operations that only arrange numbers anew
 _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
@@ -56,14 +58,29 @@ _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
 class ClippedSum(NamedTuple):
     """What a batch gave.
 
-    total       ``[parameters]``, sum of weight times clipped gradient, in ``ravel_pytree``'s order
+    total       ``[parameters]`` steps of FINEST clips: the sum of weight times clipped gradient, in ``ravel_pytree``'s
+                order
     not_finite  ``[]`` int32, records whose gradient is not finite: they contribute zero
     below       ``[]`` int32, records whose gradient has a norm of at most the clip (before clipping)
+    counted     ``[1]`` steps, what they and the others count for
     """
 
-    total: jax.Array
+    total: Steps
     not_finite: jax.Array
     below: jax.Array
+    counted: Steps
+
+    def plus(self, other: ClippedSum) -> ClippedSum:
+        return ClippedSum(
+            self.total.plus(other.total),
+            self.not_finite + other.not_finite,
+            self.below + other.below,
+            self.counted.plus(other.counted),
+        )
+
+    @classmethod
+    def nothing(cls, numbers: int) -> ClippedSum:
+        return cls(Steps.zeros((numbers,)), jnp.int32(0), jnp.int32(0), Steps.zeros((1,)))
 
 
 def clipped_gradient_sum(
@@ -76,41 +93,113 @@ def clipped_gradient_sum(
     start: jax.Array | int,
     stop: jax.Array | int,
     clip: jax.Array | float,
+    counts: Counts = NO_COUNTS,
 ) -> ClippedSum:
     """``sum_i weight_i clip(gradient of record index_i)`` over the entries ``start .. stop-1`` of ``index``.
 
-    ``index [capacity]`` int32 positions in ``arrays``; ``weight [capacity]`` float32, a factor per entry: 1 for
-    DP-SGD, one over the number of the person's records in the batch for HiGradAvgDP. ``start`` and ``stop`` may be
-    traced: batches of any size within a capacity share one compilation. ``clip`` may be traced as well.
+    ``index [capacity]`` int32 positions in ``arrays``; ``weight [capacity]`` float32, a factor of at most 1 per entry:
+    1 for DP-SGD, one over the number of the person's records in the batch for HiGradAvgDP. ``start`` and ``stop`` may
+    be traced: batches of any size within a capacity share one compilation. ``clip`` may be traced as well, and so may
+    ``counts`` (each below 2^26).
 
-    Guarantee: adding or removing an entry moves the total by at most ``|weight| clip`` in l2 norm (up to the rounding
-    of the sum itself), whatever the record holds: a gradient that is not finite counts as zero. The counts move by at
-    most 1. ``clip`` has to be above 1e-12: squares of smaller numbers vanish in float32.
+    Guarantee: adding or removing an entry moves the total by at most ``|weight| clip`` in l2 norm and what
+    :func:`rounding` says, whatever the record holds: a gradient that is not finite counts as zero. The counts move by
+    at most one. ``clip`` has to be above 1e-12: squares of smaller numbers vanish in float32.
     """
     leaves, tree = jax.tree.flatten(params)
     record_gradients = _record_gradients(objective, params, frozen, arrays)
     start, stop = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
+    counts = Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
 
-    def add_chunk(i: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array]) -> Any:
-        total, not_finite, below = so_far
-        places = start + i * CHUNK + jnp.arange(CHUNK)
-        real = places < stop
-        places = jnp.minimum(places, len(index) - 1)
-        rows = index[places]
-        pieces = record_gradients(arrays.features[rows], arrays.labels[rows])
-        part, norms = _clipped_sum(pieces, jnp.where(real, weight[places], 0.0), clip)
-        finite = jnp.isfinite(norms)
-        return (
-            [t + p for t, p in zip(total, part, strict=True)],
-            not_finite + jnp.sum(real & ~finite, dtype=jnp.int32),
-            below + jnp.sum(real & finite & (norms <= clip), dtype=jnp.int32),
-        )
+    def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
+        first = start + i * BLOCK
+        last = jnp.minimum(first + BLOCK, stop)
 
-    zero = jnp.int32(0)
-    chunks = (stop - start + CHUNK - 1) // CHUNK
-    empty = ([jnp.zeros_like(leaf) for leaf in leaves], zero, zero)
-    total, not_finite, below = jax.lax.fori_loop(0, chunks, add_chunk, empty)
-    return ClippedSum(ravel_pytree(jax.tree.unflatten(tree, total))[0], not_finite, below)
+        def add_chunk(j: jax.Array, so_far: tuple[list[jax.Array], ClippedSum]) -> tuple[list[jax.Array], ClippedSum]:
+            total, found = so_far
+            places = first + j * CHUNK + jnp.arange(CHUNK)
+            real = places < last
+            # padding repeats the block's own: what another one holds may not change how this one is rounded
+            places = jnp.minimum(places, last - 1)
+            rows = index[places]
+            pieces = record_gradients(arrays.features[rows], arrays.labels[rows])
+            part, lengths = _clipped_sum(pieces, jnp.where(real, weight[places], 0.0), clip)
+            finite = jnp.isfinite(lengths)
+            below = finite & (lengths <= clip)
+            count = jnp.where(real, jnp.where(below, counts.below, counts.above), 0)
+            found = ClippedSum(
+                found.total,
+                found.not_finite + jnp.sum(real & ~finite, dtype=jnp.int32),
+                found.below + jnp.sum(real & below, dtype=jnp.int32),
+                found.counted.added(count.sum(dtype=jnp.int32)[None]),
+            )
+            return [t + p for t, p in zip(total, part, strict=True)], found
+
+        chunks = (last - first + CHUNK - 1) // CHUNK
+        zeros = [jnp.zeros_like(leaf) for leaf in leaves]
+        total, found = jax.lax.fori_loop(0, chunks, add_chunk, (zeros, so_far))
+        flat = ravel_pytree(jax.tree.unflatten(tree, total))[0]
+        return found._replace(total=found.total.added(toward_zero(flat, 1 / (FINEST * clip))))
+
+    blocks = (stop - start + BLOCK - 1) // BLOCK
+    return jax.lax.fori_loop(0, blocks, add_block, ClippedSum.nothing(sum(leaf.size for leaf in leaves)))
+
+
+def blocks_for(expected: float) -> int:
+    """Into how many blocks the entries of a batch are dealt, by a coin each, if so many are expected."""
+    return max(1, math.ceil(expected / BLOCK))
+
+
+def most_expected(declared: float) -> float:
+    """The largest expected size of a batch for which :func:`rounding` holds where ``declared`` is the public one."""
+    return 1.5 * declared + 8 * blocks_for(declared)
+
+
+class Rounding(NamedTuple):
+    """By how many clips the sum of a batch moves beyond the clips of what has changed, because it is rounded:
+    ``entry`` for each entry that is in one of two batches only, and ``batch`` in all."""
+
+    entry: float
+    batch: float
+
+
+def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) -> Rounding:
+    """How much rounding moves the sum of a batch, at most.
+
+    ``expected`` entries of weight 1 are public: the rate times the declared number of records. ``repeated``: at most so
+    many entries share one weight of 1 (HiGradAvgDP). ``noise`` is the noise multiplier, which says to which grid the
+    sum goes in the end.
+
+    Every entry falls into one of :func:`blocks_for` blocks by a coin of its own (those that share a weight by one
+    coin). Given everybody's coins, an entry less changes its own block and no other. In this block:
+
+    - A term takes part in k roundings: 32 in the product of a chunk, 8 in the sum of a block's chunks, one in its
+      factor, and 7 are to spare for factors that another place in the chunk rounds in another way. The error is at most
+      k u / (1 - k u) sum |left| |right| in l2 norm, u = 2^-24, and the sum is at most the block's weights times the
+      clip. Both worlds have such an error. Every BLOCK entries, the sum is flushed to the grid and begins again.
+    - Rounding to the grid moves each number by at most one step at each flush.
+
+    At the end, the sum goes to the grid of the noise: at most one step of that one for each number, once in a batch.
+
+    How many entries a block has is random. Batches that are expected to be larger than :func:`most_expected` are
+    refused, so that the mean of a block is public; :func:`_most` is exceeded with probability 1e-20 in a batch, which
+    is far below any delta.
+    """
+    blocks = blocks_for(expected)
+    mean = most_expected(expected) / blocks
+    k = CHUNK + BLOCK // CHUNK + 1 + 7
+    unit = 2.0**-24
+    products = 2 * k * unit / (1 - k * unit) * _most(mean, 1)
+    flushes = _most(mean, repeated) / BLOCK + 1
+    at_the_end = max(FINEST, 2 * LARGEST_NORMAL * noise / REACHED)  # not below FINEST 2^doublings
+    return Rounding(products + math.sqrt(parameters) * FINEST * flushes, math.sqrt(parameters) * at_the_end)
+
+
+def _most(mean: float, largest: int) -> float:
+    """What a sum of independent parts between 0 and ``largest`` exceeds with probability below exp(-46) = 1e-20, for a
+    mean of at most ``mean``: Chernoff's P(X >= mean + t) <= exp(-t^2 / (largest (2 mean + t)))."""
+    half = 23 * largest
+    return mean + half + math.sqrt(half**2 + 4 * half * mean)
 
 
 class _Whole(NamedTuple):
@@ -119,13 +208,13 @@ class _Whole(NamedTuple):
     gradient: jax.Array
 
     def norms(self, careful: bool) -> jax.Array:
-        return _norms(self.gradient, careful)
+        return norms(_rows(self.gradient), careful)
 
     def kept(self, keep: jax.Array) -> _Whole:
         return _Whole(_kept(keep, self.gradient))
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        return (factors @ _rows(self.gradient)).reshape(self.gradient.shape[1:])
+        return jnp.matmul(factors, _rows(self.gradient), precision="highest").reshape(self.gradient.shape[1:])
 
 
 class _Outer(NamedTuple):
@@ -140,14 +229,16 @@ class _Outer(NamedTuple):
 
     def norms(self, careful: bool) -> jax.Array:
         if careful:
-            return _norms(self.left, True) * _norms(self.right, True)
+            return norms(_rows(self.left), True) * norms(_rows(self.right), True)
         return _not_below(self.left) * _not_below(self.right)
 
     def kept(self, keep: jax.Array) -> _Outer:
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        return self.arrange((factors[:, None] * _rows(self.left)).T @ _rows(self.right))
+        return self.arrange(
+            jnp.matmul((factors[:, None] * _rows(self.left)).T, _rows(self.right), precision="highest")
+        )
 
 
 _Piece = _Whole | _Outer
@@ -160,48 +251,28 @@ def _clipped_sum(pieces: list[_Piece], weight: jax.Array, clip: jax.Array | floa
     by zeros cost another pass over the gradients; a chunk without them does not pay for it.
     """
 
-    def summed(pieces: list[_Piece], norms: jax.Array) -> list[jax.Array]:
-        scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(norms, 1e-30))
+    def summed(pieces: list[_Piece], lengths: jax.Array) -> list[jax.Array]:
+        scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(lengths, 1e-30))
         # a scale below float32's normal range has too few digits left to keep the bound
-        factors = jnp.where(jnp.isfinite(norms) & (scale > 1e-37), weight * scale, 0.0)
+        factors = jnp.where(jnp.isfinite(lengths) & (scale > 1e-37), weight * scale, 0.0)
         return [piece.weighted_sum(factors) for piece in pieces]
 
     def with_care() -> tuple[list[jax.Array], jax.Array]:
-        norms = _total_norms(pieces, careful=True)
-        return summed([piece.kept(jnp.isfinite(norms)) for piece in pieces], norms), norms
+        lengths = _total_norms(pieces, careful=True)
+        return summed([piece.kept(jnp.isfinite(lengths)) for piece in pieces], lengths), lengths
 
-    norms = _total_norms(pieces, careful=False)
-    return jax.lax.cond(jnp.isfinite(norms).all(), lambda: (summed(pieces, norms), norms), with_care)
+    lengths = _total_norms(pieces, careful=False)
+    return jax.lax.cond(jnp.isfinite(lengths).all(), lambda: (summed(pieces, lengths), lengths), with_care)
 
 
 def _total_norms(pieces: list[_Piece], careful: bool) -> jax.Array:
-    return _norms(jnp.stack([piece.norms(careful) for piece in pieces], axis=1), careful=True)
-
-
-def _norms(numbers: jax.Array, careful: bool) -> jax.Array:
-    """l2 norm of each record's numbers: ``[records, ...] -> [records]``.
-
-    ``careful``: the largest number is divided out before squaring, so that no square overflows or vanishes; otherwise a
-    norm beyond 1e19 is infinite. Not finite where a number is not.
-    """
-    rows = _rows(numbers)
-    count = rows.shape[1]
-    if count > FAN:
-        rows = jnp.pad(rows, ((0, 0), (0, -count % FAN)))
-    rows = rows.reshape(len(rows), min(count, FAN), -1)  # summing over the middle axis is what a processor does fast
-    if careful:
-        # not beyond 1e36: a compiler may multiply by the inverse, and those of larger numbers are flushed to zero
-        largest = jnp.clip(jnp.abs(rows).max(axis=1), 1e-36, 1e36)
-        norms = largest * jnp.sqrt(jnp.square(rows / largest[:, None]).sum(axis=1))
-    else:
-        norms = jnp.sqrt(jnp.square(rows).sum(axis=1))
-    return norms[:, 0] if norms.shape[1] == 1 else _norms(norms, careful=True)
+    return norms(jnp.stack([piece.norms(careful) for piece in pieces], axis=1), careful=True)
 
 
 def _not_below(numbers: jax.Array) -> jax.Array:
-    """Like the quick ``_norms``, and never less than the norm: one factor of a product may be tiny where the other is
+    """Like the quick ``norms``, and never less than the norm: one factor of a product may be tiny where the other is
     huge, so that what squares miss of it counts."""
-    return _norms(numbers, careful=False) + VANISHING * math.sqrt(math.prod(numbers.shape[1:]))
+    return norms(_rows(numbers), careful=False) + VANISHING * math.sqrt(math.prod(numbers.shape[1:]))
 
 
 def _rows(numbers: jax.Array) -> jax.Array:

@@ -5,19 +5,52 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+# A norm is a norm of norms of FAN numbers each. A level rounds by at most 11 units of 2^-24 (a sum of 16 squares 8, the
+# root, the largest number divided out and back 3): 6 levels, 16 million numbers, have an error below 4e-6, whatever the
+# numbers are. A running sum has no such bound: squares below half a unit of its last digit are lost. So far below the
+# bound is clipped, and no rounding lifts a clipped vector above it.
+FAN = 16
+MARGIN = 4.5e-6
 
-def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:
-    """``vector [numbers]`` scaled down to an l2 norm of at most ``bound``; zero where it is not finite.
+
+def norms(numbers: jax.Array, careful: bool) -> jax.Array:
+    """l2 norm of each row's numbers: ``[rows, numbers] -> [rows]``.
+
+    ``careful``: the largest number is divided out before squaring, so that no square overflows or vanishes; otherwise a
+    norm beyond 1e19 is infinite. Not finite where a number is not.
+    """
+    count = numbers.shape[1]
+    if count > FAN:
+        numbers = jnp.pad(numbers, ((0, 0), (0, -count % FAN)))
+    rows = numbers.reshape(len(numbers), min(count, FAN), -1)  # summing over the middle axis is what is fast
+    if careful:
+        # not beyond 1e36: a compiler may multiply by the inverse, and those of larger numbers are flushed to zero
+        largest = jnp.clip(jnp.abs(rows).max(axis=1), 1e-36, 1e36)
+        found = largest * jnp.sqrt(jnp.square(rows / largest[:, None]).sum(axis=1))
+    else:
+        found = jnp.sqrt(jnp.square(rows).sum(axis=1))
+    return found[:, 0] if found.shape[1] == 1 else norms(found, careful=True)
+
+
+def bounded(vector: jax.Array, clip: float | jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """``vector [numbers]`` with an l2 norm of at most ``clip`` (zero where it is not finite), whether it is finite, and
+    whether it was within the clip before (to MARGIN).
 
     A unit whose local training blew up contributes nothing, so that the sensitivity holds for every data set. The
     largest entry is divided out before squaring, for good: norms beyond the square root of float32's range are clipped,
-    not lost. At most 1e36 is divided out: a compiler may multiply by the inverse, and those of larger numbers are
-    flushed to zero, which would leave a huge vector as it is.
+    not lost.
     """
     finite = jnp.isfinite(vector).all()
     safe = jnp.where(finite, vector, 0.0)
+    # at most 1e36: the inverse of more is flushed to zero, and a vector would pass for nothing
     largest = jnp.clip(jnp.abs(safe).max(initial=0.0), 1e-30, 1e36)
     unit = safe / largest
-    norm = jnp.sqrt(jnp.square(unit).sum())
-    # half a part per million below the bound: rounding may not lift a clipped vector above it
-    return jnp.where(largest * norm > bound, unit * ((1 - 5e-7) * bound / norm), safe)
+    norm = norms(unit[None], careful=False)[0] if vector.size else jnp.float32(0)
+    limit = clip * (1 - MARGIN)
+    within = largest * norm <= limit
+    return jnp.where(within, safe, unit * (limit / norm)), finite, finite & within
+
+
+def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:
+    """``vector [numbers]`` scaled down to an l2 norm of at most ``bound``; zero where it is not finite."""
+    return bounded(vector, bound)[0]

@@ -23,6 +23,7 @@ class Work(NamedTuple):
     arrays     the record arrays
     batches    which records, step by step: what the method's schedule drew
     records    ``[]`` float, how many records the silo holds; 0 for padding, which must contribute zeros
+    step       the step of the grid on which contributions are added up; None where they are not on a grid
     """
 
     objective: Objective
@@ -30,6 +31,7 @@ class Work(NamedTuple):
     arrays: Arrays
     batches: Any
     records: jax.Array
+    step: jax.Array | float | None = None
 
     def batch(self, t: jax.Array | int) -> tuple[jax.Array, jax.Array]:
         """Batch ``t`` as positions ``[capacity]`` of records and how many of them are real; behind the last batch comes

@@ -1,5 +1,8 @@
 """Private local training: steps along clipped, noised gradients of Poisson batches, as one compiled loop.
 
+What a batch gives is a sum of whole steps of a grid, and the noise is rounded to whole steps before it is added
+(``steps.py``): the step that follows is computed from the noisy integers alone.
+
 The noise of step t has standard deviation ``noise_t * clip`` on every number of what the batch gave, whatever it holds,
 also if it is empty. What is divided by is public. Where a clip follows a quantile, every batch also gives a noisy count
 of what was below it; only the sum of these noisy counts is kept.
@@ -14,17 +17,20 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipped_sum import clipped_gradient_sum
-from tacit.learning.clipping import clipped
+from tacit.learning.clipped_sum import FINEST, ClippedSum, clipped_gradient_sum
+from tacit.learning.clipping import bounded, clipped
 from tacit.learning.descent import Work
-from tacit.learning.noise import gaussian, nonce_words
+from tacit.learning.noise import LARGEST_NORMAL, gaussian, nonce_words
 from tacit.learning.objective import rows
 from tacit.learning.sampling import Sampled
+from tacit.learning.steps import COUNT_MARGIN, NO_COUNTS, REACHED, Counts, Steps, noise_steps, toward_zero
 from tacit.models import Params
 
 # The use of a round's key for the noise on batches; noise on sums over silos uses another number.
 BATCH_NOISE = 1
 COUNT_NOISE = 2
+# The finest step of a count: one entry is below 2^26 of them.
+FINEST_COUNT = 2.0**-25
 # Rows per pass where a whole batch is clipped at once and no record alone matters.
 PASS_ROWS = 256
 
@@ -51,39 +57,59 @@ class Counting(NamedTuple):
 class BatchVector(NamedTuple):
     """What a batch gave, before noise.
 
-    vector      ``[parameters]``
+    vector      ``[parameters]`` steps of FINEST clips
     divisor     public number by which vector and noise are divided to make a step
     not_finite  ``[]`` int32, contributions that were left out
-    entries     ``[]`` how many were clipped
-    below       ``[]`` how many of them had a norm within the clip already
+    counted     ``[1]`` steps, what those below and above the clip count for
     """
 
-    vector: jax.Array
+    vector: Steps
     divisor: jax.Array | float
     not_finite: jax.Array
-    entries: jax.Array
-    below: jax.Array
+    counted: Steps
 
 
-BatchRule = Callable[[Work, Params, jax.Array, jax.Array, jax.Array], BatchVector]
+# (work, model, number of the batch, clip, what is counted) -> what the batch gives
+BatchRule = Callable[[Work, Params, jax.Array | int, jax.Array, Counts], BatchVector]
 
 
-def clipped_records(work: Work, params: Params, start: jax.Array, stop: jax.Array, clip: jax.Array) -> BatchVector:
-    """The sum of a batch's clipped record gradients, each times its weight."""
+def clipped_records(
+    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts = NO_COUNTS
+) -> BatchVector:
+    """The sum of a batch's clipped record gradients, each times its weight: block by block (``Sampled.blocks``)."""
     batches: Sampled = work.batches
-    found = clipped_gradient_sum(
-        work.objective, params, work.frozen, work.arrays, batches.records, batches.weights, start, stop, clip
-    )
-    return BatchVector(found.total, batches.divisor, found.not_finite, stop - start, found.below)
+    blocks = batches.blocks[t]
+
+    def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
+        block = clipped_gradient_sum(
+            work.objective,
+            params,
+            work.frozen,
+            work.arrays,
+            batches.records,
+            batches.weights,
+            blocks[i],
+            blocks[i + 1],
+            clip,
+            counts,
+        )
+        return so_far.plus(block)
+
+    nothing = ClippedSum.nothing(sum(leaf.size for leaf in jax.tree.leaves(params)))
+    found = jax.lax.fori_loop(0, len(blocks) - 1, add_block, nothing)
+    return BatchVector(found.total, batches.divisor, found.not_finite, found.counted)
 
 
-def clipped_batch(work: Work, params: Params, start: jax.Array, stop: jax.Array, clip: jax.Array) -> BatchVector:
+def clipped_batch(
+    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts = NO_COUNTS
+) -> BatchVector:
     """The gradient of a batch (a sum over a public divisor), clipped as a whole (UserLDP).
 
     Records are clipped only together: a single one that is not finite takes the whole batch with it, to zero.
     """
     batches: Sampled = work.batches
     index, arrays = batches.records, work.arrays
+    start, stop = batches.blocks[t][0], batches.blocks[t][-1]
 
     def add_pass(i: jax.Array, total: jax.Array) -> jax.Array:
         places = start + i * PASS_ROWS + jnp.arange(PASS_ROWS)
@@ -97,9 +123,13 @@ def clipped_batch(work: Work, params: Params, start: jax.Array, stop: jax.Array,
 
     passes = (stop - start + PASS_ROWS - 1) // PASS_ROWS
     mean = jax.lax.fori_loop(0, passes, add_pass, jnp.zeros_like(ravel_pytree(params)[0])) / batches.divisor
-    lost = ~jnp.isfinite(mean).all()
-    within = jnp.linalg.norm(mean) <= clip
-    return BatchVector(clipped(mean, clip), 1.0, lost.astype(jnp.int32), jnp.int32(1), within.astype(jnp.int32))
+    vector, finite, within = bounded(mean, clip)
+    return BatchVector(
+        Steps.zeros(vector.shape).added(toward_zero(vector, 1 / (FINEST * clip))),
+        1.0,
+        (~finite).astype(jnp.int32),
+        Steps.zeros((1,)).added(toward_zero(jnp.where(within, counts.below, counts.above))[None]),
+    )
 
 
 def noisy_descend(
@@ -119,19 +149,37 @@ def noisy_descend(
     batches: Sampled = work.batches
     flat, restore = ravel_pytree(params)
 
+    unit = FINEST_COUNT if counting is None else jnp.maximum(FINEST_COUNT, counting.noise * LARGEST_NORMAL / REACHED)
+    counts = NO_COUNTS if counting is None else _counts(counting.quantile, 1 / unit)
+
     def counted(t: jax.Array, found: BatchVector) -> jax.Array:
         if counting is None:
             return jnp.float32(0)
-        noise = counting.noise * gaussian(batches.key, nonce_words(COUNT_NOISE, t), ())
-        return found.below - counting.quantile * found.entries + noise
+        noise = noise_steps(gaussian(batches.key, nonce_words(COUNT_NOISE, t), (1,)), counting.noise, unit)
+        return found.counted.added(noise).numbers(unit)[0]
 
     def step(t: jax.Array, so_far: tuple[jax.Array, Tally]) -> tuple[jax.Array, Tally]:
         flat, tally = so_far
-        found = rule(work, restore(flat), batches.offsets[t], batches.offsets[t + 1], clip)
-        noise = batches.noise[t] * clip * gaussian(batches.key, nonce_words(BATCH_NOISE, t), flat.shape)
-        flat = flat - rate * (found.vector + noise) / found.divisor
+        found = rule(work, restore(flat), t, clip, counts)
+        more = _doublings(batches.noise[t])
+        step = jnp.ldexp(FINEST * clip, more)
+        normals = gaussian(batches.key, nonce_words(BATCH_NOISE, t), flat.shape)
+        noise = noise_steps(normals, batches.noise[t] * clip, step)
+        vector = found.vector.coarser(more).added(noise).numbers(step)
+        flat = flat - rate * vector / found.divisor
         tally = Tally(tally.not_finite + found.not_finite, tally.excess + counted(t, found))
         return (flat if radius is None else clipped(flat, radius)), tally
 
     flat, tally = jax.lax.fori_loop(0, batches.steps, step, (flat, Tally(jnp.int32(0), jnp.float32(0))))
     return restore(flat), tally
+
+
+def _counts(quantile: float | jax.Array, scale: float | jax.Array) -> Counts:
+    """What is below a clip and what is above count for, in steps of which ``scale`` make 1."""
+    return Counts((1 - COUNT_MARGIN) * (1 - quantile) * scale, -(1 - COUNT_MARGIN) * quantile * scale)
+
+
+def _doublings(noise: jax.Array) -> jax.Array:
+    """``steps.doublings`` of a traced noise multiplier: the step in which noise reaches every step of the grid."""
+    steps = jnp.maximum(noise, 1e-30) * (LARGEST_NORMAL / FINEST / REACHED)
+    return jnp.maximum(jnp.ceil(jnp.log2(steps)), 0.0).astype(jnp.int32)

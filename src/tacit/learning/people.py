@@ -3,14 +3,16 @@
 The inner loop of ULDP-AVG and ULDP-SGD (Kato et al. 2024, algorithm 3) and of every method whose unit is the subject:
 
     x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  so many times
-    total = sum_u  w_u * clip(x_u - x)
+    total = sum_u  trunc(w_u * clip(x_u - x) / step)
 
 One compiled function per shape of ``lanes.py`` goes through chunks of people and adds to one total. A person's model
 exists only while it is worked on, so memory does not depend on the number of people.
 
 Formal guarantees, for any records, rates and weights:
 
-- a person adds at most ``w_u * clip`` to the total in l2 norm, after rounding;
+- a person adds at most ``w_u * clip`` to the total in l2 norm, after rounding: weighted vectors are rounded toward
+  zero one by one, and their sum is one of integers (``steps.py``). So a person less changes the total by exactly what
+  this person adds alone, and lanes, chunks and their order change nothing;
 - a person whose work is not finite adds zero, and is counted;
 - what a person adds depends on that person's records alone. Padding repeats the person's own records, never others':
   a masked record cannot move a mean, but an overflow in it can still turn a product with 0 into NaN.
@@ -28,13 +30,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from tacit.learning.clipping import bounded
 from tacit.learning.lanes import Lane, Layout, People, Shape
 from tacit.learning.objective import Arrays, Objective
+from tacit.learning.steps import NO_COUNTS, Counts, Steps, toward_zero
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]
-# Norms are measured in float32: two parts per million below the clip, a vector is surely not above it.
-MARGIN = 2e-6
+# So many people of a chunk are added up in 32 bits: what each of them adds has to be below 2^31 / TOGETHER steps.
+TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,25 @@ class Local:
 class PeopleSum(NamedTuple):
     """What one lane adds up to.
 
-    total         ``[parameters]``, in the order of ``ravel_pytree``
-    people        ``[]`` int32, who took part (with records and a weight)
-    not_finite    ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
-    below         ``[]`` int32, who was not clipped: norms within the clip (to MARGIN)
-    below_weight  ``[]`` float32, the sum of their weights
+    total       ``[parameters]`` steps, in the order of ``ravel_pytree``
+    people      ``[]`` int32, who took part (with records and a weight)
+    not_finite  ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
+    below       ``[]`` int32, who was not clipped: norms within the clip (to ``clipping.MARGIN``)
+    counted     ``[1]`` steps, what they and the others count for (``Counts``)
     """
 
-    total: jax.Array
+    total: Steps
     people: jax.Array
     not_finite: jax.Array
     below: jax.Array
-    below_weight: jax.Array
+    counted: Steps
 
     def plus(self, other: PeopleSum) -> PeopleSum:
         """Two lanes as one."""
-        return PeopleSum(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        people, not_finite, below = (mine + theirs for mine, theirs in zip(self[1:4], other[1:4], strict=True))
+        return PeopleSum(
+            self.total.plus(other.total), people, not_finite, below, self.counted.plus(other.counted)
+        )
 
 
 class Contributions(NamedTuple):
@@ -104,13 +111,17 @@ def people_sum(
     lane: Lane,
     local: Local,
     clip: float | jax.Array,
+    scale: float | jax.Array,
+    counts: Counts = NO_COUNTS,
 ) -> PeopleSum:
     """The weighted sum over one lane's people; lanes may run in threads of their own.
 
-    ``lane`` comes from ``arrange(…, local.layout(…))``. Epochs, rate and clip are data: changing them compiles nothing.
+    ``lane`` comes from ``arrange(…, local.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
+    weight and scale have to be below 2^31 / TOGETHER, and so has a count. Epochs, rate, clip and scale are data:
+    changing them compiles nothing.
     """
     total = _nothing(parameter_count(params))
-    numbers = _Numbers.of(local, clip)
+    numbers = _Numbers.of(local, clip, scale, counts)
     for people in lane.people:
         total = _add_people(objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, total)
     return total
@@ -129,7 +140,7 @@ def each_person(
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
     """
-    numbers = _Numbers.of(local, clip)
+    numbers = _Numbers.of(local, clip, 1.0, NO_COUNTS)
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
@@ -141,34 +152,19 @@ def each_person(
             yield Contributions(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
 
 
-def bounded(vector: jax.Array, clip: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """``vector [numbers]`` with norm at most ``clip`` (zero where it is not finite), whether it is finite, and whether
-    it was within the clip before.
-
-    ``clipping.clipped`` with these answers, and without its one weakness: ``clip / norm`` loses digits, or all of them,
-    where a norm is beyond 1e37. Here the largest entry is divided out for good.
-    """
-    finite = jnp.isfinite(vector).all()
-    safe = jnp.where(finite, vector, 0.0)
-    # at most 1e36: the inverse of more is flushed to zero, and a vector would pass for nothing
-    largest = jnp.clip(jnp.abs(safe).max(initial=0.0), 1e-30, 1e36)
-    unit = safe / largest
-    norm = jnp.sqrt(jnp.square(unit).sum())
-    limit = clip * (1 - MARGIN)
-    within = largest * norm <= limit
-    return jnp.where(within, safe, unit * (limit / norm)), finite, finite & within
-
-
 class _Numbers(NamedTuple):
     """The parts of the work that are data of the compiled function."""
 
     epochs: np.int32
     rate: np.float32
     clip: jax.Array
+    scale: jax.Array
+    counts: Counts
 
     @classmethod
-    def of(cls, local: Local, clip: float | jax.Array) -> _Numbers:
-        return cls(np.int32(local.epochs), np.float32(local.rate), jnp.asarray(clip, jnp.float32))
+    def of(cls, local: Local, clip: float | jax.Array, scale: float | jax.Array, counts: Counts) -> _Numbers:
+        floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
+        return cls(np.int32(local.epochs), np.float32(local.rate), *floats)
 
 
 class _Plan(NamedTuple):
@@ -185,7 +181,7 @@ def _plan(local: Local) -> _Plan:
 @partial(jax.jit, static_argnums=0)
 def _nothing(parameters: int) -> PeopleSum:
     zero = jnp.int32(0)
-    return PeopleSum(jnp.zeros(parameters), zero, zero, zero, jnp.float32(0))
+    return PeopleSum(Steps.zeros((parameters,)), zero, zero, zero, Steps.zeros((1,)))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -208,14 +204,20 @@ def _add_people(
         vectors, not_finite, below = work.chunk(people.starts[i], counts)
         real = counts > 0
         within = real & below
-        chunk = PeopleSum(
-            weights[0] * vectors[0] if len(weights) == 1 else jnp.dot(weights, vectors, precision="highest"),
-            real.sum(dtype=jnp.int32),
-            jnp.where(real, not_finite, 0).sum(dtype=jnp.int32),
-            within.sum(dtype=jnp.int32),
-            jnp.where(within, weights, 0.0).sum(),
+        vector, counted = total.total, total.counted
+        steps = toward_zero(vectors, (weights * numbers.scale)[:, None])
+        count = toward_zero(jnp.where(below, numbers.counts.below, numbers.counts.above), weights)
+        for first in range(0, len(weights), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            vector = vector.added(steps[some].sum(0, dtype=jnp.int32))
+            counted = counted.added(count[some].sum(dtype=jnp.int32)[None])
+        return PeopleSum(
+            vector,
+            total.people + real.sum(dtype=jnp.int32),
+            total.not_finite + jnp.where(real, not_finite, 0).sum(dtype=jnp.int32),
+            total.below + within.sum(dtype=jnp.int32),
+            counted,
         )
-        return total.plus(chunk)
 
     return jax.lax.fori_loop(0, people.used, add_chunk, total)
 

@@ -3,6 +3,9 @@
 A batch has no fixed size, is never cut short, and may be empty; what is divided by is the public expectation, never the
 realised size (privacy.md 0.4). The batches of one round and silo lie one behind the other in one array, so that a
 kernel works off each of them in as many chunks as it really has.
+
+Within a batch, entries are dealt to blocks by a secret coin of each (``averaged``: of each subject), and kernels round
+block by block. An entry more or less then changes the rounding of its own block alone, wherever it stands.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tacit.errors import UserError
 from tacit.learning.batches import Rows, power_of_two
+from tacit.learning.clipped_sum import blocks_for, most_expected
 from tacit.learning.noise import key_words
 from tacit.privacy import Stream
 
@@ -30,7 +35,7 @@ class Sampled(NamedTuple):
 
     records   ``[capacity]`` int32, positions in the record arrays, batch after batch
     weights   ``[capacity]`` float32, a factor for each entry
-    offsets   ``[batches + 1]`` int32, batch t is entries ``offsets[t] .. offsets[t + 1] - 1``
+    blocks    ``[batches, blocks + 1]`` int32, block b of batch t is entries ``blocks[t, b] .. blocks[t, b + 1] - 1``
     noise     ``[batches]`` float32, noise multiplier of each batch
     steps     ``[]`` int32, how many batches there are; 0 for padding
     divisor   ``[]`` float32, the public expected size of a batch
@@ -39,7 +44,7 @@ class Sampled(NamedTuple):
 
     records: Any
     weights: Any
-    offsets: Any
+    blocks: Any
     noise: Any
     steps: Any
     divisor: Any
@@ -71,10 +76,14 @@ class PoissonBatches:
         capacity = power_of_two(max((len(plan.records) for plan in drawn), default=1))
         capacity = max(capacity, SMALLEST_CAPACITY)
         steps = power_of_two(max((len(plan.noise) for plan in drawn), default=1))
+        most = max((plan.blocks.shape[1] for plan in drawn), default=2)
+        blocks = np.zeros((width, steps, most), np.int32)
+        for i, plan in enumerate(drawn):  # where a silo has fewer blocks, the last ones are empty
+            blocks[i, : len(plan.blocks)] = np.pad(plan.blocks, ((0, 0), (0, most - plan.blocks.shape[1])), "edge")
         return Sampled(
             _stacked([plan.records for plan in drawn], (width, capacity), np.int32),
             _stacked([plan.weights for plan in drawn], (width, capacity), np.float32),
-            _stacked([plan.offsets for plan in drawn], (width, steps + 1), np.int32),
+            blocks,
             _stacked([plan.noise for plan in drawn], (width, steps), np.float32),
             _stacked([np.atleast_1d(plan.steps) for plan in drawn], (width, 1), np.int32)[:, 0],
             _stacked([np.atleast_1d(plan.divisor) for plan in drawn], (width, 1), np.float32, fill=1)[:, 0],
@@ -83,7 +92,11 @@ class PoissonBatches:
 
     def _silo(self, rows: Rows, stream: Stream) -> Sampled:
         key = key_words(stream)
-        batches = self.batches[rows.silo]
+        batches, expected = self.batches[rows.silo], self.divisors[rows.silo]
+        number = blocks_for(expected)
+        if self.rates[rows.silo] * rows.records > most_expected(expected):
+            problem = "a silo holds more than 1.5 times the records that are declared"
+            raise UserError("data.records_per_silo", problem, "declare at least two thirds of what each silo holds")
         batch, record = _poisson(self.rates[rows.silo], batches, rows.records, stream)
         # rows of one subject are neighbours: entries of one subject in one batch are a run
         subject = np.searchsorted(rows.offsets - rows.start, record, side="right") if self._by_subject else record
@@ -92,11 +105,17 @@ class PoissonBatches:
             batch, record, subject = batch[kept], record[kept], subject[kept]
         runs = _runs(batch, subject)
         weights = 1.0 / runs if self.averaged else np.ones(len(record))
-        offsets = np.searchsorted(batch, np.arange(batches + 1))
+        block = (stream.words(len(record)) % np.uint64(number)).astype(np.int64)
+        if self.averaged:  # a subject's entries stay together
+            begins = _begins(batch, subject)
+            block = np.repeat(block[begins], np.diff(np.append(begins, len(batch))))
+        place = batch * number + block
+        order = np.argsort(place, kind="stable")
+        ends = np.searchsorted(place[order], np.arange(batches * number + 1))
         return Sampled(
-            (record + rows.start).astype(np.int32),
-            weights.astype(np.float32),
-            offsets.astype(np.int32),
+            (record[order] + rows.start).astype(np.int32),
+            weights[order].astype(np.float32),
+            ends[np.arange(batches)[:, None] * number + np.arange(number + 1)].astype(np.int32),
             self._noise(batch, runs, batches),
             np.int32(batches),
             np.float32(self.divisors[rows.silo]),

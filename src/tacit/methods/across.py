@@ -136,10 +136,10 @@ class UldpGroup(NoisyBatches):
         if isinstance(records, str):
             return Unprotected(f'group_size = "{records}" is a statistic of the private data')
         if exposure.replaces:
-            return Repeated(Gaussian(self.effective_sigma / (2 * records)), steps)
+            return Repeated(Gaussian(self.of_a_record(facts) / (2 * records)), steps)
         if exposure.unit == "record":  # the cap lets another one take its place
-            return Repeated(subjects.sampled_place(rate, Gaussian(self.effective_sigma / 2)), steps)
-        return subjects.grouped_records(rate, records, self.effective_sigma, steps)
+            return Repeated(subjects.sampled_place(rate, Gaussian(self.of_a_record(facts) / 2)), steps)
+        return subjects.grouped_records(rate, records, self.of_a_record(facts), steps)
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
         kept = self.records_kept(facts)

@@ -29,8 +29,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, clipped, descend
+from tacit.learning import PoissonBatches, ServerStep, Work, bounded, descend
+from tacit.learning.clipped_sum import FINEST
 from tacit.learning.noisy_descent import clipped_records
+from tacit.learning.steps import NO_COUNTS
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Adaptive,
@@ -40,6 +42,7 @@ from tacit.methods.method import (
     LocalResult,
     LocalTraining,
     Rate,
+    RecordSums,
     SampledSilos,
     ServerState,
 )
@@ -91,11 +94,10 @@ class CentralSilo(SampledSilos, Adaptive):
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         shared, clip = broadcast
         update, kept = self.upload(work, shared, state)
-        finite = jnp.isfinite(update).all()
+        clipped, finite, below = bounded(update, clip)
         # what could not be computed is neither sent nor kept
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), kept, state)
-        below = (jnp.linalg.norm(update) <= clip).astype(jnp.float32)  # not finite: not below
-        vector = self.sent(clipped(update, clip), below, jnp.float32(1), clip)
+        vector = self.sent(clipped, below, clip)
         here = work.records > 0
         return LocalResult(jnp.where(here, vector, 0.0), kept, here & ~finite)
 
@@ -157,7 +159,7 @@ class DPFedSGD(CentralSilo):
 
 
 @dataclass(frozen=True)
-class CentralGroup(Adaptive):
+class CentralGroup(RecordSums):
     """CentralSubDP of paper 000 with noise that does not depend on the batch.
 
     Every silo sends the sum of one Poisson batch's clipped record gradients; the server adds noise to each, and steps
@@ -186,8 +188,11 @@ class CentralGroup(Adaptive):
         return ("silos", "records_per_silo", *(("max_records",) if unit == "subject" else ()))
 
     def schedule(self, facts: Facts) -> PoissonBatches:
-        divisors = tuple(self.sample_rate * count for count in facts.records_per_silo or ())
-        return PoissonBatches((self.sample_rate,) * facts.silos, (1,) * facts.silos, divisors, noise=(0.0,))
+        sizes = self.batch_sizes(facts)
+        return PoissonBatches((self.sample_rate,) * facts.silos, (1,) * facts.silos, sizes, noise=(0.0,))
+
+    def batch_sizes(self, facts: Facts) -> tuple[float, ...]:
+        return tuple(self.sample_rate * count for count in facts.records_per_silo or ())
 
     def contributions(self, facts: Facts) -> Contributions | None:
         records = sum(facts.records_per_silo or ())
@@ -198,10 +203,13 @@ class CentralGroup(Adaptive):
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, clip = broadcast
-        offsets = work.batches.offsets
-        found = clipped_records(work, params, offsets[0], offsets[1], clip)
-        vector = self.sent(found.vector, found.below, found.entries, clip)
-        return LocalResult(jnp.where(work.batches.steps > 0, vector, 0.0), state, found.not_finite)
+        adaptive, step = self.adaptive_clip, work.step
+        assert step is not None
+        counts = NO_COUNTS if adaptive is None else self.counts(adaptive, step)
+        found = clipped_records(work, params, 0, clip, counts)
+        # from steps of FINEST clips to those of the sum, which are 2^n as large, in units of the planned clip
+        vector = found.vector.coarser(jnp.round(jnp.log2(step / (FINEST * self.clip))))
+        return LocalResult(vector if adaptive is None else vector.followed_by(found.counted), state, found.not_finite)
 
     def divisors(self, facts: Facts) -> Divisors:
         expected = self.sample_rate * sum(facts.records_per_silo or ())
@@ -217,7 +225,7 @@ class CentralGroup(Adaptive):
             return Unprotected("the server adds the noise, so it sees every silo's sum without any")
         if self.sigma == 0:
             return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
-        noise = math.sqrt(facts.silos) * self.effective_sigma
+        noise = math.sqrt(facts.silos) * self.of_a_record(facts)
         records = 1 if exposure.unit == "record" else facts.silos_of_a_subject * (facts.max_records or 0)
         if exposure.unit == "silo" or records == 0:
             return Unprotected(f"{self.name} does not bound what one {exposure.unit} contributes")

@@ -37,10 +37,10 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
+from tacit.learning.clipped_sum import Rounding
 from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
-    Adaptive,
     Contributions,
     Count,
     Divisors,
@@ -48,6 +48,7 @@ from tacit.methods.method import (
     LocalResult,
     Positive,
     Rate,
+    RecordSums,
     ServerState,
 )
 from tacit.privacy import (
@@ -68,7 +69,7 @@ from tacit.privacy import subject_events as subjects
 
 
 @dataclass(frozen=True)
-class NoisyBatches(Adaptive):
+class NoisyBatches(RecordSums):
     """What all of them share.
 
     sample_rate          public rate at which a record enters a batch; a number, or one per silo
@@ -80,7 +81,6 @@ class NoisyBatches(Adaptive):
     noise_place = "each batch, in the silo"
     exchanges = ("plain",)
     adds_over_silos = True
-    averaged: ClassVar[bool] = False
 
     sample_rate: Rate | tuple[Rate, ...] = 0.05
     local_epochs: Count = 1
@@ -231,7 +231,7 @@ class NoisyBatches(Adaptive):
     def record_replaced(self, facts: Facts) -> Gaussian:
         """Another record of the same subject in a batch instead: twice the largest sensitivity."""
         moved = 2 if self.displaces(facts) else 1
-        return Gaussian(self.ratio(2.0 * moved, 2 * self.counted * moved))
+        return Gaussian(self.noise_over(2.0 * moved, 2 * self.counted * moved, facts))
 
     def replaced(self, unit: Unit, facts: Facts) -> Event:
         """Another unit's data instead: without amplification, twice the largest sensitivity."""
@@ -242,7 +242,7 @@ class NoisyBatches(Adaptive):
         if not facts.max_records:
             return Unprotected("the number of records of a subject is not bounded")
         moved = 1 if self.averaged else min(facts.max_records, self.cap or facts.max_records)
-        shift = self.ratio(2.0 * moved, 2 * self.counted * facts.max_records)
+        shift = self.noise_over(2.0 * moved, 2 * self.counted * facts.max_records, facts)
         return Repeated(Gaussian(shift), max(self.batches(facts)) * facts.silos_of_a_subject)
 
     def displaces(self, facts: Facts) -> bool:
@@ -299,17 +299,17 @@ class LocalRecord(NoisyBatches):
     def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
         if unit == "record":
             # a record that pushes another one out of the batch moves the sum by two clips, and the count by 1
-            noise = self.ratio(2.0, 1.0) if self.displaces(facts) else self.effective_sigma
+            noise = self.noise_over(2.0, 1.0, facts) if self.displaces(facts) else self.of_a_record(facts)
             return Repeated(PoissonSampled(rate, Gaussian(noise)), batches)
         if unit == "subject" and facts.max_records:
-            return subjects.summed_records(rate, facts.max_records, self.effective_sigma, batches, self.cap)
+            return subjects.summed_records(rate, facts.max_records, self.of_a_record(facts), batches, self.cap)
         return Unprotected(f"{self.name} does not bound what one {unit} contributes")
 
     def in_sum(self, rate: float, facts: Facts) -> Event | None:
         if not facts.max_records or self.cap is not None:
             return None
         parts = facts.silos_of_a_subject * facts.max_records
-        return subjects.binomial_mixture(parts, rate, math.sqrt(facts.silos) * self.effective_sigma)
+        return subjects.binomial_mixture(parts, rate, math.sqrt(facts.silos) * self.of_a_record(facts))
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
         if exposure.unit == "record":
@@ -407,20 +407,20 @@ class HiGrad(NoisyBatches):
     def of_a_silo(self, unit: Unit, rate: float, batches: int, facts: Facts) -> Event:
         if unit == "subject" and facts.max_records:
             if self.adaptive_clip is None:
-                return subjects.averaged_per_subject(rate, facts.max_records, self.sigma, batches)
-            shifts = (1 / self.ratio(1.0, self.counted * j) for j in range(1, facts.max_records + 1))
+                return subjects.averaged_per_subject(rate, facts.max_records, self.of_a_record(facts), batches)
+            shifts = (1 / self.noise_over(1.0, self.counted * j, facts) for j in range(1, facts.max_records + 1))
             chances = subjects.binomial(facts.max_records, rate).tolist()
             return Repeated(GaussianMixture(1.0, (0.0, *shifts), tuple(chances)), batches)
         if unit == "record":
             # one record more or less changes its subject's average: by C if it is the only one, else by up to 2 C / j
-            return Repeated(PoissonSampled(rate, Gaussian(self.effective_sigma)), batches)
+            return Repeated(PoissonSampled(rate, Gaussian(self.of_a_record(facts))), batches)
         return Unprotected(f"{self.name} does not bound what one {unit} contributes")
 
     def in_sum(self, rate: float, facts: Facts) -> Event | None:
         if self.adaptive_clip is not None or not facts.max_records:
             return None
         inclusion = subjects.subject_rate(rate, facts.max_records)
-        noise = math.sqrt(facts.silos) * self.sigma
+        noise = math.sqrt(facts.silos) * self.of_a_record(facts)
         return subjects.binomial_mixture(facts.silos_of_a_subject, inclusion, noise)
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
@@ -442,6 +442,10 @@ class UserLDP(NoisyBatches):
     @property
     def rule(self) -> BatchRule:
         return clipped_batch
+
+    def rounding(self, facts: Facts) -> Rounding:
+        """None: a clipped batch is rounded toward zero."""
+        return Rounding(0.0, 0.0)
 
     @property
     def record_losses(self) -> str | None:

@@ -31,7 +31,11 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from tacit.learning import Objective, Rows, Schedule, ServerStep, Work
+from tacit.errors import UserError
+from tacit.learning import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
+from tacit.learning.clipped_sum import BLOCK, Rounding, rounding
+from tacit.learning.people import TOGETHER
+from tacit.learning.steps import COUNT_MARGIN
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 
@@ -131,13 +135,14 @@ class Contributions(NamedTuple):
 class LocalResult(NamedTuple):
     """What one silo's local work gave.
 
-    vector      ``[numbers]``, the silo's contribution: what the exchange takes
+    vector      ``[numbers]``, the silo's contribution: what the exchange takes. Of a method whose sums get noise it is
+                clipped, and is rounded toward zero on the grid of the sum; or it is on that grid already (``Steps``)
     state       what the silo keeps
     not_finite  ``[]`` int32, how many of what is clipped were not finite and counted as zero. A fact about private
                 records: it stays with those who hold them
     """
 
-    vector: jax.Array
+    vector: jax.Array | Steps
     state: Any
     not_finite: jax.Array | int = 0
 
@@ -202,6 +207,10 @@ class Method:
 
     def check_facts(self, facts: Facts) -> None:
         """Refuse (UserError) what the method's numbers and the public facts cannot do together."""
+
+    def check_rounding(self, facts: Facts, parameters: int | None = None) -> None:
+        """Refuse (UserError) sums whose rounding is not covered by what is accounted for: for so many ``parameters``,
+        as soon as they are known."""
 
     def rounds(self, facts: Facts) -> int | None:
         """How many rounds the method's own numbers ask for; None where ``train.rounds`` says it."""
@@ -445,6 +454,8 @@ class Private(Calibrated):
 
     noise_key = "noise_multiplier"
 
+    together: ClassVar[int] = TOGETHER  # so many clipped contributions are added up in 32 bits
+
     clip: Clip = 1.0
     noise_multiplier: NotNegative | None = None
 
@@ -526,6 +537,14 @@ class Adaptive(Private):
         return 1 / shift
 
     @property
+    def largest_count(self) -> float:
+        """The largest entry that a count has in a contribution, in clips: at least 1, a power of two."""
+        adaptive = self.adaptive_clip
+        if adaptive is None or self.sigma == 0:
+            return 1.0
+        return 2.0 ** max(0, math.ceil(math.log2(self.sigma * adaptive.sensitivity / adaptive.count_noise)))
+
+    @property
     def effective_sigma(self) -> float:
         """:meth:`ratio` for one of what is clipped."""
         return self.ratio(1.0, self.counted)
@@ -533,13 +552,22 @@ class Adaptive(Private):
     # -- where the exchange adds the noise: the sum in units of the planned clip, the count in units in which its noise
     #    is that of the sum
 
-    def sent(self, total: jax.Array, below: jax.Array, weight: jax.Array, clip: jax.Array) -> jax.Array:
-        """A contribution: a ``total`` that was clipped at ``clip``, and how much of its ``weight`` was below."""
+    def sent(self, total: jax.Array, below: jax.Array, clip: jax.Array) -> jax.Array:
+        """A contribution: a ``total`` that was clipped at ``clip``, and whether it was below."""
         total = total * (self.clip / clip)
         if self.adaptive_clip is None:
             return total
-        scale = self.sigma * self.clip / self.adaptive_clip.count_noise
-        return jnp.append(total, scale * (below - self.adaptive_clip.quantile * weight))
+        counts = self.counts(self.adaptive_clip)
+        return jnp.append(total, jnp.where(below, counts.below, counts.above))
+
+    def scale(self, clip: jax.Array, step: float) -> jax.Array:
+        """How many steps of that size make 1 in a contribution, of what was clipped at ``clip``."""
+        return jnp.float32(self.clip / step) / clip
+
+    def counts(self, adaptive: AdaptiveClip, step: float | jax.Array = 1.0) -> Counts:
+        """What is added to the count by one that is below the clip, and by one that is above, in steps of that size."""
+        scale = (1 - COUNT_MARGIN) * self.sigma * self.clip / (adaptive.count_noise * step)
+        return Counts(scale * (1 - adaptive.quantile), -scale * adaptive.quantile)
 
     def received(self, server: ServerState, total: jax.Array, divisors: Divisors) -> tuple[jax.Array, jax.Array]:
         """The mean of what was clipped, and the next clip; without noise no count travels, and the clip stays."""
@@ -549,3 +577,48 @@ class Adaptive(Private):
         excess = total[-1] * adaptive.count_noise / (self.sigma * self.clip) / divisors.beside
         moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
         return total[:-1] * (clip / self.clip) / divisors.total, moved
+
+
+# Where the plan does not know how many parameters a model has, it counts on no more than this.
+MOST_PARAMETERS = 1 << 16
+# Rounding that would cost more than this part of the noise is refused.
+MOST_ROUNDING = 0.05
+
+
+@dataclass(frozen=True)
+class RecordSums(Adaptive):
+    """Private methods that add up clipped gradients of records which are never formed: a batch's sum is rounded, and
+    its rounding is part of the sensitivity (:func:`tacit.learning.clipped_sum.rounding`, specification 9.6)."""
+
+    together = BLOCK
+    averaged: ClassVar[bool] = False  # a subject's entries of a batch share one weight
+
+    def batch_sizes(self, facts: Facts) -> tuple[float, ...]:
+        """Each silo's expected size of a batch: public."""
+        raise NotImplementedError
+
+    def rounding(self, facts: Facts) -> Rounding:
+        """By how many clips a batch moves because it is rounded, at most."""
+        numbers = facts.parameters or MOST_PARAMETERS
+        repeated = (facts.max_records or 1) if self.averaged else 1
+        noise, sizes = self.deviation(facts) / self.clip, self.batch_sizes(facts)
+        return max((rounding(size, numbers, noise, repeated) for size in sizes), default=Rounding(0.0, 0.0))
+
+    def noise_over(self, moved: float, counted: float, facts: Facts) -> float:
+        """:meth:`ratio` for so many clips that a batch moves by, and its rounding."""
+        more = self.rounding(facts)
+        return self.ratio(moved * (1 + more.entry) + more.batch, counted)
+
+    def of_a_record(self, facts: Facts) -> float:
+        """:meth:`noise_over` for one record."""
+        return self.noise_over(1.0, self.counted, facts)
+
+    def check_rounding(self, facts: Facts, parameters: int | None = None) -> None:
+        if parameters is not None and parameters > (facts.parameters or MOST_PARAMETERS):
+            problem = f"the model has {parameters:,} parameters, and the plan does not know it from public facts"
+            raise UserError("data.numeric", problem, f"declare the columns, or use at most {MOST_PARAMETERS:,}")
+        most = sum(self.rounding(facts))
+        if most > MOST_ROUNDING:
+            problem = f"rounding moves a sum by {most:.3f} clips, more than {MOST_ROUNDING:g}"
+            fix = "use less noise (larger batches need a smaller multiplier), or a smaller model"
+            raise UserError("method.noise_multiplier", problem, fix)

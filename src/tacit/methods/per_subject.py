@@ -39,7 +39,7 @@ import jax
 import numpy as np
 
 from tacit.errors import UserError
-from tacit.learning import Local, PeopleSum, ServerStep
+from tacit.learning import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected, correlated
@@ -90,10 +90,6 @@ class PerSubject(Adaptive):
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         """The weight of a person's part in a silo, from its number of records there and in all silos."""
         raise NotImplementedError
-
-    def vector(self, found: PeopleSum, weight: jax.Array, clip: jax.Array) -> jax.Array:
-        """A silo's contribution, of people who have ``weight`` together."""
-        return self.sent(found.total, found.below_weight, weight, clip)
 
     # -- what happens at the server
 

@@ -50,6 +50,7 @@ from tacit.engine.federation.messages import (
     Message,
     read_counts,
     read_numbers,
+    read_steps,
     read_sums,
     write_counts,
     write_json,
@@ -71,11 +72,13 @@ from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
 from tacit.exchange.local import Leading, led
 from tacit.exchange.masked import MaskedServer
 from tacit.exchange.pairwise import PairwiseServer
+from tacit.exchange.plain import Total
 from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
 from tacit.exchange.shuffled import Shuffler
 from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
+from tacit.learning import Steps
 from tacit.methods import ServerState
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -176,7 +179,7 @@ class CoordinatorSide:
             self._before_round(number)
             total = yield from self._failing(number, self._round(number))
             keys = noise_keys(self._silos.noise, number, self._randomness, [len(self.names)])
-            after = self._silos.kernels.aggregate(self.server, (jnp.asarray(total, jnp.float32),), keys)
+            after = self._silos.kernels.aggregate(self.server, (total,), keys)
             if not is_finite(after):
                 raise Diverged(number, "the model is no longer finite")
             self.server, self.done = after, number
@@ -396,7 +399,7 @@ class CoordinatorSide:
             self.done, state = recall(self._checkpoint, mark(plan), self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.broadcast(self.server))
-        self._most = AROUND + 4 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
+        self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
         exchange, known = plan.exchange, silos.sum_facts()
         identity, roster = self._keys.identity, self._keys.roster
         if isinstance(exchange, Masked):
@@ -417,7 +420,7 @@ class CoordinatorSide:
 
     # -- a round
 
-    def _round(self, number: int) -> Generator[dict[str, bytes], Answers, np.ndarray]:
+    def _round(self, number: int) -> Generator[dict[str, bytes], Answers, Total]:
         """The sum over silos of what they contribute."""
         self._desk.begin(number)
         lead, exchange = self._lead, self.plan.exchange
@@ -434,14 +437,14 @@ class CoordinatorSide:
             if missing and self.plan.method.requires_all_silos(self._silos.facts):
                 raise TooFew(f"reports of every silo are needed here; {missing}")
             sums = yield from self._asked_analyzer(EXCHANGE, mixed)
-            return read_sums(sums, self._numbers, ANALYZER)
+            return jnp.asarray(read_sums(sums, self._numbers, ANALYZER), jnp.float32)
         if lead is None:
             return self._added_up(told, answers)
         first = self._taken(told, answers, WORK, lambda silo, content: content)
         lead.begin(number)
         yield from self._led(lead, first)
         assert isinstance(exchange, Masked | Pairwise | Weighted)
-        return lead.numbers(Grid(exchange.precision))
+        return jnp.asarray(lead.numbers(Grid(exchange.precision)), jnp.float32)
 
     def _mixed(self, number: int, key: bytes, reports: Mapping[str, bytes]) -> bytes:
         """Everybody's sealed reports in one random order; fillings take the places of those who sent none."""
@@ -459,21 +462,23 @@ class CoordinatorSide:
                     self._note(WORK, silo, refused)
         return self._shuffler.mix(self._randomness.stream("shuffler", number), os.cpu_count() or 1)
 
-    def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> np.ndarray:
+    def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> Total:
         """The plain sum of the updates that are as they should be. Where a guarantee counts the noise of all silos
         (``Method.requires_all_silos``), none may be missing: the others' would be less than the ledger says."""
 
+        on_grid = self._silos.grid is not None
+        read = read_steps if on_grid else read_numbers
+
         def update(silo: str, content: bytes) -> np.ndarray:
-            return read_numbers(self._desk.read(silo, WORK, content), self._numbers, silo)
+            return read(self._desk.read(silo, WORK, content), self._numbers, silo)
 
         take = self._from_all if self.plan.method.requires_all_silos(self._silos.facts) else self._taken
         updates = take(told, answers, WORK, update)
         if not updates:
             raise TooFew("no silo has answered")
-        total = np.zeros(self._numbers)
-        for update_ in updates.values():
-            total += update_
-        return total
+        if on_grid:
+            return Steps.of(np.sum([*updates.values()], axis=0, dtype=np.int64))
+        return jnp.asarray(np.sum([*updates.values()], axis=0, dtype=np.float64), jnp.float32)
 
     def _led(self, lead: Leading, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
         """An exchange's own messages, each in one of ours.

@@ -38,6 +38,8 @@ from typing import Any
 import numpy as np
 
 from tacit.crypto import Identity, Refused
+from tacit.exchange.grid import beyond
+from tacit.exchange.plain import LARGEST_STEPS
 from tacit.exchange.post import OutOfTurn, Post, join, parted
 
 PROTOCOL = "tacit-federation-1"
@@ -154,6 +156,21 @@ def write_numbers(vector: np.ndarray) -> bytes:
 def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
     """So many finite numbers."""
     return _finite(data, "<f4", count, peer)
+
+
+def write_steps(steps: np.ndarray) -> bytes:
+    """A vector of integers: steps of the grid of a sum."""
+    return np.ascontiguousarray(steps, "<i8").tobytes()
+
+
+def read_steps(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many integers, none so large that a sum over silos could overflow."""
+    if len(data) != 8 * count:
+        raise Refused(f"{len(data)} bytes where {count} integers are due", peer)
+    steps = np.frombuffer(data, "<i8").astype(np.int64)
+    if beyond(steps, LARGEST_STEPS):
+        raise Refused("integers beyond the range of a sum", peer)
+    return steps
 
 
 def write_sums(sums: np.ndarray) -> bytes:

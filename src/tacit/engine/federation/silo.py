@@ -60,6 +60,7 @@ from tacit.engine.federation.messages import (
     write_counts,
     write_json,
     write_numbers,
+    write_steps,
     write_sums,
 )
 from tacit.engine.kernel import outputs
@@ -77,6 +78,7 @@ from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, part
 from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
+from tacit.learning import Steps
 from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
@@ -384,7 +386,8 @@ class SiloSide:
             silos.states, not_finite = worked.states, sum(worked.not_finite)
             self._remember(number)
             self._release()
-            answer = desk.write(SERVER, WORK, write_numbers(np.asarray(vector)))
+            sent = write_steps(vector.integers()) if isinstance(vector, Steps) else write_numbers(np.asarray(vector))
+            answer = desk.write(SERVER, WORK, sent)
         elif isinstance(carrier, MaskedSilo | PairwiseSilo):
             vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
             self._remember(number)
@@ -392,9 +395,9 @@ class SiloSide:
         elif isinstance(carrier, Encoders):
             assert isinstance(silos.work, EncoderWork)
             reports, not_finite = silos.work.reports(drawn, broadcast, silos.frozen, silos.arrays, Collected)
-            sent = dict(carrier.submitted(number, key, reports))
+            submitted = dict(carrier.submitted(number, key, reports))
             self._release()
-            answer = desk.framed(WORK, join_named(sent))
+            answer = desk.framed(WORK, join_named(submitted))
         else:
             assert isinstance(silos.work, PeopleWork)
             people, not_finite = silos.work.people(drawn, broadcast, silos.frozen, silos.arrays, self._grid)
