@@ -25,7 +25,11 @@ class Machines:
 
     def command(self, machine: str, *words: str) -> list[str]:
         """A command of Tacit's on a machine."""
-        return ["ip", "netns", "exec", self._space(machine), sys.executable, "-m", "tacit.cli", *words]
+        return [*self.within(machine), sys.executable, "-m", "tacit.cli", *words]
+
+    def within(self, machine: str) -> tuple[str, ...]:
+        """What stands before a command, so that it runs on a machine."""
+        return ("ip", "netns", "exec", self._space(machine))
 
     def pull_cable(self, machine: str) -> None:
         _ip("-n", self._switch, "link", "set", self._port(machine), "down")

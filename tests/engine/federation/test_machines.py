@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tacit.engine.federation.trial import POLICY, parted
 from tacit.privacy import Ledger
 
 from . import worlds
+from .attackers import NOBODY, Attacker, Sent, job_cell, own_port, shell
 from .faults import Story
 from .machines import Machines, require_namespaces
 
@@ -33,6 +35,7 @@ FEDERATION = {"name": "readmission", "silos": ["north", "south"], "requesters": 
 ALLOWED = {**POLICY, "requesters": [ANA], "epsilon_per_run": 10.0, "epsilon_in_total": 100.0}
 ROUNDS = 20
 PATIENCE = 20
+PLANTED = "patient 4711 has the diagnosis Q99"
 
 
 @dataclass
@@ -154,6 +157,72 @@ def test_a_cable_is_pulled_in_the_midst_of_a_run_and_plugged_in_again(consortium
     name = "the network cable of a silo's machine is pulled, and plugged in again; none may be missing"
     story = Story(None, "", [], {**rounds, "server": server}, {name: pulled}, time.monotonic())
     story.note(name, "asked again, finished")
+
+
+@pytest.fixture(scope="module")
+def planted(consortium, running) -> Path:
+    """A row of a patient's, on north's machine, that north's own user alone can read. All parties have joined."""
+    end, log = time.monotonic() + 60, consortium.kit("server") / "tacit" / "log.txt"
+    while not log.is_file() or not all(f"joined  {silo}" in consortium.log("server") for silo in ("north", "south")):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    file = consortium.home("north") / "row.txt"
+    file.write_text(PLANTED)
+    file.chmod(0o600)
+    return file
+
+
+def reading(file: Path) -> list[Sent]:
+    return [shell("north", f"{command} {file}") for command in ("cat", "head", "tail", "grep patient")]
+
+
+def test_a_user_of_a_silos_machine_reads_nothing(consortium, running, planted):
+    port = own_port(int((consortium.kit("north") / "tacit" / "process.pid").read_text()))
+    place = consortium.machines.within("north")
+    for scheme in ("tcp", "stcp"):
+        user = Attacker(job_cell("north"), parent=f"{scheme}://localhost:{port}", user=NOBODY, prefix=place)
+        assert PLANTED not in " ".join(user.sends(*reading(planted)))
+    assert "refused local-user" in consortium.log("north")
+
+
+def test_a_rogue_silo_reads_nothing(consortium, running, planted):
+    ended(running["south"])
+    rogue = Attacker(
+        "south",
+        root=f"grpc://{HOST}:8002",
+        startup=str(consortium.kit("south") / "startup"),
+        registers="south",
+        host=HOST,
+        project=FEDERATION["name"],
+        prefix=consortium.machines.within("south"),
+    )
+    challenge = Sent("server", "task", "challenge", headers={"cn": "x", "nonce": "n"})
+    control, *answers = rogue.sends(challenge, *reading(planted))
+    assert control.startswith("ok")
+    assert PLANTED not in " ".join(answers)
+    assert "refused south: admin admin from south to north (sender)" in consortium.log("server")
+
+
+def test_a_rogue_server_reads_nothing(consortium, running, planted):
+    ended(running["server"])
+    rogue = Attacker(
+        "server",
+        listen="grpc://0:8002",
+        startup=str(consortium.kit("server") / "startup"),
+        waits_for="north",
+        host=HOST,
+        prefix=consortium.machines.within("server"),
+    )
+    asked = Sent("north", "admin", "admin", "scheduler.check_resource", headers={"job_id": str(uuid.uuid4())})
+    control, *answers = rogue.sends(asked, *reading(planted))
+    assert control.startswith("ok")
+    assert PLANTED not in " ".join(answers)
+    assert "refused server: admin sys.shell from server (topic)" in consortium.log("north")
+
+
+def ended(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
 
 
 def wait_for(consortium: Consortium, seen: int, words: str, asking: subprocess.Popen) -> None:
