@@ -26,6 +26,7 @@ from tacit.terminal import (
     errors,
     json_value,
     print_audit,
+    print_checked,
     print_data,
     print_json,
     print_outlook,
@@ -49,6 +50,8 @@ app = typer.Typer(
 
 federation = typer.Typer(no_args_is_help=True, help="A federation of organisations: kits, who is there, a trial.")
 app.add_typer(federation, name="federation")
+ledgers = typer.Typer(no_args_is_help=True, help="Ledgers and budget files.")
+app.add_typer(ledgers, name="ledger")
 
 # What the demo is compared with: no privacy, records protected instead of people, each silo alone, all records pooled.
 DEMO_BESIDE = ("fedavg", "local-record", "silo-only", "pooled")
@@ -271,6 +274,23 @@ def report(
 
     kind, page = ("sheet", pages.write_sheet(run)) if sheet else ("report", pages.write(run))
     print_json({kind: str(page)}) if as_json else console.print(f"{kind:6}  {page}", soft_wrap=True)
+
+
+@ledgers.command("check")
+def ledger_check(
+    paths: Annotated[list[Path], typer.Argument(metavar="LEDGER|RUN|BUDGET…", help="Ledgers, run folders, budgets.")],
+    as_json: Json = False,
+) -> None:
+    """Recompute what runs of earlier versions cost; exit code 3 where one was under-counted or has no plan."""
+    from tacit.ledger_check import check
+
+    found = check(paths)
+    if as_json:
+        print_json({"runs": [each.as_dict() for each in found]})
+    else:
+        print_checked(found)
+    if any(each.status != "ok" for each in found):
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from tacit.audit import Audit
     from tacit.engine import Run
+    from tacit.ledger_check import Checked
     from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
     from tacit.surveys import Survey
 
@@ -110,6 +112,21 @@ def print_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False
         for text in assumptions:
             listed.add_row(" -", text)
         console.print(listed)
+
+
+def print_checked(found: Sequence[Checked]) -> None:
+    """One line for every run of a ledger: what it recorded, and what that cost."""
+    from tacit.privacy.statement import epsilon_text
+
+    for each in found:
+        parts = [
+            f"{view} {epsilon_text(costs.recorded)} -> {epsilon_text(costs.corrected)}"
+            for view, costs in (each.epsilon or {}).items()
+            if costs.corrected is not None
+        ]
+        said = each.reason or (f"epsilon [{each.place}] {', '.join(parts)}" if parts else "")
+        line = f"{each.run}: {each.status}{'; ' if said else ''}{said}"
+        console.print(line, style=None if each.status == "ok" else "red", highlight=False, soft_wrap=True)
 
 
 def _as_published(line: dict[str, Any]) -> str:

@@ -11,12 +11,16 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
+from tacit.privacy.statement import epsilon_text
+
+if TYPE_CHECKING:
+    from tacit.ledger_check import Checked
 
 Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
@@ -125,6 +129,7 @@ class RunFiles:
     network: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
     shared: Baseline | None = None  # where silos have models of their own: the one model for everybody
+    correction: str = ""  # what a run of an earlier version printed, where that was too little
 
     @property
     def metric_names(self) -> list[str]:
@@ -179,6 +184,7 @@ def read_run(path: Path) -> RunFiles:
     task = _mapping(result.get("task"))
     metrics = _metrics(result.get("metrics"))
     data = _mapping(result.get("data"))
+    checked = _checked(path)
     return RunFiles(
         name=Path(str(result.get("run") or path)).name or path.name,
         title=str(result.get("title") or path.resolve().name),
@@ -190,7 +196,8 @@ def read_run(path: Path) -> RunFiles:
         task=str(task.get("name") or ""),
         headline=str(task.get("headline") or next(iter(metrics), "")),
         higher_is_better=_mapping(task.get("higher_is_better")),
-        guarantees=tuple(_guarantee(line) for line in result.get("guarantees") or ()),
+        guarantees=tuple(_corrected(_guarantee(line), checked) for line in result.get("guarantees") or ()),
+        correction=_correction(checked),
         noise_multiplier=_number(result.get("noise_multiplier")),
         metrics=metrics,
         silos=_silos(result.get("silos")),
@@ -206,7 +213,7 @@ def read_run(path: Path) -> RunFiles:
         clip=_number(result.get("clip")),
         noise_deviation=_number(result.get("noise_deviation")),
         budget_file=_mapping(result.get("budget_file")),
-        released=_released(path / "ledger.jsonl"),
+        released=_released(path / "ledger.jsonl", events=checked is None),
         audit=read_audit(path) if (path / AUDIT).is_file() else {},
         network=_mapping(result.get("network")),
         plan=_read_text(path / "plan.toml"),
@@ -288,6 +295,36 @@ def _guarantee(line: dict[str, Any]) -> Guarantee:
     )
 
 
+def _checked(path: Path) -> Checked | None:
+    """What a run of the first accounting really cost; None for a later run, and where its ledger cannot be read."""
+    from tacit.ledger_check import corrected
+
+    try:
+        return corrected(path)
+    except (UserError, OSError, KeyError, ValueError, TypeError, AttributeError):
+        return None  # the page says by itself that the ledger does not confirm the run
+
+
+def _corrected(line: Guarantee, checked: Checked | None) -> Guarantee:
+    found = (checked.epsilon or {}).get(line.view) if checked is not None else None
+    if found is None or found.corrected is None or found.corrected <= line.epsilon:
+        return line
+    infinite = math.isinf(found.corrected)
+    reason = ("nothing is proved about what this version did (TACIT-2026-01)",) if infinite else ()
+    return replace(line, epsilon=found.corrected, assumptions=(*reason, *line.assumptions), linked=None)
+
+
+def _correction(checked: Checked | None) -> str:
+    if checked is None:
+        return ""
+    if checked.status == "not recomputed":
+        return f"What it really cost could not be recomputed: {checked.reason}."
+    known = (checked.epsilon or {}).items()
+    higher = {view: each for view, each in known if each.corrected is not None and each.corrected > each.recorded}
+    each = [f"{view}: {epsilon_text(costs.recorded)}" for view, costs in higher.items()]
+    return f"It printed less than is true ({', '.join(each)}). This page shows what is proved today."
+
+
 def _epsilon(value: Any) -> float:
     """What cannot be read promises nothing."""
     number = _number(value)
@@ -320,15 +357,16 @@ def _any_number(baseline: Baseline) -> bool:
     return any(value is not None for table in (baseline.metrics, *baseline.silos.values()) for value in table.values())
 
 
-def _released(file: Path) -> Released:
-    """The ledger, its chain checked. One that was altered, or cannot be read, confirms nothing."""
+def _released(file: Path, events: bool) -> Released:
+    """The ledger, its chain checked, with or without its events. One that was altered, or cannot be read, confirms
+    nothing."""
     if not file.is_file():
         return Released()
     try:
         with Ledger(file) as ledger:
             lines = ledger.lines
         places = dict.fromkeys(place for line in lines for place in line["events"])
-        totals = {place: spent(lines, place) for place in places}
+        totals = {place: spent(lines, place) for place in places} if events else {}
         return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "")
     except LedgerError as error:
         return Released(problem=str(error))

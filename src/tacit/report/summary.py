@@ -44,6 +44,7 @@ def _banners(run: RunFiles) -> list[Html]:
     heading = "Stopped by its privacy budget" if run.status == "budget" else "Stopped early"
     return [
         *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
+        *([banner("danger", "Corrected guarantee", paragraph(run.correction))] if run.correction else []),
         *([banner("warning", heading, paragraph(stop))] if stop else []),
     ]
 

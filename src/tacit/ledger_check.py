@@ -1,0 +1,216 @@
+"""What runs of the first accounting really cost (advisory TACIT-2026-01).
+
+A ledger line holds the events that were believed when it was written. Lines of the first accounting (without the key
+``accounting``) are recomputed from the plan of their run, by what that version did and what is proved about it today:
+
+F1  exchange weighted: the weights of a silo's own part depend on the other silos
+F2  federation, noise in every batch: a round was released although silos were missing; their noise is not counted
+F3  federation: subjects could share a number, so that one who leaves turns a clipped vector around: two clips
+F4  simulator: turns, batches and places were ranks among those present: nothing is proved
+F7  discrete noise on a grid of less than 1,000 steps: not recomputed, nothing is proved
+F8  simulator: a cap over silos dropped a silo's own records: nothing is proved to views that hold records
+
+Not recomputed here: F5 (a policy for records that counted subjects) is a matter of the policy, not of a run; F6 (single
+precision) has no bound for runs of the plain exchange and is stated in the advisory.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from tacit.config import Plan, plan
+from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
+from tacit.errors import TacitError, UserError
+from tacit.exchange import Weighted
+from tacit.methods import METHODS, Calibrated
+from tacit.methods.per_subject import PerSubject
+from tacit.privacy import Event, Gaussian, Ledger, LedgerError, Unprotected, View, spent
+from tacit.privacy.ledger import ACCOUNTING, place
+from tacit.promise import Once, Promise, cost
+
+Lines = Sequence[Mapping[str, Any]]
+Status = Literal["ok", "under-counted", "not recomputed"]
+
+# what is recomputed is above what was recorded by more than rounding
+_ABOVE = 1e-3
+BY_RANK = "F4: turns, batches or places depended on who is present"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Epsilon of a run against one view: as its ledger says, and as recomputed; None where it is not known."""
+
+    recorded: float
+    corrected: float | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One run of one ledger."""
+
+    ledger: str
+    run: str
+    status: Status
+    place: str = ""
+    delta: float | None = None
+    epsilon: Mapping[str, Cost] | None = None
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        costs = {
+            view: {"recorded": _number(each.recorded), "corrected": _number(each.corrected)}
+            for view, each in (self.epsilon or {}).items()
+        }
+        names = ("ledger", "run", "status", "place", "delta", "reason")
+        return {name: getattr(self, name) for name in names} | {"epsilon": costs}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A run folder: its plan with the noise that was used, and whether silos were parties of their own."""
+
+    plan: Plan | None
+    federated: bool
+    problem: str = ""
+
+
+def check(paths: Sequence[Path]) -> list[Checked]:
+    """Every run in ``paths``: ledgers, budget files and run folders. Lines of a budget file are recomputed where the
+    folder of their run is among the paths."""
+    ledgers = [(path / LEDGER if path.is_dir() else path) for path in paths]
+    lines = {file: _lines(file) for file in ledgers}
+    own = {file: _known(file.parent) for file in ledgers if file.name == LEDGER and (file.parent / PLAN).is_file()}
+    by_run = {str(line["run"]): known for file, known in own.items() for line in lines[file]}
+    return [
+        _checked(file, run, [line for line in found if line["run"] == run], own.get(file) or by_run.get(run))
+        for file, found in lines.items()
+        for run in dict.fromkeys(str(line["run"]) for line in found)
+    ]
+
+
+def corrected(folder: Path) -> Checked | None:
+    """What a run folder's guarantees cost under today's accounting; None where its ledger is not of the first one."""
+    if not ((folder / LEDGER).is_file() and (folder / PLAN).is_file()):
+        return None
+    found = check([folder])
+    return found[-1] if found and found[-1].status != "ok" else None
+
+
+def _checked(file: Path, run: str, lines: Lines, known: _Known | None) -> Checked:
+    made = partial(Checked, str(file), run)
+    if all(line.get("accounting", 1) >= ACCOUNTING for line in lines):
+        return made("ok")
+    if known is None:
+        return made("not recomputed", reason="no plan: name the folder of this run, too")
+    if known.plan is None:
+        return made("not recomputed", reason=known.problem)
+    promise = known.plan.promise
+    again = [_again(line, promise, known.federated) for line in lines]
+    costs = {}
+    for view in promise.views:
+        where = place(promise.unit, view, promise.relation)
+        before, after = (cost(spent(some, where), promise.delta).epsilon for some in (lines, again))
+        costs[str(view)] = Cost(before, after)
+    under = any(each.corrected is not None and each.corrected > each.recorded * (1 + _ABOVE) for each in costs.values())
+    where = f"{promise.unit}/{promise.relation}"
+    return made("under-counted" if under else "ok", where, promise.delta, costs)
+
+
+def _again(line: Mapping[str, Any], promise: Promise, federated: bool) -> dict[str, Any]:
+    """A line with the events that its release is known to have had."""
+    if line.get("accounting", 1) >= ACCOUNTING:
+        return dict(line)
+    once = next((once for once in promise.once if once.mechanism == line["mechanism"]), None)
+    if once is None and line["mechanism"] != promise.method.name:
+        return dict(line)
+    events = promise.everywhere(lambda other, view: _released(other, view, federated, once))
+    return {**line, "events": {where: event.as_dict() for where, event in events.items()}}
+
+
+def _released(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
+    """What a release of the first version told ``view``: a round, or what is released ``once``."""
+    from tacit.privacy.linkage import of_two
+
+    if not federated:
+        return _simulated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
+    if promise.unit == "subject":
+        # two subjects with one number are clipped together: one who leaves turns the vector around, as if replaced
+        turned = replace(promise, relation="replace")
+        event = _federated(turned, view) if once is None else turned.once_event(once, "subject", view)
+        if promise.relation == "zero-out":
+            return event
+        return of_two(event) or Unprotected("F3: subjects could share a number")
+    return _federated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
+
+
+def _federated(promise: Promise, view: View) -> Event:
+    """A round that may have been released without the noise of all other silos: the public saw one silo's part."""
+    if promise.method.noise_place.startswith("each batch") and view.kind == "public":
+        view = View.parse("server")
+    return promise.event(promise.unit, view)
+
+
+def _simulated(promise: Promise, view: View) -> Event:
+    method, facts, exchange = promise.method, promise.facts, promise.exchange
+    if method.joint or method.turns(facts) > 1 or method.splits_by_subject:
+        return Unprotected(BY_RANK)
+    if not isinstance(exchange, Weighted) or not isinstance(method, PerSubject) or facts.max_records is None:
+        return promise.event(promise.unit, view)
+    # the simulator gave everybody a slot of their own
+    alone = replace(promise, exchange=replace(exchange, index="list"))
+    others = facts.silos - promise.exposure(promise.unit, view).colluding
+    if not view.holds_records or others < 1 or facts.moves_over:
+        return alone.event(promise.unit, view)
+    from tacit.privacy.weight_shifts import largest_shift, phantom_weights
+
+    if promise.unit == "silo" or method.sigma == 0:
+        return alone.event(promise.unit, View.parse("public"))
+    table = phantom_weights(facts.silos * facts.max_records)
+    shift = largest_shift(table, others * facts.max_records, (facts.silos - others) * facts.max_records)
+    shift = 2.0 if promise.unit == "record" else shift * (2.0 if promise.relation == "replace" else 1.0)
+    return Gaussian(method.noise_over_shift(facts) / (shift * math.sqrt(facts.silos / others)))
+
+
+def _known(folder: Path) -> _Known:
+    """The plan of a run folder with the noise that was really used, not solved for again."""
+    federated = not (folder / LOCAL).is_file()  # the exact numbers that only a simulator sees
+    try:
+        content = tomllib.loads((folder / PLAN).read_text(encoding="utf-8"))
+        method, privacy = dict(content.get("method") or {}), dict(content.get("privacy") or {})
+        if method.pop("target_epsilon", None) is not None:
+            method |= _noise(str(method.get("name")), folder)
+        for key in ("budget", "budget_file", "target"):
+            privacy.pop(key, None)
+        if federated:
+            privacy["over_silo_cap"] = "refuse"
+        return _Known(plan({**content, "method": method, "privacy": privacy}, folder=folder), federated)
+    except (TacitError, tomllib.TOMLDecodeError, OSError) as error:
+        return _Known(None, federated, str(error))
+
+
+def _noise(method: str, folder: Path) -> dict[str, float]:
+    kind = METHODS.get(method)
+    found = read_json(folder / RESULT, "run").get("noise_multiplier") if (folder / RESULT).is_file() else None
+    if kind is None or not issubclass(kind, Calibrated) or kind.noise_key != "noise_multiplier" or found is None:
+        raise UserError("run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
+    return {"noise_multiplier": float(found)}
+
+
+def _lines(file: Path) -> Lines:
+    if not file.is_file():
+        raise UserError("ledger", f"'{file}' is no ledger, budget file or run folder", "name one")
+    try:
+        with Ledger(file) as ledger:
+            return ledger.lines
+    except LedgerError as error:
+        raise UserError("ledger", str(error), "restore it from a backup") from None
+
+
+def _number(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else "inf"

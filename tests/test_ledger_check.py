@@ -1,0 +1,168 @@
+"""Ledgers of the first accounting: what their runs cost, found again from the plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from tacit.cli import app
+from tacit.config import plan
+from tacit.engine.charges import events
+from tacit.errors import UserError
+from tacit.ledger_check import check
+from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled
+from tacit.privacy.ledger import ACCOUNTING, _sealed, place
+from tacit.report.folder import read_run
+
+ROUNDS = 100
+BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}
+AVG = {"name": "uldp-avg", "noise_multiplier": 5.0}
+
+
+def experiment(method: dict[str, Any], exchange: dict[str, Any], **privacy: Any) -> dict[str, Any]:
+    return {
+        "data": {
+            "silos": {"column": "silo", "count": 5},
+            "subjects": {"column": "person", "count": 100},
+            "records_per_silo": 2000,
+        },
+        "method": method,
+        "exchange": exchange,
+        "train": {"rounds": ROUNDS},
+        "privacy": {"max_records_per_subject_and_silo": 20, "unit": "subject", **privacy},
+    }
+
+
+def ledger(file: Path, run: str, mechanism: str, by_view: dict[str, Event], rounds: int = ROUNDS) -> None:
+    """Lines as the first version wrote them, after those that are there."""
+    before = file.read_text().splitlines() if file.exists() else []
+    previous = json.loads(before[-1])["hash"] if before else "0" * 64
+    told = {place("subject", view, "zero-out"): event.as_dict() for view, event in by_view.items()}
+    with file.open("a") as lines:
+        for number in range(1, rounds + 1):
+            body = {"run": run, "party": "server", "round": number, "mechanism": mechanism, "step": number}
+            line = _sealed({**body, "joint": False, "events": told}, previous)
+            previous = line["hash"]
+            lines.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+def folder(
+    path: Path, content: dict[str, Any], by_view: dict[str, Event], *, federated: bool = False, run: str = "a"
+) -> Path:
+    path.mkdir()
+    (path / "plan.toml").write_text(tomli_w.dumps(content))
+    if not federated:
+        (path / "local.json").write_text("{}")
+    ledger(path / "ledger.jsonl", run, content["method"]["name"], by_view)
+    return path
+
+
+def checked(path: Path) -> tuple[str, dict[str, tuple[float, float]]]:
+    (found,) = check([path])
+    return found.status, {view: (each.recorded, each.corrected) for view, each in (found.epsilon or {}).items()}
+
+
+def test_weights_of_all_records_cost_a_silo_s_view_more_than_was_recorded(tmp_path):
+    told = {"public": Gaussian(5.0), "server": Gaussian(5.0), "silo": Gaussian(5.0 * 0.8**0.5)}
+    status, costs = checked(folder(tmp_path / "run", experiment(BY_RECORDS, {"name": "weighted"}), told))
+    assert status == "under-counted"
+    assert costs["silo"] == pytest.approx((11.48, 22.91), abs=5e-3)
+    assert costs["public"] == pytest.approx((9.997, 9.997), abs=1e-3)
+
+
+def test_subjects_of_a_federation_who_could_share_a_number_cost_two_clips(tmp_path):
+    told = {"public": Gaussian(5.0), "server": Gaussian(5.0), "silo": Gaussian(5.0 * 0.8**0.5)}
+    made = experiment(AVG, {"name": "masked"}, against=["public"])
+    status, costs = checked(folder(tmp_path / "run", made, told, federated=True))
+    assert status == "under-counted"
+    assert costs["public"] == pytest.approx((9.997, 24.382), abs=1e-3)
+    status, costs = checked(folder(tmp_path / "simulated", made, told))
+    assert (status, costs["public"]) == ("ok", pytest.approx((9.997, 9.997), abs=1e-3))
+
+
+def test_noise_of_missing_silos_is_not_counted(tmp_path):
+    """The public may have seen the part of one silo alone: as much as the server sees."""
+    method = {"name": "higrad", "noise_multiplier": 2.0, "sample_rate": 0.01, "batches_per_round": 1}
+    made = experiment(method, {"name": "plain"}, against=["public", "server"])
+    promise = plan(made).promise
+    told = {view: events(promise)[place("subject", view, "zero-out")] for view in ("public", "server")}
+    status, costs = checked(folder(tmp_path / "run", made, told, federated=True))
+    assert status == "under-counted"
+    assert costs["public"][1] == costs["server"][1] > costs["public"][0]
+
+
+@pytest.mark.parametrize(
+    ("method", "privacy", "view"),
+    [
+        ({**AVG, "correlated_noise": {"groups": 4, "bands": 4}}, {}, "public"),  # turns by rank
+        (AVG, {"max_silos_per_subject": 2}, "silo"),  # a cap over silos
+    ],
+)
+def test_what_depended_on_who_is_present_has_no_bound(tmp_path, method, privacy, view):
+    told = {"public": Gaussian(5.0), "server": Gaussian(5.0), "silo": Gaussian(5.0)}
+    made = experiment(method, {"name": "plain"}, against=[view], **privacy)
+    status, costs = checked(folder(tmp_path / "run", made, told))
+    assert (status, costs[view][1]) == ("under-counted", float("inf"))
+
+
+def test_noise_that_was_solved_for_is_that_of_the_run(tmp_path):
+    made = experiment({"name": "uldp-avg", "target_epsilon": 4.0}, {"name": "plain"}, against=["public"])
+    run = folder(tmp_path / "run", made, {"public": PoissonSampled(1.0, Gaussian(5.0))})
+    assert check([run])[0].status == "not recomputed"
+    (run / "result.json").write_text(json.dumps({"noise_multiplier": 5.0}))
+    assert checked(run) == ("ok", {"public": pytest.approx((9.997, 9.997), abs=1e-3)})
+
+
+def test_lines_of_a_budget_file_need_the_folder_of_their_run(tmp_path):
+    told = {"public": Gaussian(5.0)}
+    run = folder(tmp_path / "run", experiment(AVG, {"name": "masked"}, against=["public"]), told, federated=True)
+    budget = tmp_path / "budget.jsonl"
+    ledger(budget, "a", "uldp-avg", told)
+    ledger(budget, "b", "uldp-avg", told)
+    alone = {found.run: found.status for found in check([budget])}
+    assert alone == {"a": "not recomputed", "b": "not recomputed"}
+    both = {(Path(found.ledger).name, found.run): found.status for found in check([budget, run])}
+    assert both[("budget.jsonl", "a")] == both[("ledger.jsonl", "a")] == "under-counted"
+    assert both[("budget.jsonl", "b")] == "not recomputed"
+    with pytest.raises(UserError):
+        check([tmp_path / "nothing.jsonl"])
+
+
+def test_new_lines_say_which_accounting_wrote_them(tmp_path):
+    file = tmp_path / "ledger.jsonl"
+    ledger(file, "old", "uldp-avg", {"public": Gaussian(5.0)}, rounds=2)  # stays readable, and is gone on with
+    with Ledger(file) as book:
+        event = {place("subject", "public", "zero-out"): Gaussian(5.0)}
+        book.append(run="new", party="server", round=1, mechanism="uldp-avg", step=1, events=event)
+        assert [line.get("accounting") for line in book.lines] == [None, None, ACCOUNTING]
+    assert {found.run: found.status for found in check([file])} == {"old": "not recomputed", "new": "ok"}
+
+
+def test_the_command_exits_with_3_where_a_run_was_under_counted(tmp_path):
+    told = {"public": Gaussian(5.0)}
+    made = experiment(AVG, {"name": "masked"}, against=["public"])
+    wrong, right = folder(tmp_path / "wrong", made, told, federated=True), folder(tmp_path / "right", made, told)
+    found = CliRunner().invoke(app, ["ledger", "check", str(wrong), "--json"])
+    assert found.exit_code == 3
+    (line,) = json.loads(found.stdout)["runs"]
+    assert line["status"] == "under-counted"
+    assert line["epsilon"]["public"]["corrected"] == pytest.approx(24.382, abs=1e-3)
+    assert CliRunner().invoke(app, ["ledger", "check", str(right)]).exit_code == 0
+    shown = CliRunner().invoke(app, ["ledger", "check", str(wrong), str(right)])
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (3, 2)
+
+
+def test_a_report_shows_the_corrected_number(tmp_path):
+    made = experiment(AVG, {"name": "masked"}, against=["public"])
+    run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)}, federated=True)
+    printed = plan(made).guarantees()[0].as_dict() | {"epsilon": 9.9973}
+    (run / "result.json").write_text(json.dumps({"guarantees": [printed], "noise_multiplier": 5.0}))
+    read = read_run(run)
+    assert read.guarantees[0].epsilon == pytest.approx(24.382, abs=1e-3)
+    assert read.correction
+    assert not read.released.spent  # limits of attacks come from the corrected number, not from recorded events
