@@ -183,8 +183,8 @@ class DoubleWeightsUnchecked(UldpAvg):
 class SameSetAgain(Randomness):
     """Who is in a round is drawn once, for all rounds."""
 
-    def stream(self, purpose: str, *place: int) -> Stream:
-        return super().stream(purpose, *((0, *place[1:]) if purpose in ("subjects", "batches", "silos") else place))
+    def _derive(self, purpose: str, *place: int) -> bytes:
+        return super()._derive(purpose, *((0, *place[1:]) if purpose in ("subjects", "batches", "silos") else place))
 
 
 class SameSeedInAllSilos(Randomness):

@@ -9,12 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tacit.config import Plan
+from tacit.config import Plan, plan
 from tacit.crypto import Secret
 from tacit.data import Federation
 from tacit.engine.federation.request import received
 from tacit.engine.federation.shard import SiloData, load_shard, pseudonyms
-from tests.engine.federated import Parties, flat
+from tacit.engine.run import load_federation
+from tacit.engine.simulate import Simulation
+from tests.engine.federated import Parties, flat, planned, simulated
+from tests.methods.worlds import before_noise
 
 SECRET = Secret(bytes(range(32)))
 COUNT = 40  # declared subjects
@@ -89,24 +92,85 @@ def test_removing_one_of_two_people_with_equal_pseudonyms_modulo_a_count_moves_t
     """With one number for both they were clipped together, and removing one turned their joint vector around: 2 clips.
     Steep gradients in opposite directions, one of them steeper."""
     privacy = f"[privacy]\nmax_silos_per_subject = {silos}\n[exchange]\nname = \"masked\"\nprecision = 1e-6\n"
-    plan = received(EXPERIMENT.replace('name = "uldp-sgd"', method) + privacy)
+    made = received(EXPERIMENT.replace('name = "uldp-sgd"', method) + privacy)
     one, other = colliding()
     columns = ["patient", "x", "y", "value"]
     rows = [(one, 1.0, 0.0, 1e4), (other, 1.0, 0.0, -3e4), (other, 1.0, 0.0, -3e4)]
     more = [(other, 1.0, 0.0, -3e4)] if silos > 1 else []
     north, south = pd.DataFrame(rows, columns=columns), pd.DataFrame([(7777, 0.0, 1.0, 5.0), *more], columns=columns)
-    before = released(plan, tmp_path, {"north": north, "south": south})
+    before = released(made, tmp_path, {"north": north, "south": south})
     fewer = {"north": north[north.patient != other], "south": south[south.patient != other]}
-    moved = float(np.linalg.norm(before - released(plan, tmp_path, fewer)))
+    moved = float(np.linalg.norm(before - released(made, tmp_path, fewer)))
     assert 0.4 < moved <= 1 + 1e-3
 
 
 def test_a_plan_prints_how_likely_two_subjects_are_taken_for_one():
-    (printed,) = (
-        text for text in received(EXPERIMENT.replace("noise_multiplier = 0.0", "noise_multiplier = 5.0"))
-        .guarantees()[0].assumptions if "64 bits" in text
-    )
-    assert f"{COUNT**2 / 2**65:.1g}" in printed
+    made = received(EXPERIMENT.replace("noise_multiplier = 0.0", "noise_multiplier = 5.0"))
+    assert any(f"{COUNT**2 / 2**65:.1g}" in text for text in made.guarantees()[0].assumptions)
+
+
+# -- the simulator, from a table with somebody and without
+
+
+def pair(made: Plan, visits: pd.DataFrame, rounds: int = 0) -> tuple[Simulation, Simulation]:
+    """With everybody, and without the first person who is trained on."""
+    held_out = len(load_federation(made, visits).test)
+    frames = (visits[visits.person != person] for person in range(60))
+    less = next(frame for frame in frames if len(load_federation(made, frame).test) == held_out)
+    return simulated(made, visits, rounds), simulated(made, less, rounds)
+
+
+def moves(made: Plan, visits: pd.DataFrame, rounds: int) -> list[float]:
+    """How far one removal moves the sum of each round, at the model of the start."""
+    sims = pair(made, visits)
+    sums = ([before_noise(sim, sim.work.draw(t)) for t in range(1, rounds + 1)] for sim in sims)
+    return [float(np.linalg.norm(one - other)) for one, other in zip(*sums, strict=True)]
+
+
+def test_people_keep_their_turns_whoever_else_is_there(experiment, visits):
+    """One removal changes one turn, by one clip; by number, all turns of those who came after changed."""
+    turns = {"correlated_noise": {"groups": 4, "bands": 2}, "noise_multiplier": 0.0}
+    made = planned(experiment, "uldp-avg", method=turns)
+    moved = moves(made, visits, rounds=4)
+    assert sorted(moved)[:3] == pytest.approx([0, 0, 0], abs=1e-5)
+    assert 0.01 < max(moved) <= made.method.clip * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("method", ["ldp-laplace", "ss-simple"])
+def test_people_keep_their_batches_and_messages_whoever_else_is_there(method, experiment, visits):
+    """One removal changes one report of one batch. (Reports as good as without noise.)"""
+    exchange = "shuffled" if method == "ss-simple" else "plain"
+    made, changed = planned(experiment, method, exchange), 0
+    whole, less = pair(made, visits)
+    for t in range(1, made.method.turns(made.promise.facts) + 1):
+        before, after = (
+            sim.work.each(sim.work.draw(t), sim.broadcast, sim.frozen, sim.arrays) for sim in (whole, less)
+        )
+        assert before.shape == after.shape
+        changed += int((np.abs(before - after).max(axis=1) > 1e-5).sum())
+    assert changed == 1
+
+
+def test_people_keep_their_places_in_a_graph_whoever_else_is_there(visits):
+    """One removal moves what nodes hold after a round by at most one clip."""
+    data = {
+        "label": "ill",
+        "numeric": {"age": {"mean": 50, "scale": 10}},
+        "subjects": {"column": "person", "count": 60},
+        "silos": {"column": "clinic", "count": 3},
+    }
+    method = {"name": "muffliato-sgd", "nodes": "subjects", "noise_multiplier": 0.0, "clip": 0.1}
+    made = plan({"seed": 1, "data": data, "method": method | {"local_learning_rate": 2.0}, "train": {"rounds": 1}})
+    whole, less = pair(made, visits, rounds=1)
+    assert whole.states.shape == less.states.shape == (60, 2)
+    moved = np.linalg.norm(np.asarray(whole.states) - np.asarray(less.states))
+    assert 0.001 < moved <= 0.1 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("numbers", [{"subject_sample_rate": 0.5}, {"records_per_subject": 2}])
+def test_coins_and_choices_of_records_are_the_same_whoever_else_is_there(numbers, experiment, visits):
+    made = planned(experiment, "subject-sgd", method={"noise_multiplier": 0.0, **numbers})
+    assert 0.01 < max(moves(made, visits, rounds=8)) <= made.method.clip * (1 + 1e-4)
 
 
 def test_pseudonyms_keep_64_bits():

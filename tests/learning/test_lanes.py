@@ -136,22 +136,22 @@ def test_nobody_at_all_is_an_ordinary_arrangement():
 
 def test_a_draw_keeps_everybodys_own_records_and_no_more_than_asked():
     starts, counts = np.array([10, 0, 50, 30]), np.array([5, 0, 3, 10])
-    rows, first, kept = drawn(starts, counts, Randomness.from_seed(1).stream("draw"), most=4)
+    rows, first, kept = drawn(starts, counts, Randomness.from_seed(1).stream("draw").words(18), most=4)
     np.testing.assert_array_equal(kept, [4, 0, 3, 4])
     for start, count, at, n in zip(starts, counts, first, kept, strict=True):
         own = rows[at : at + n]
         assert len(set(own)) == n
         assert set(own) <= set(range(start, start + count))
-    everything, first, kept = drawn(starts, counts, Randomness.from_seed(1).stream("draw"))
+    everything, first, kept = drawn(starts, counts, Randomness.from_seed(1).stream("draw").words(18))
     assert sorted(everything[first[3] : first[3] + 10]) == list(range(30, 40))
     np.testing.assert_array_equal(kept, counts)
 
 
 def test_every_record_is_equally_likely_to_be_drawn():
     # 4,000 draws of 2 out of 5: each record 1,600 times, standard deviation 31; five of them fail with p < 1e-6
-    stream = Randomness.from_seed(2).stream("draw")
     people = 4000
-    rows, _, _ = drawn(np.arange(people) * 5, np.full(people, 5), stream, most=2)
+    lots = Randomness.from_seed(2).lots(np.repeat(np.arange(people), 5), "draw", nth=np.tile(np.arange(5), people))
+    rows, _, _ = drawn(np.arange(people) * 5, np.full(people, 5), lots, most=2)
     assert np.abs(np.bincount(rows % 5) - 1600).max() < 5.2 * 31
 
 

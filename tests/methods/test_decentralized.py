@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -112,8 +113,26 @@ def test_people_are_nodes_with_all_their_records():
     sim.round(1)
     assert sim.states.shape == (20, FEATURES + 1)
     assert np.isfinite(weights(sim)).all()
-    with pytest.raises(UserError, match="promised"):
-        by_subject(federation, 10)
+    crowded = by_subject(federation, 10)  # two people in every place
+    assert [len(silo) for silo in crowded.silos] == [4] * 10
+
+
+def test_people_who_share_a_place_are_clipped_apart():
+    """Two people pull a node in opposite directions, one of them harder: both move it by their clip."""
+    features, labels = np.array([[1.0, 0, 0], [50.0, 0, 0]], np.float32), np.array([1, 0], np.int32)
+    rows = Records(features, labels, subject=np.array([0, 5]), silo=np.zeros(2, np.int32))
+    made = Federation(rows, rows, Labels("binary", ("0", "1")), ("one", "two"), 5, ("a", "b", "c"), "records")
+    method = {"name": "muffliato-sgd", "nodes": "subjects", "noise_multiplier": 0.0, "clip": 0.01}
+    states = []
+    for kept in (slice(0, 2), slice(0, 1), slice(1, 2)):
+        sim = simulated(replace(made, train=rows.take(kept)), method | {"local_learning_rate": 5.0}, rounds=1)
+        sim.round(1)
+        states.append(np.asarray(sim.states))
+    both, first, second = states
+    assert both.shape == (5, FEATURES + 1)
+    np.testing.assert_allclose(both, first + second, atol=1e-6)
+    for alone in (first, second):
+        assert 0.001 < np.linalg.norm(both - alone) <= 0.01 * (1 + 1e-5)
 
 
 # -- private gossip

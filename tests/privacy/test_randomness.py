@@ -6,6 +6,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from tacit.privacy import Randomness, Stream
+from tacit.privacy.randomness import chosen, shares
 
 
 def test_a_stream_is_the_chacha20_key_stream_of_its_key():
@@ -66,3 +67,24 @@ def test_names_of_streams_do_not_run_into_each_other():
     names = [("a",), ("a", 1), ("a/1",), ("a", 1, 2), ("a/1", 2), ("a/1/2",), ("a", 12), ("1:a",), ("a/", 1), ("a", -1)]
     drawn = {source.stream(*name).words(1).tobytes() for name in names}
     assert len(drawn) == len(names)
+
+
+def test_lots_belong_to_keys_whoever_else_has_some():
+    source, keys = Randomness.from_seed(3), np.array([5, -7, 2**62, 5, 0])
+    lots = source.lots(keys, "subjects", 1)
+    assert lots[0] == lots[3]
+    assert len(set(lots.tolist())) == 4
+    np.testing.assert_array_equal(source.lots(keys[[4, 1]], "subjects", 1), lots[[4, 1]])
+    others = (source.lots(keys, "subjects", 2), source.lots(keys, "turns", 1), Randomness().lots(keys, "subjects", 1))
+    assert not any((other == lots).any() for other in others)
+    records = source.lots(np.zeros(3, int), "records", nth=np.arange(3))
+    assert len(set(records.tolist())) == 3
+
+
+def test_lots_are_fair_coins_and_equal_shares():
+    """Keys one after the other. 20,000 coins and 10 shares of them, each beyond six deviations with p < 2e-9."""
+    lots = Randomness.from_seed(4).lots(np.arange(20_000), "subjects", 1)
+    assert abs(chosen(lots, 0.3).mean() - 0.3) < 6 * np.sqrt(0.3 * 0.7 / 20_000)
+    assert np.abs(np.bincount(shares(lots, 10)) - 2000).max() < 6 * np.sqrt(2000 * 0.9)
+    assert not chosen(lots, 1e-12).any()
+    assert chosen(lots, 1.0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -26,7 +27,11 @@ class Gathering(NamedTuple):
 
 
 class NodeWork:
-    """Every node trains from its own model, adds its noise if it has any, and averages with its neighbours."""
+    """Every node trains from its own model, adds its noise if it has any, and averages with its neighbours.
+
+    People who share a place are a node together. Where something is promised, each of them trains from the node's model
+    and is clipped apart, and the node moves by the sum: one of them more or less moves it by at most one clip.
+    """
 
     def __init__(
         self,
@@ -39,7 +44,14 @@ class NodeWork:
     ) -> None:
         method.check_facts(facts)  # now that the data have said how many nodes there are
         self.method, self.facts, self.randomness = method, facts, randomness
-        self.nodes = SiloWork(method, facts, federation, params, kernels, randomness, most_at_once=NODES_AT_ONCE)
+        self._place, marks = np.arange(federation.silo_count), None
+        if method.splits_by_subject and method.private:
+            self._place = np.repeat(self._place, [len(silo.subjects) for silo in federation.silos])
+            marks = np.concatenate([np.zeros(0, np.int64), *(silo.subjects for silo in federation.silos)])
+            federation = _apart(federation)
+        self.nodes = SiloWork(
+            method, facts, federation, params, kernels, randomness, most_at_once=NODES_AT_ONCE, marks=marks
+        )
         self._always: list[list[Group]] | None = None
 
     def draw(self, number: int) -> Gathering:
@@ -53,12 +65,16 @@ class NodeWork:
         return Gathering(number, lanes)
 
     def participants(self, drawn: Gathering) -> int:
+        if self.method.private:  # how many people share their places is not told
+            return round(self.method.participation * self.method.node_count(self.facts))
         return self.nodes.participants(drawn.lanes)
 
     def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """``states [nodes, parameters]`` after a round, and the one model that is kept of them."""
         method = self.method
-        _, trained, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, states)
+        own = states[self._place]
+        _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
+        trained = states.at[self._place].add(moved - own)
         if isinstance(method, Private):
             key = key_words(self.randomness.stream("noise", drawn.number))
             trained = noised(trained, method.sigma * method.clip, key)
@@ -68,6 +84,14 @@ class NodeWork:
         if isinstance(method, MuffliatoSGD) and method.adopt:
             return Worked((kept,), jnp.broadcast_to(kept, trained.shape), not_finite)
         return Worked((kept,), jnp.asarray(averaged), not_finite)
+
+
+def _apart(federation: Federation) -> Federation:
+    """The same records with every person of every node apart, in the order of nodes and then of keys."""
+    train, silos = federation.train, federation.silos
+    counts = np.concatenate([np.zeros(0, int), *(np.diff(silo.offsets) for silo in silos)])
+    one = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return replace(federation, train=replace(train, silo=one), silo_names=("",) * len(counts))
 
 
 # So many nodes are one compiled call: they are many and small.

@@ -23,6 +23,7 @@ from tacit.methods import Facts, Method, Private
 from tacit.methods.method import Drawing
 from tacit.models import Params
 from tacit.privacy import Randomness
+from tacit.privacy.randomness import chosen
 
 # Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
 GROUP = 8
@@ -50,11 +51,15 @@ class SiloWork:
         randomness: Randomness,
         here: Sequence[int] | None = None,
         most_at_once: int = GROUP,
+        marks: np.ndarray | None = None,
     ) -> None:
+        """``here``: the silos of which this is the work, where not all are. ``marks [silos]``: by which draws are named
+        where silos have no numbers of their own; people's keys, where each of them is one."""
         self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
         self.schedule = method.schedule(facts)
         self._own_schedule = method.own_schedule(facts)
         self._here = np.arange(federation.silo_count) if here is None else np.asarray(here, int)
+        self._marks = marks
         self._first_state = method.silo_state(params)
         self.group = min(most_at_once, power_of_two(-(-len(self._here) // LANES)))
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
@@ -164,6 +169,8 @@ class SiloWork:
         count, rate = self.federation.silo_count, self.method.participation
         if rate >= 1:
             return self._here
+        if self._marks is not None:
+            return self._here[chosen(self.randomness.lots(self._marks, "silos", number), rate)]
         return self._here[self.randomness.stream("silos", number).coins(rate, count)[self._here]]
 
     def _group(self, number: int, members: list[int]) -> Group:
@@ -172,7 +179,8 @@ class SiloWork:
     def _drawn(self, members: list[int], purpose: str, numbers: tuple[int, ...], schedule: Drawing) -> Group:
         """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
         rows = [self._rows[k] for k in members]
-        streams = [self.randomness.stream(purpose, *numbers, k) for k in members]
+        marks = members if self._marks is None else self._marks[members].tolist()
+        streams = [self.randomness.stream(purpose, *numbers, mark) for mark in marks]
         places = np.full(self.group, len(self._here))
         places[: len(members)] = np.searchsorted(self._here, members)
         counts = np.zeros(self.group, np.float32)

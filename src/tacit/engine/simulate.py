@@ -216,14 +216,14 @@ def _together(method: Method, federation: Federation, people: int | None) -> Fed
 
 
 def by_subject(federation: Federation, people: int | None) -> Federation:
-    """The same records with everybody's in a place of their own: so many places, or as many as there are people."""
+    """The same records with everybody's in one place, of as many as there are declared ``people``: by the keys of
+    people alone, so that nobody's presence moves others. Some places have several people, others none. Where no number
+    is declared, nothing is promised, and everybody has a place alone."""
     train = federation.train
-    most = int(train.subject.max(initial=-1)) + 1
-    if people is not None and most > people:
-        problem = f"{people} people are promised and the data have {most}"
-        raise UserError("data.subjects.count", problem, "declare at least as many as there are")
-    names = tuple(f"person {number}" for number in range(people or most))
-    return replace(federation, train=replace(train, silo=train.subject).grouped(), silo_names=names)
+    everybody, own = np.unique(train.subject, return_inverse=True)
+    place = own if people is None else places_of(train.subject, people)
+    names = tuple(f"place {number}" for number in range(people or len(everybody)))
+    return replace(federation, train=replace(train, silo=place.astype(np.int32)).grouped(), silo_names=names)
 
 
 def _check_nodes(promised: int, found: int) -> None:

@@ -1,6 +1,8 @@
 """Without a server: nodes average with their neighbours (gossip), or hand a model on from one to the next (a walk).
 
-A node is a silo, or a person with all records, wherever they are held (``nodes``). Every node keeps a model of its own:
+A node is a silo, or a place for people with all their records, wherever they are held (``nodes``). People get places by
+the hash of their identifiers, whoever else is there, so some places have several people and some none; what is promised
+is that of the worst place, and protects people from nodes other than their own. Every node keeps a model of its own:
 what the nodes hold together is one array ``[nodes, parameters]``, and a round is their local work, perhaps noise, and
 exchanges with neighbours (:mod:`tacit.learning.graphs`). There is nobody who sees everything, so what is promised is
 promised against *nodes*: one of them (``neighbour``), one that is some steps away (``neighbour:3``), some together
@@ -78,6 +80,10 @@ from tacit.privacy.network import (
 
 # Up to so many nodes the loss between all pairs is computed; beyond, local privacy is what is proved.
 MOST_PAIRS = 128
+OWN_PLACE = (
+    "subjects have places by the hash of their identifiers, and may share one: they are protected from nodes at other"
+    " places; a subject that is replaced by another keeps its place"
+)
 # The node whose value all take over.
 ADOPTED = 0
 
@@ -86,7 +92,8 @@ ADOPTED = 0
 class Serverless(Method):
     """Methods of nodes that talk to each other.
 
-    nodes  ``silos``, or ``subjects``: everybody with all records, wherever they are held
+    nodes  ``silos``, or ``subjects``: everybody with all records, wherever they are held, in as many places as there
+           are declared subjects
     """
 
     serverless: ClassVar[bool] = True
@@ -94,6 +101,7 @@ class Serverless(Method):
     units = ("silo", "subject", "record")
 
     nodes: Literal["silos", "subjects"] = "silos"
+    clips_apart: ClassVar[bool] = False  # people who share a place each move it by at most one clip
 
     @property
     def first_unit(self) -> Unit:
@@ -121,19 +129,21 @@ class Serverless(Method):
     def moved(self, exposure: Exposure, facts: Facts) -> tuple[int, float] | None:
         """How many nodes change with one unit, and by how many clips each; None where nothing bounds their number.
 
-        A node that is zeroed out sends noise alone; anything else in a node may turn its clipped update around.
+        A node that is zeroed out sends noise alone, and so does a person who is clipped apart from others in the same
+        place (``clips_apart``); anything else in a node may turn its clipped update around. The person who comes under
+        replacement may be in another place: one clip in each of two nodes is no more than two in the worse of them.
         """
         whole = 2.0 if exposure.replaces else 1.0
         if self.nodes == "subjects":
-            return None if exposure.unit == "silo" else (1, whole if exposure.unit == "subject" else 2.0)
+            alone = exposure.unit == "subject" and self.clips_apart
+            return None if exposure.unit == "silo" else (1, whole if alone else 2.0)
         if exposure.unit == "silo":
             return 1, whole
         return (facts.silos_moved(exposure.replaces) if exposure.unit == "subject" else 1), 2.0
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        return (
-            f"{self.node_count(facts)} nodes follow the protocol; the graph and who goes next do not depend on data",
-        )
+        nodes = f"{self.node_count(facts)} nodes follow the protocol; the graph and who goes next do not depend on data"
+        return (nodes, OWN_PLACE) if self.nodes == "subjects" else (nodes,)
 
 
 # -- gossip ------------------------------------------------------------------------------------------------------------
@@ -216,6 +226,7 @@ class MuffliatoSGD(Gossip, Private):
     paper = "Cyffers, Even, Bellet, Massoulié 2022; slides 001"
     clips = "a node's whole update"
     noise_place = "every node, before the first exchange"
+    clips_apart = True
 
     adopt: bool = False
 

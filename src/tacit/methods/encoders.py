@@ -1,8 +1,10 @@
 """Every person alone: what somebody sends is protected before it leaves, and nobody need be trusted.
 
-A person is an *encoder*. It trains on its own records, in whatever silos they are, and clips every number of the
-update to ``[-C, C]``. What it then sends by itself costs ``local_epsilon`` an epoch. People are parted into batches of
-at least ``batch_subjects`` that take turns: everybody reports once per epoch.
+A person is an *encoder*: one of as many places as there are declared subjects, by the hash of its identifier. People in
+one place are one encoder, and a place without people reports as the others do, so that who is there changes one report
+and nothing else: no batch, no number of messages. An encoder trains on its own records, in whatever silos they are, and
+clips every number of the update to ``[-C, C]``. What it then sends by itself costs ``local_epsilon`` an epoch. Encoders
+are parted into batches of at least ``batch_subjects`` that take turns: each reports once per epoch.
 
 ``ldp-laplace`` and ``ldp-gaussian`` add noise to the whole update; they are what FLAME (paper 003) compares with. Its
 own protocols, whose reports a shuffler mixes, are in ``shuffle``.
@@ -149,7 +151,10 @@ class Encoder(Calibrated):
         raise NotImplementedError
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        one = "a person is one encoder, whatever silos hold its records, and reports once per epoch (enforced)"
+        one = (
+            "a person is one encoder, whatever silos hold its records, by the hash of its identifier; it reports once"
+            " per epoch (enforced), and one that is replaced by another keeps its place"
+        )
         return (
             one,
             *(

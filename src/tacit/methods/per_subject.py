@@ -69,7 +69,7 @@ class PerSubject(Adaptive):
 
     @property
     def groups(self) -> int:
-        """People take turns in so many groups, by their number: round t is that of group (t - 1) mod groups."""
+        """People take turns in so many groups, by their keys: round t is that of group (t - 1) mod groups."""
         return 1
 
     @property
@@ -330,7 +330,7 @@ class Uldp(PerSubject):
 class CorrelatedNoise:
     """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.correlated`` holds the proof.
 
-    groups  people take turns in so many groups, by their number: everybody takes part in every ``groups``-th round
+    groups  people take turns in so many groups, by their keys: everybody takes part in every ``groups``-th round
     bands   the noise of a round reaches back over so many rounds, this one included; 1: independent noise
 
     The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
@@ -376,7 +376,7 @@ class UldpAvg(Uldp):
             problem = f"the {exchange} exchange draws the noise of every round by itself"
             raise UserError(field, problem, 'leave it out, or use exchange.name = "plain"')
         if self.subject_sample_rate < 1:
-            problem = "people take turns by their number: nothing is gained from coins as well"
+            problem = "people take turns by their keys: nothing is gained from coins as well"
             raise UserError(field, problem, "leave out either this or subject_sample_rate")
         if self.adaptive_clip is not None:
             problem = "noise that follows an adaptive clip would not cancel over rounds"
@@ -407,9 +407,10 @@ class UldpAvg(Uldp):
         known = super().assumptions(exposure, facts)
         if self.correlated_noise is None:
             return known
-        turns = f"people take turns in {self.groups} groups, one a round, by a public schedule (enforced)"
-        numbers = "people are numbered alike in all silos, and keep their numbers whoever else takes part"
-        return (*known, turns, numbers, "silos draw the noise of earlier rounds again from their own keys")
+        turns = (
+            f"people take turns in {self.groups} groups, one a round, by the hash of their identifiers alone (enforced)"
+        )
+        return (*known, turns, "silos draw the noise of earlier rounds again from their own keys")
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
         return None if self.correlated_noise is not None else super().as_published(exposure, delta, facts)
