@@ -23,6 +23,7 @@ from tacit.engine.federation.refusals import Listener
 from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
+from tacit.escape import OneLine
 from tacit.settings import read_section
 
 LOG, NVFLARE_LOG, PID, SETTINGS = "log.txt", "nvflare.log", "process.pid", "settings.json"
@@ -35,9 +36,7 @@ def party_log(kit: Kit) -> logging.Logger:
     logger = logging.getLogger(f"tacit.kit.{str(kit.path).replace('.', '_')}")
     if not logger.handlers:
         handler = logging.FileHandler(kit.ours / LOG, encoding="utf-8")
-        formatter = logging.Formatter("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S")
-        formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
+        handler.setFormatter(OneLine())
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
