@@ -55,6 +55,7 @@ from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.privacy.ledger import plain_file
 
 Kind = Literal["server", "silo", "analyzer", "requester"]
 
@@ -487,6 +488,5 @@ def _private_folder(folder: Path) -> None:
 
 
 def _write_secret(file: Path, content: bytes) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
+    with os.fdopen(plain_file(file, os.O_WRONLY | os.O_TRUNC), "wb") as opened:
         opened.write(content)
