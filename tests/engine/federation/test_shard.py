@@ -17,6 +17,7 @@ from tacit.data.misfits import FINEST
 from tacit.engine.federation.request import received, travelling
 from tacit.engine.federation.shard import Shard, load_shard, pseudonyms, read_silo_data
 from tacit.errors import UserError
+from tests.engine.federation.worlds import travelled
 
 SECRET = Secret(bytes(range(32)))
 EXPERIMENT = """
@@ -38,7 +39,11 @@ max_records_per_subject_and_silo = 2
 
 @pytest.fixture(scope="module")
 def plan():
-    return received(EXPERIMENT)
+    return read(EXPERIMENT)
+
+
+def read(text: str) -> Plan:
+    return received(travelled(text))
 
 
 def table(people: range, seed: int) -> pd.DataFrame:
@@ -137,7 +142,7 @@ def wide(rows: list[dict]) -> pd.DataFrame:
 def test_a_row_that_does_not_fit_is_left_out_and_counted(row, column, tmp_path):
     """To refuse the run would tell the requester that there is such a row."""
     file = written(tmp_path, "n", wide([{}, row, {"weight": None}]))
-    shard = shard_of(received(WIDE), "n", file)
+    shard = shard_of(read(WIDE), "n", file)
     assert (shard.rows, shard.left_out) == (3, {column: 1})
     kept = np.concatenate([shard.federation.train.features, shard.federation.test.features])
     assert len(kept) == 2
@@ -145,7 +150,7 @@ def test_a_row_that_does_not_fit_is_left_out_and_counted(row, column, tmp_path):
 
 
 def test_gaps_that_may_be_filled_fit(tmp_path):
-    centred = received(WIDE.replace("[data]", '[data]\nmissing = "center"'))
+    centred = read(WIDE.replace("[data]", '[data]\nmissing = "center"'))
     frame = wide([{"age": None}, {"sex": None}, {"age": "old"}])
     shard = shard_of(centred, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"age": 1}
@@ -161,7 +166,7 @@ LABELS = {
 @pytest.mark.parametrize("label", LABELS)
 def test_rows_whose_label_is_none_are_left_out(label, tmp_path):
     good, bad = LABELS[label]
-    plan = received(EXPERIMENT.replace('label = "ill"', label) + '[model]\nname = "mlp"\n')
+    plan = read(EXPERIMENT.replace('label = "ill"', label) + '[model]\nname = "mlp"\n')
     frame = wide([{"ill": value} for value in (*good, *bad)])
     shard = shard_of(plan, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"ill": len(bad)}
@@ -169,7 +174,7 @@ def test_rows_whose_label_is_none_are_left_out(label, tmp_path):
 
 def test_rows_without_a_time_are_left_out(tmp_path):
     timed = EXPERIMENT.replace('label = "ill"', 'label = { time = "weight", event = "ill" }')
-    plan = received(timed + '[model]\nname = "mlp"\n')
+    plan = read(timed + '[model]\nname = "mlp"\n')
     frame = wide([{"weight": time} for time in (1, 0, -2, None, np.inf, 1e-60)])
     shard = shard_of(plan, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"weight": 5}
@@ -187,7 +192,7 @@ def test_no_rows_whatever_they_are_keep_a_silo_from_loading_them(rows, data, tmp
     if standardize == "paid":
         text = text.replace("mean = 50, scale = 20", "low = 0, high = 100")
         text = text.replace("missing = 70", "low = 0, high = 200")
-    shard = shard_of(received(text), "n", written(tmp_path, "n", pd.DataFrame(rows)))
+    shard = shard_of(read(text), "n", written(tmp_path, "n", pd.DataFrame(rows)))
     loaded = shard.federation
     if loaded.unpaid is not None:  # constants as fine as a silo takes them
         loaded = loaded.standardized([0.0, 200.0], [100 * FINEST, 200 * FINEST])
@@ -223,7 +228,7 @@ def _held_out(plan, people: range) -> set[int]:
 )
 def test_a_request_that_names_a_file_or_code_is_refused_before_it_is_looked_at(change, named):
     with pytest.raises(UserError) as caught:
-        received(EXPERIMENT + change)
+        read(EXPERIMENT + change)
     assert caught.value.field == named
 
 

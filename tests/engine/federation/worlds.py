@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +36,11 @@ POLICY = {
     "epsilon_in_total": float("inf"),
     "seeds": True,
 }
+
+
+def travelled(text: str) -> str:
+    """An experiment (TOML) as it travels."""
+    return json.dumps(tomllib.loads(text))
 
 
 def experiment(**changes: object) -> dict:
