@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -252,3 +254,78 @@ def test_what_travels_has_no_paths_and_the_noise_that_was_solved_for(tmp_path):
     assert after.method.noise_multiplier == before.method.noise_multiplier
     assert [line.epsilon for line in after.guarantees()] == [line.epsilon for line in before.guarantees()]
     assert travelling(after) == text
+
+
+def own(tmp_path: Path, rows: pd.DataFrame, **changes: object) -> Path:
+    """A silo with a hold-out of its own."""
+    file = written(tmp_path, "n", rows)
+    options = {"column": "patient", "fraction": 0.3, **changes}
+    file.write_text(f"{file.read_text()}\n[hold_out]\n" + "".join(f"{k} = {v!r}\n" for k, v in options.items()))
+    return file
+
+
+def held_out_people(text: str, file: Path) -> tuple[set[int], set[int]]:
+    """Patients by age: which are trained on, and which evaluated."""
+    found = shard_of(read(text), "n", file).federation
+    train, test = (set(np.round(rows.features[:, 0] * 20 + 50).astype(int)) for rows in (found.train, found.test))
+    return train, test
+
+
+NUMBERS = np.arange(200)
+PEOPLE = pd.DataFrame({"patient": NUMBERS, "age": NUMBERS, "ill": NUMBERS % 2, "visit": 7 * NUMBERS})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EXPERIMENT,
+        EXPERIMENT.replace("[data]", "[data]\nseed = 99"),
+        EXPERIMENT.replace("test_fraction = 0.25", "test_fraction = 0.6"),
+        EXPERIMENT.replace('"patient"', '"visit"'),  # whoever asks says whose a row is, and not who is held out
+    ],
+)
+def test_whoever_asks_does_not_choose_the_people_of_metrics_without_noise(tmp_path, text):
+    file = own(tmp_path, PEOPLE)
+    train, test = held_out_people(text, file)
+    assert test == held_out_people(EXPERIMENT, file)[1]
+    assert 30 < len(test) < 90
+    assert not train & test
+
+
+def test_people_of_a_silos_own_hold_out_are_in_no_other_release(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    never = held_out_people(EXPERIMENT, file)[1]
+    paid = EXPERIMENT + '[evaluation]\nstatus = "paid"\nnoise_multiplier = 10.0\n'
+    train, test = held_out_people(paid, file)
+    assert not (train | test) & never
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert test == held_out_people(paid, written(plain, "n", PEOPLE))[1] - never  # of those whom all silos hold out
+
+
+def test_nobody_elses_presence_changes_who_is_held_out(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    whole = held_out_people(EXPERIMENT, file)[1]
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(read_silo_data(file).hold_out.key, other / "n.hold_out.key")
+    some = PEOPLE[PEOPLE.patient % 3 > 0]
+    assert held_out_people(EXPERIMENT, own(other, some))[1] == whole & set(some.age)
+
+
+def test_the_lot_of_a_silo_is_its_own_secret(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    first = held_out_people(EXPERIMENT, file)[1]
+    key = Path(read_silo_data(file).hold_out.key)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert len(key.read_bytes()) == 32
+    key.unlink()
+    assert held_out_people(EXPERIMENT, file)[1] != first
+    key.write_bytes(b"short")
+    with pytest.raises(UserError):
+        shard_of(read(EXPERIMENT), "n", file)
+    key.unlink()
+    key.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError):
+        shard_of(read(EXPERIMENT), "n", file)
+    assert not (tmp_path / "elsewhere").exists()

@@ -92,7 +92,7 @@ class Coordinator(Controller):
         results.mkdir(exist_ok=True)
         try:
             sealed, patience = read_job(Path(workspace.get_app_dir(job)), kit)
-            request = sealed.opened()
+            request = sealed.opened(len(kit.silos))
             check_federated(request.plan)
         except TacitError as error:
             party_log(kit).warning("refused job %s: %s", job, error)

@@ -26,7 +26,7 @@ from tacit.engine.federation.envelope import CALL, EVALUATE, FAILED, MESSAGE, ON
 from tacit.engine.federation.kits import RUNS, Kit, read_secret
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
-from tacit.engine.federation.request import Request, Sealed
+from tacit.engine.federation.request import SILO_COUNT, Request, Sealed
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.sides import (
     AnalyzerSide,
@@ -111,8 +111,8 @@ class Host(ABC, Generic[Side]):
         seen = Call.from_bytes(calls(self.kit, self.kit.name, sealed).read(SERVER, CALL, data)).seen
         self._asked = f" to run {sealed.run} (attempt {sealed.attempt}) of {sealed.requester}"
         self._check_requester(sealed.requester)
-        with _refusing("request"):
-            request = sealed.opened()
+        with _refusing("request", {SILO_COUNT: "silos"}):
+            request = sealed.opened(len(self.kit.silos))
             check_federated(request.plan)
         plan = request.plan
         what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
@@ -163,6 +163,7 @@ class SiloHost(Host[SiloSide]):
         self._guard: Guard | None = None
         self._dataset, self._requester = "", ""
         self._evaluations = 0
+        self._held_out: int | None = None
 
     def _end(self) -> None:
         if self._guard is not None:
@@ -192,6 +193,7 @@ class SiloHost(Host[SiloSide]):
             with _refusing("data"):
                 loaded = load_shard(plan, self.kit.name, options, common)
             shards.append(loaded.federation)
+            self._held_out = loaded.held_out
             for column, rows in loaded.left_out.items():
                 why = f"{column} is missing in them, or not as the experiment declares it"
                 self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
@@ -216,17 +218,19 @@ class SiloHost(Host[SiloSide]):
             raise Refusal("metrics", "they stay here")
         if side.plan.evaluation is not None:
             raise Refusal("metrics", "the plan pays for them")
+        if self._held_out is None:
+            raise Refusal("metrics", "the data file declares no hold_out on which they could be computed")
+        if self._held_out < self._guard.policy.least_records:  # of the table, whether they fit the experiment or not
+            raise Refusal("metrics", f"{self._held_out} rows are held out, which is fewer than least_records")
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
         model, silos = side.to_evaluate(data), side.silos
         self._evaluations += 1
         made, test = silos.learner, silos.federation.test
-        if len(test) < self._guard.policy.least_records:
-            raise Refusal("metrics", f"{len(test)} records are held out, which is fewer than least_records")
         scores = score(
             made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
         )
-        return json.dumps({"records": len(test), "metrics": scores.overall}).encode()
+        return json.dumps({"records": self._held_out, "metrics": scores.overall}).encode()
 
     def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
         head = None if self._guard is None else self._guard.head
@@ -235,9 +239,9 @@ class SiloHost(Host[SiloSide]):
 
 
 @contextmanager
-def _refusing(rule: Rule) -> Iterator[None]:
-    """What is wrong within forbids the run by that rule."""
+def _refusing(rule: Rule, others: Mapping[str, Rule] = {}) -> Iterator[None]:
+    """What is wrong within forbids the run by that rule, or by the one that ``others`` has for its field."""
     try:
         yield
     except TacitError as error:
-        raise Refusal(rule, str(error)) from None
+        raise Refusal(others.get(error.field, rule), str(error)) from None

@@ -15,6 +15,7 @@ from typing import Any
 
 from tacit.config import Plan, plan
 from tacit.data import source_facts
+from tacit.engine.federation.agreement import check_method
 from tacit.engine.federation.limits import check_counts, deadline, parsed
 from tacit.errors import TacitError, UserError
 from tacit.experiment import Experiment, read_experiment
@@ -22,6 +23,7 @@ from tacit.methods import Calibrated
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 RUN_DIGITS, MOST_ATTEMPTS = 32, 1000
+SILO_COUNT = "data.silos.count"
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class Sealed:
         if type(self.attempt) is not int or not 1 <= self.attempt <= MOST_ATTEMPTS:
             raise UserError("attempt", f"is not a number from 1 to {MOST_ATTEMPTS}", "ask with `tacit submit`")
 
-    def opened(self) -> Request:
-        """With the plan of the experiment; a UserError where it is none."""
-        return Request(received(self.text), self.run, self.attempt, self.requester)
+    def opened(self, silos: int | None = None) -> Request:
+        """With the plan of the experiment; a UserError where it is none, or not for that number of silos."""
+        return Request(received(self.text, silos), self.run, self.attempt, self.requester)
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,14 @@ def travelling(planned: Plan) -> str:
     return json.dumps(content)
 
 
-def received(text: str) -> Plan:
-    """The plan of an experiment that came from elsewhere; a UserError where it is none, names files or modules, or
-    counts on more than a federation can have. Nothing is computed before its counts are within their limits."""
+def received(text: str, silos: int | None = None) -> Plan:
+    """The plan of an experiment that came from elsewhere; a UserError where it is none, names files or modules, counts
+    on more than a federation can have, or on another number of ``silos``. Nothing is computed before its counts are
+    within their limits."""
     content = parsed(text)
     try:
         with deadline():
-            return _planned(content)
+            return _planned(content, silos)
     except TacitError:
         raise
     except Exception as error:  # whatever its numbers do to the arithmetic of a plan, it is no plan
@@ -93,10 +96,14 @@ def received(text: str) -> Plan:
         raise UserError("experiment", problem, "check it with `tacit plan`") from None
 
 
-def _planned(content: dict[str, Any]) -> Plan:
+def _planned(content: dict[str, Any], silos: int | None) -> Plan:
     experiment = read_experiment(content)
     check_counts(experiment)
+    counted = experiment.data.silos.count
+    if silos is not None and counted != silos:
+        raise UserError(SILO_COUNT, f"is {counted}, and the federation has {silos} silos", f"set it to {silos}")
     _check_portable(experiment)
+    check_method(experiment.made_method())
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
         raise UserError("data.path", "an experiment that travels has no paths", "ask with `tacit submit`")
     if experiment.method.get("target_epsilon") is not None:

@@ -82,11 +82,11 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
     """A new run of ``plan``, not yet asked for; everything is refused here that silos would not understand."""
     check_federated(plan)
     text = travelling(plan)
-    received(text)
     silos = plan.promise.facts.silos
     if silos != len(kit.silos):
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
         raise UserError("data.silos.count", problem, f"set it to {len(kit.silos)}")
+    received(text, silos)
     if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
         problem = "'shuffled' needs an analyzer, and the federation has none"
         raise UserError("exchange.name", problem, "let it have one: analyzer = true in FEDERATION.toml")
