@@ -202,7 +202,6 @@ class SiloHost(Host[SiloSide]):
         guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
         memory = self.kit.ours / RUNS / request.run
-        memory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
 
     def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:

@@ -57,6 +57,7 @@ class Rounds:
     def keep(self, number: int, tree: Any) -> None:
         if self._folder is None:
             return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = self._known()
         keep(self._path(number), self._plan, number, tree)
         for old in [other for other in known if other < number][:-1]:

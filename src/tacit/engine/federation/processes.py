@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from tacit.engine.federation.kits import Kind, Kit, place_stores, read_secret, require_nvflare
+from tacit.engine.federation.kits import Kind, Kit, keep_tidy, place_stores, read_secret, require_nvflare
 from tacit.engine.federation.policy import Policy
 from tacit.engine.federation.refusals import Listener
 from tacit.engine.federation.shard import read_silo_data
@@ -108,6 +108,7 @@ def start(kit: Kit) -> subprocess.Popen[bytes]:
     """Start the process of a kit, by itself; its number is in ``tacit/process.pid``."""
     pid_file = kit.ours / PID
     _check_idle(pid_file)
+    keep_tidy(kit)
     with (kit.ours / NVFLARE_LOG).open("wb") as output:
         process = subprocess.Popen(
             command(kit),

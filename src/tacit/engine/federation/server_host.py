@@ -126,6 +126,8 @@ class CoordinatorHost:
         if self._is_ours:
             with suppress(OSError):  # of a full disk; only that a run has finished is ever asked of this file
                 write_json(self.folder / OUTCOME, self._ended)
+                if ended.status == "finished":  # it is never gone on with
+                    (self.folder / CHECKPOINT).unlink(missing_ok=True)
         self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
         return ended
 
