@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.escape import escaped
 from tacit.terminal import (
     cell,
     columns_of,
@@ -455,7 +456,7 @@ def federation_status(kit: RequesterKit, as_json: Json = False) -> None:
     if (here := found["analyzer"]) is not None:
         console.print(f"{'analyzer':24}  {'here' if here else 'not here'}", style=None if here else "yellow")
     for run in found["runs"]:
-        console.print(f"{run['name']} of {run['requester']}: {run.get('state')}, {run.get('done', 0)} rounds")
+        _say(f"{run['name']} of {run['requester']}: {run.get('state')}, {run.get('done', 0)} rounds")
     if not found["runs"]:
         console.print("no run")
 
@@ -559,6 +560,11 @@ def submit(
     _follow(opened, asked, planned.rounds, planned.label, as_json)
 
 
+def _say(line: str) -> None:
+    """A line with words of others: printed as it is, whatever it holds."""
+    console.print(escaped(line), soft_wrap=True, highlight=False, markup=False)
+
+
 def _attend(kit: Kit, background: bool) -> None:
     from tacit.engine.federation.processes import LOG, NVFLARE_LOG, attend, in_background
 
@@ -567,7 +573,7 @@ def _attend(kit: Kit, background: bool) -> None:
         console.print(f"{kit.name}  process {number}; log {kit.ours / LOG}", soft_wrap=True, highlight=False)
         return
     console.print(f"{kit.name} of {kit.federation}, {kit.host}:{kit.port}; Ctrl-C ends it", highlight=False)
-    code = attend(kit, lambda line: console.print(line, soft_wrap=True, highlight=False))
+    code = attend(kit, _say)
     if code:
         fix = f"see {kit.ours / NVFLARE_LOG}"
         raise UserError("KIT", f"the process ended with code {code}", fix)
@@ -578,7 +584,7 @@ def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> N
     from tacit.engine.federation.requester import Detached, follow
     from tacit.progress import Bars
 
-    told = (lambda line: None) if as_json else (lambda line: console.print(line, highlight=False))
+    told = (lambda line: None) if as_json else _say
     try:
         finished = follow(kit, asked, rounds, label, progress=None if as_json else Bars(console), tell=told)
     except Detached as detached:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tacit.escape import escaped
+
 
 class TacitError(Exception):
     """Base of everything that Tacit raises on purpose; ``exit_code`` is what the command line returns."""
@@ -20,7 +22,7 @@ class TacitError(Exception):
         self.field = field
         self.problem = problem
         self.fix = fix
-        super().__init__(" ".join(f"{field}: {problem}; {fix}".split()))
+        super().__init__(escaped(" ".join(f"{field}: {problem}; {fix}".split())))
 
 
 class UserError(TacitError):

@@ -125,14 +125,14 @@ class Promise:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""
         if self.leaks:
             return Unprotected(self.leaks[0])
-        if self._drops_for(view):
+        if self.drops_for(view):
             return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         return self.method.event(self._counted(exposure), self.facts)
 
-    def _drops_for(self, view: View) -> bool:
+    def drops_for(self, view: View) -> bool:
         """Whether the view holds records of its own which the cap on a subject's silos keeps or drops depending on what
         other silos hold: it learns from that, and its own part changes with them (specification 9.5)."""
         holds = view.holds_records or view.kind == "neighbour"
@@ -151,7 +151,7 @@ class Promise:
 
     def once_event(self, once: Once, unit: Unit, view: View) -> Event:
         """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
-        if self._drops_for(view):
+        if self.drops_for(view):
             return Unprotected(DROPPED)
         return once.event(self.exposure(unit, view), self.facts, self.records_kept)
 
@@ -345,7 +345,7 @@ def promise(
     records_kept: int | None = None,
 ) -> Promise:
     """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
-    that the method does not trust."""
+    that the method does not trust and that learn nothing from the run's own rules about silos."""
     chosen = unit or method.first_unit
     if chosen not in method.units:
         protects = " or ".join(method.units)
@@ -357,9 +357,12 @@ def promise(
             fix = f"use {', '.join(known)}"
             raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", fix)
     trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
-    bound = views if against is not None else tuple(view for view in views if view.kind not in trusts)
     relation = relation or method.relation(chosen)
-    return Promise(method, exchange, facts, chosen, relation, views, bound, delta, seeded, leaks, once, records_kept)
+    made = Promise(method, exchange, facts, chosen, relation, views, views, delta, seeded, leaks, once, records_kept)
+    if against is not None:
+        return made
+    learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}
+    return replace(made, against=tuple(view for view in views if view.kind not in trusts and view not in learns))
 
 
 def beside(before: Event, event: Event) -> Event:

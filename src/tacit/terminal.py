@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from tacit.escape import escaped
+
 if TYPE_CHECKING:
     from tacit.audit import Audit
     from tacit.engine import Run
@@ -375,4 +377,4 @@ def json_value(value: Any) -> Any:
 
 
 def complain(line: str) -> None:
-    errors.print(f"error  {' '.join(line.split())}", style="red", highlight=False)
+    errors.print(f"error  {escaped(' '.join(line.split()))}", style="red", highlight=False, markup=False)

@@ -17,6 +17,7 @@ from tacit.engine.federation.shard import SiloData, load_shard, pseudonyms
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tests.engine.federated import Parties, flat, planned, simulated
+from tests.engine.federation.worlds import travelled
 from tests.methods.worlds import before_noise
 
 SECRET = Secret(bytes(range(32)))
@@ -92,7 +93,7 @@ def test_removing_one_of_two_people_with_equal_pseudonyms_modulo_a_count_moves_t
     """With one number for both they were clipped together, and removing one turned their joint vector around: 2 clips.
     Steep gradients in opposite directions, one of them steeper."""
     privacy = f"[privacy]\nmax_silos_per_subject = {silos}\n[exchange]\nname = \"masked\"\nprecision = 1e-6\n"
-    made = received(EXPERIMENT.replace('name = "uldp-sgd"', method) + privacy)
+    made = received(travelled(EXPERIMENT.replace('name = "uldp-sgd"', method) + privacy))
     one, other = colliding()
     columns = ["patient", "x", "y", "value"]
     rows = [(one, 1.0, 0.0, 1e4), (other, 1.0, 0.0, -3e4), (other, 1.0, 0.0, -3e4)]
@@ -105,7 +106,7 @@ def test_removing_one_of_two_people_with_equal_pseudonyms_modulo_a_count_moves_t
 
 
 def test_a_plan_prints_how_likely_two_subjects_are_taken_for_one():
-    made = received(EXPERIMENT.replace("noise_multiplier = 0.0", "noise_multiplier = 5.0"))
+    made = received(travelled(EXPERIMENT.replace("noise_multiplier = 0.0", "noise_multiplier = 5.0")))
     assert any(f"{COUNT**2 / 2**65:.1g}" in text for text in made.guarantees()[0].assumptions)
 
 

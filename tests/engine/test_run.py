@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -35,6 +36,8 @@ def test_a_run_learns_writes_its_folder_and_predicts(tmp_path, visits, experimen
     assert predictions["probability"].between(0, 1).all()
     assert [line["round"] for line in Ledger(run.path / "ledger.jsonl").lines] == [1, 2, 3, 4]
     assert {guarantee["epsilon"] for guarantee in run.guarantees()} == {"inf"}
+    for name in ("ledger.jsonl", "checkpoint.safetensors", "local.json"):  # they stay with the data holder
+        assert stat.S_IMODE((run.path / name).stat().st_mode) == 0o600
 
 
 def test_equal_seeds_give_equal_models_and_different_seeds_do_not(tmp_path, visits, experiment):

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +157,27 @@ def test_people_who_are_in_no_other_release_of_a_run_bear_the_larger_part_only(t
         assert spent(ledger.lines, place) == both
     with Ledger(tmp_path / "ledger.jsonl") as ledger:  # the chain holds what it is about
         assert [line.get("people") for line in ledger.lines] == [None] * 3 + ["held-out", None, "held-out"]
+
+
+def test_a_ledger_is_never_readable_by_others_not_even_for_a_moment(tmp_path, monkeypatch):
+    """Whatever the umask, and without a change of mode after it was made."""
+    monkeypatch.setattr(os, "chmod", lambda *_, **__: pytest.fail("the mode was changed afterwards"))
+    before = os.umask(0)
+    try:
+        with Ledger(tmp_path / "ledger.jsonl"):
+            assert stat.S_IMODE((tmp_path / "ledger.jsonl").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_a_symbolic_link_or_a_device_is_no_ledger(tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("kept")
+    (tmp_path / "link").symlink_to(other)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "dangling", "pipe"):
+        with pytest.raises(OSError):  # noqa: PT011
+            Ledger(tmp_path / name)
+    assert other.read_text() == "kept"
+    assert not (tmp_path / "nothing").exists()

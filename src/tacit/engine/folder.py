@@ -42,6 +42,7 @@ from tacit.privacy import Randomness
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
 PERSONAL = "personal.safetensors"
+PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
 
 
@@ -52,8 +53,8 @@ def free_folder(title: str) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
-def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, json.dumps(content, indent=1).encode())
+def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
+    write_bytes(path, json.dumps(content, indent=1).encode(), mode)
 
 
 def read_json(path: Path, field: str) -> Any:

@@ -33,6 +33,7 @@ from tacit.engine.folder import (
     MODEL,
     PERSONAL,
     PLAN,
+    PRIVATE,
     RESULT,
     Run,
     free_folder,
@@ -128,7 +129,7 @@ def _trained(training: _Training, place: Path, resumed: bool, references: tuple[
     status = training.train(place)
     earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
     result = training.result(place, status) | {"baselines": earlier}
-    write_json(place / LOCAL, training.local_picture())
+    write_json(place / LOCAL, training.local_picture(), PRIVATE)
     write_json(place / RESULT, result)
     if status == "finished":
         for name, scores in _references(training, place, references):
@@ -369,7 +370,7 @@ class _Training:
             if not is_finite(self.simulation.learned):
                 return
             facts = {"round": str(self.done), "data": self.fingerprint}
-            save_tree(place / CHECKPOINT, self.simulation.state, facts)
+            save_tree(place / CHECKPOINT, self.simulation.state, facts, PRIVATE)
             shared = self.simulation.shared_model()
             if shared is not None:
                 save_tree(place / MODEL, shared, {"round": str(self.done)})
@@ -381,7 +382,7 @@ class _Training:
             with self.clock("evaluate"):
                 own = self.simulation.own_models()
             with self.clock("ledger"):
-                save_tree(place / PERSONAL, own, {"round": str(self.done)})
+                save_tree(place / PERSONAL, own, {"round": str(self.done)}, PRIVATE)
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from tacit.errors import UserError
-from tacit.privacy.ledger import sync_folder
+from tacit.privacy.ledger import plain_file, sync_folder
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` in one step: a reader (or a crash) sees the old content or the new, never a half."""
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Replace ``path`` in one step: a reader (or a crash) sees the old content or the new, never a half. It has the
+    ``mode`` (less the umask) from the start; a symbolic link in its place is replaced, not followed."""
     draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as file:
+    with suppress(FileNotFoundError):
+        draft.unlink()  # of a crash
+    with os.fdopen(plain_file(draft, os.O_WRONLY | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -66,9 +70,9 @@ def fitted(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None) -> None:
+def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None, mode: int = 0o666) -> None:
     """Write a tree in one step (:func:`packed`)."""
-    write_bytes(path, packed(tree, facts))
+    write_bytes(path, packed(tree, facts), mode)
 
 
 def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -20,10 +20,12 @@ wrote.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -47,7 +49,8 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         is_new = not path.exists()
-        self._file = path.open("a+b", buffering=0)  # nothing of a line that failed may be written later
+        opened = plain_file(path, os.O_RDWR | os.O_APPEND)
+        self._file = os.fdopen(opened, "a+b", buffering=0)  # nothing of a line that failed may be written later
         if is_new:
             sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
@@ -167,11 +170,22 @@ class Ledger:
         """What is appended to a file that was moved, replaced or cut meanwhile is lost for everybody else."""
         here = os.fstat(self._file.fileno())
         try:
-            in_place = os.path.samestat(here, os.stat(self.path))
+            in_place = os.path.samestat(here, os.lstat(self.path))
         except OSError:
             in_place = False
         if not in_place or here.st_size < self._end:
             raise LedgerError(f"{self.path.name}: the file was moved, replaced or cut while it was in use")
+
+
+def plain_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """An open descriptor of the file ``path``, made where there is none: with that mode (less the umask) from the
+    start, by default for its owner alone, and never another file through a symbolic link. OSError where it is no plain
+    file."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return descriptor
 
 
 class _Lock:

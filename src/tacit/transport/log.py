@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tacit.escape import OneLine
+
 OURS, LOG = "tacit", "log.txt"
 _SHOWN = 80  # characters of a word that others wrote
 _WINDOW, _LINES = 60.0, 20  # seconds, and lines that one party can cause within them
@@ -18,9 +20,7 @@ def log_of(kit: Path) -> logging.Logger:
     logger = logging.getLogger(f"tacit.kit.{str(kit).replace('.', '_')}")
     if not logger.handlers:
         handler = logging.FileHandler(kit / OURS / LOG, encoding="utf-8")
-        formatter = logging.Formatter("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S")
-        formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
+        handler.setFormatter(OneLine())
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False

@@ -38,11 +38,12 @@ def test_a_whole_federation_in_one_command(tmp_path):
     assert told["status"] == "finished"
     assert told["rounds"] == 30
     assert {line["view"]: line["epsilon"] for line in told["guarantees"]}["server"] <= 4.0
-    assert told["metrics"]["auc"] > 0.6
+    assert told["metrics"]["accuracy"] > 0.6
     assert Path(told["report"]).is_file()
     for silo in ("north", "south", "west"):
         with Ledger(tmp_path / "try" / "silos" / silo / "DATA.ledger.jsonl") as ledger:
-            assert [line["round"] for line in ledger.lines] == list(range(1, 31))
+            assert [line["round"] for line in ledger.lines] == [*range(1, 31), 30]
+            assert ledger.lines[-1]["mechanism"] == "evaluation"
 
 
 @pytest.mark.parametrize(

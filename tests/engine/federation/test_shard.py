@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from tacit.data.misfits import FINEST
 from tacit.engine.federation.request import received, travelling
 from tacit.engine.federation.shard import Shard, load_shard, pseudonyms, read_silo_data
 from tacit.errors import UserError
+from tests.engine.federation.worlds import travelled
 
 SECRET = Secret(bytes(range(32)))
 EXPERIMENT = """
@@ -38,7 +41,11 @@ max_records_per_subject_and_silo = 2
 
 @pytest.fixture(scope="module")
 def plan():
-    return received(EXPERIMENT)
+    return read(EXPERIMENT)
+
+
+def read(text: str) -> Plan:
+    return received(travelled(text))
 
 
 def table(people: range, seed: int) -> pd.DataFrame:
@@ -136,7 +143,7 @@ def wide(rows: list[dict]) -> pd.DataFrame:
 def test_a_row_that_does_not_fit_is_left_out_and_counted(row, column, tmp_path):
     """To refuse the run would tell the requester that there is such a row."""
     file = written(tmp_path, "n", wide([{}, row, {"weight": None}]))
-    shard = shard_of(received(WIDE), "n", file)
+    shard = shard_of(read(WIDE), "n", file)
     assert (shard.rows, shard.left_out) == (3, {column: 1})
     kept = np.concatenate([shard.federation.train.features, shard.federation.test.features])
     assert len(kept) == 2
@@ -144,7 +151,7 @@ def test_a_row_that_does_not_fit_is_left_out_and_counted(row, column, tmp_path):
 
 
 def test_gaps_that_may_be_filled_fit(tmp_path):
-    centred = received(WIDE.replace("[data]", '[data]\nmissing = "center"'))
+    centred = read(WIDE.replace("[data]", '[data]\nmissing = "center"'))
     frame = wide([{"age": None}, {"sex": None}, {"age": "old"}])
     shard = shard_of(centred, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"age": 1}
@@ -160,7 +167,7 @@ LABELS = {
 @pytest.mark.parametrize("label", LABELS)
 def test_rows_whose_label_is_none_are_left_out(label, tmp_path):
     good, bad = LABELS[label]
-    plan = received(EXPERIMENT.replace('label = "ill"', label) + '[model]\nname = "mlp"\n')
+    plan = read(EXPERIMENT.replace('label = "ill"', label) + '[model]\nname = "mlp"\n')
     frame = wide([{"ill": value} for value in (*good, *bad)])
     shard = shard_of(plan, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"ill": len(bad)}
@@ -168,7 +175,7 @@ def test_rows_whose_label_is_none_are_left_out(label, tmp_path):
 
 def test_rows_without_a_time_are_left_out(tmp_path):
     timed = EXPERIMENT.replace('label = "ill"', 'label = { time = "weight", event = "ill" }')
-    plan = received(timed + '[model]\nname = "mlp"\n')
+    plan = read(timed + '[model]\nname = "mlp"\n')
     frame = wide([{"weight": time} for time in (1, 0, -2, None, np.inf, 1e-60)])
     shard = shard_of(plan, "n", written(tmp_path, "n", frame))
     assert shard.left_out == {"weight": 5}
@@ -186,7 +193,7 @@ def test_no_rows_whatever_they_are_keep_a_silo_from_loading_them(rows, data, tmp
     if standardize == "paid":
         text = text.replace("mean = 50, scale = 20", "low = 0, high = 100")
         text = text.replace("missing = 70", "low = 0, high = 200")
-    shard = shard_of(received(text), "n", written(tmp_path, "n", pd.DataFrame(rows)))
+    shard = shard_of(read(text), "n", written(tmp_path, "n", pd.DataFrame(rows)))
     loaded = shard.federation
     if loaded.unpaid is not None:  # constants as fine as a silo takes them
         loaded = loaded.standardized([0.0, 200.0], [100 * FINEST, 200 * FINEST])
@@ -222,7 +229,7 @@ def _held_out(plan, people: range) -> set[int]:
 )
 def test_a_request_that_names_a_file_or_code_is_refused_before_it_is_looked_at(change, named):
     with pytest.raises(UserError) as caught:
-        received(EXPERIMENT + change)
+        read(EXPERIMENT + change)
     assert caught.value.field == named
 
 
@@ -237,7 +244,11 @@ def test_what_travels_has_no_paths_and_the_noise_that_was_solved_for(tmp_path):
         },
         "method": {"name": "uldp-avg", "target_epsilon": 4.0},
         "train": {"rounds": 5},
-        "privacy": {"budget_file": str(tmp_path / "budget"), "max_silos_per_subject": 1},
+        "privacy": {
+            "budget_file": str(tmp_path / "budget"),
+            "max_silos_per_subject": 1,
+            "over_silo_cap": "refuse",
+        },
     }
     before = planned(content)
     text = travelling(before)
@@ -246,3 +257,78 @@ def test_what_travels_has_no_paths_and_the_noise_that_was_solved_for(tmp_path):
     assert after.method.noise_multiplier == before.method.noise_multiplier
     assert [line.epsilon for line in after.guarantees()] == [line.epsilon for line in before.guarantees()]
     assert travelling(after) == text
+
+
+def own(tmp_path: Path, rows: pd.DataFrame, **changes: object) -> Path:
+    """A silo with a hold-out of its own."""
+    file = written(tmp_path, "n", rows)
+    options = {"column": "patient", "fraction": 0.3, **changes}
+    file.write_text(f"{file.read_text()}\n[hold_out]\n" + "".join(f"{k} = {v!r}\n" for k, v in options.items()))
+    return file
+
+
+def held_out_people(text: str, file: Path) -> tuple[set[int], set[int]]:
+    """Patients by age: which are trained on, and which evaluated."""
+    found = shard_of(read(text), "n", file).federation
+    train, test = (set(np.round(rows.features[:, 0] * 20 + 50).astype(int)) for rows in (found.train, found.test))
+    return train, test
+
+
+NUMBERS = np.arange(200)
+PEOPLE = pd.DataFrame({"patient": NUMBERS, "age": NUMBERS, "ill": NUMBERS % 2, "visit": 7 * NUMBERS})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EXPERIMENT,
+        EXPERIMENT.replace("[data]", "[data]\nseed = 99"),
+        EXPERIMENT.replace("test_fraction = 0.25", "test_fraction = 0.6"),
+        EXPERIMENT.replace('"patient"', '"visit"'),  # whoever asks says whose a row is, and not who is held out
+    ],
+)
+def test_whoever_asks_does_not_choose_the_people_of_metrics_without_noise(tmp_path, text):
+    file = own(tmp_path, PEOPLE)
+    train, test = held_out_people(text, file)
+    assert test == held_out_people(EXPERIMENT, file)[1]
+    assert 30 < len(test) < 90
+    assert not train & test
+
+
+def test_people_of_a_silos_own_hold_out_are_in_no_other_release(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    never = held_out_people(EXPERIMENT, file)[1]
+    paid = EXPERIMENT + '[evaluation]\nstatus = "paid"\nnoise_multiplier = 10.0\n'
+    train, test = held_out_people(paid, file)
+    assert not (train | test) & never
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert test == held_out_people(paid, written(plain, "n", PEOPLE))[1] - never  # of those whom all silos hold out
+
+
+def test_nobody_elses_presence_changes_who_is_held_out(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    whole = held_out_people(EXPERIMENT, file)[1]
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(read_silo_data(file).hold_out.key, other / "n.hold_out.key")
+    some = PEOPLE[PEOPLE.patient % 3 > 0]
+    assert held_out_people(EXPERIMENT, own(other, some))[1] == whole & set(some.age)
+
+
+def test_the_lot_of_a_silo_is_its_own_secret(tmp_path):
+    file = own(tmp_path, PEOPLE)
+    first = held_out_people(EXPERIMENT, file)[1]
+    key = Path(read_silo_data(file).hold_out.key)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert len(key.read_bytes()) == 32
+    key.unlink()
+    assert held_out_people(EXPERIMENT, file)[1] != first
+    key.write_bytes(b"short")
+    with pytest.raises(UserError):
+        shard_of(read(EXPERIMENT), "n", file)
+    key.unlink()
+    key.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError):
+        shard_of(read(EXPERIMENT), "n", file)
+    assert not (tmp_path / "elsewhere").exists()

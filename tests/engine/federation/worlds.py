@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +15,9 @@ from tacit.config import Plan, plan
 from tacit.data import Federation, Records
 from tacit.engine import Run
 from tacit.engine.federation.agreement import in_their_places
+from tacit.engine.federation.job import write_job
 from tacit.engine.federation.messages import Message
+from tacit.engine.federation.request import travelling
 from tacit.engine.federation.requester import Asked, ask, follow
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
@@ -36,6 +40,11 @@ POLICY = {
 }
 
 
+def travelled(text: str) -> str:
+    """An experiment (TOML) as it travels."""
+    return json.dumps(tomllib.loads(text))
+
+
 def experiment(**changes: object) -> dict:
     """A few rounds of a small model on the built-in table."""
     base: dict = {
@@ -50,6 +59,11 @@ def experiment(**changes: object) -> dict:
     for key, value in changes.items():
         base[key] = {**base[key], **value} if isinstance(value, dict) else value
     return base
+
+
+def write_request(folder: Path, run: str) -> None:
+    """A job that asks for a run."""
+    write_job(folder, travelling(plan(experiment())), run, 1, tuple(PARTS), 20)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tacit.errors import UserError
 from tacit.exchange import Masked, Plain, Shuffled, Weighted
 from tacit.exchange.post import SERVER, join, join_named
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
-from tacit.methods import Facts
+from tacit.methods import Facts, Method
 from tacit.methods.encoders import Encoder
 from tacit.methods.per_subject import Uldp
 from tacit.privacy import Randomness
@@ -117,15 +117,20 @@ def read_hello(content: bytes, peer: str) -> Hello:
     return Hello(Form.from_dict(told["form"], peer), drawn, told["records"])
 
 
-def check_federated(plan: Plan) -> None:
-    """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
-    method = plan.method
+def check_method(method: Method) -> None:
+    """Refuse (UserError) a method that parties apart from each other cannot carry out."""
     if method.pools:
         problem = f"{method.name} moves all records to one place"
         raise UserError("method.name", problem, "use it in the simulator only, as a reference")
     if method.serverless:
         problem = f"{method.name} has no server, and a federation has one"
         raise UserError("method.name", problem, "use it in the simulator")
+
+
+def check_federated(plan: Plan) -> None:
+    """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
+    method = plan.method
+    check_method(method)
     if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("privacy.max_silos_per_subject", problem, "declare 1, if nobody has")

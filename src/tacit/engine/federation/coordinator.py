@@ -68,6 +68,7 @@ from tacit.engine.paid import (
 )
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
+from tacit.escape import escaped
 from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
 from tacit.exchange.local import Leading, led
 from tacit.exchange.masked import MaskedServer
@@ -292,7 +293,7 @@ class CoordinatorSide:
 
     def _note(self, phase: str, silo: str, refused: Refused) -> None:
         self.refusals.append(Refusal(self._desk.number, phase, silo, str(refused)))
-        _log.warning("round %d, %s: %s", self._desk.number, phase, refused)
+        _log.warning("round %d, %s: %s", self._desk.number, phase, escaped(refused))
 
     def _from_all(
         self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]

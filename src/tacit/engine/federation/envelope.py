@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tacit.engine.federation.kits import Kit
 from tacit.engine.federation.policy import RULES, Head, Rule
-from tacit.engine.federation.request import Request
+from tacit.engine.federation.request import Request, Sealed
 from tacit.exchange.post import Post, join
 
 FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong, and the silo's own log says what
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"  # what is sent to a silo
 ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 _LENGTH_BYTES = 8
+_DATASET, _HASH, _MOST_LINES = re.compile("[0-9a-f]{16}"), re.compile("[0-9a-f]{64}"), 1 << 40
 
 
 class Malformed(Exception):
@@ -41,10 +43,12 @@ class Call:
     @classmethod
     def from_bytes(cls, data: bytes) -> Call:
         values = _json(data)
+        if not all(map(_is_dataset, values)):
+            raise Malformed("with a data set's name that is none")
         return cls({name: _head(value) for name, value in values.items()})
 
 
-def calls(kit: Kit, name: str, request: Request) -> Post:
+def calls(kit: Kit, name: str, request: Request | Sealed) -> Post:
     """Where calls to one attempt at a run are signed and read: nobody but the server can make a silo begin."""
     post = Post("tacit-call-1", f"{request.run}/{request.attempt}", name, kit.identity(), kit.roster())
     post.begin(0)
@@ -56,14 +60,14 @@ class Reply:
     """What a silo sends.
 
     content  its answer; None where it refuses or failed
-    rule     the rule that forbids it, or ``failed``
+    rules    the rules that forbid it, or ``failed``
     dataset  a name of the data set that says nothing to others
     head     how far its ledger has come
     left     what is left of its budget, where it lets that be known
     """
 
     content: bytes | None
-    rule: Rule | Literal["failed"] | None = None
+    rules: tuple[Rule | Literal["failed"], ...] = ()
     dataset: str = ""
     head: Head | None = None
     left: float | None = None
@@ -71,7 +75,7 @@ class Reply:
     def to_bytes(self) -> bytes:
         head = None if self.head is None else [self.head.lines, self.head.hash]
         left = None if self.left is None or math.isinf(self.left) else self.left
-        facts = {"rule": self.rule, "dataset": self.dataset, "head": head, "left": left}
+        facts = {"rules": list(self.rules), "dataset": self.dataset, "head": head, "left": left}
         return join([json.dumps(facts).encode(), b"" if self.content is None else self.content])
 
     @classmethod
@@ -82,15 +86,16 @@ class Reply:
         content = rest[_LENGTH_BYTES:]
         if len(rest) < _LENGTH_BYTES or int.from_bytes(rest[:_LENGTH_BYTES], "big") != len(content):
             raise Malformed("of another length than it says")
-        if set(facts) != {"rule", "dataset", "head", "left"} or not isinstance(facts["dataset"], str):
+        if set(facts) != {"rules", "dataset", "head", "left"} or not _is_dataset(facts["dataset"]):
             raise Malformed("without what must be in it")
-        rule, left = facts["rule"], facts["left"]
-        if rule is not None and rule not in (*RULES, FAILED):
+        rules, left = facts["rules"], facts["left"]
+        known = (*RULES, FAILED)
+        if not isinstance(rules, list) or len(rules) > len(known) or any(rule not in known for rule in rules):
             raise Malformed("with a rule that is none")
         if left is not None and not (isinstance(left, float) and 0 <= left < math.inf):
             raise Malformed("with a budget that is none")
         head = None if facts["head"] is None else _head(facts["head"])
-        return cls(content if rule is None else None, rule, facts["dataset"], head, left)
+        return cls(None if rules else content, tuple(rules), facts["dataset"], head, left)
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -103,8 +108,12 @@ def _json(data: bytes) -> dict[str, Any]:
     return values
 
 
+def _is_dataset(name: Any) -> bool:
+    return isinstance(name, str) and (name == "" or _DATASET.fullmatch(name) is not None)
+
+
 def _head(value: Any) -> Head:
     match value:
-        case [int() as lines, str() as text] if lines >= 0 and len(text) == 64:
+        case [lines, str() as text] if type(lines) is int and 0 <= lines <= _MOST_LINES and _HASH.fullmatch(text):
             return Head(lines, text)
     raise Malformed("with a ledger's state that is none")

@@ -24,7 +24,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from tacit.engine.federation.agreement import taking_part
+from tacit.engine.federation.agreement import check_federated, taking_part
 from tacit.engine.federation.envelope import CALL, EVALUATE, MESSAGE
 from tacit.engine.federation.host import AnalyzerHost, SiloHost
 from tacit.engine.federation.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
@@ -91,10 +91,12 @@ class Coordinator(Controller):
         results = Path(workspace.get_run_dir(job)) / RESULTS
         results.mkdir(exist_ok=True)
         try:
-            request, patience = read_job(Path(workspace.get_app_dir(job)), kit)
+            sealed, patience = read_job(Path(workspace.get_app_dir(job)), kit)
+            request = sealed.opened(len(kit.silos))
+            check_federated(request.plan)
         except TacitError as error:
             party_log(kit).warning("refused job %s: %s", job, error)
-            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: "request"}).as_dict())
+            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)}).as_dict())
             return
         parties = taking_part(request.plan, kit.silos)
         here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]

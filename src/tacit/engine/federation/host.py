@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -26,7 +26,7 @@ from tacit.engine.federation.envelope import CALL, EVALUATE, FAILED, MESSAGE, ON
 from tacit.engine.federation.kits import RUNS, Kit, read_secret
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
-from tacit.engine.federation.request import Request
+from tacit.engine.federation.request import SILO_COUNT, Request, Sealed
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.sides import (
     AnalyzerSide,
@@ -39,6 +39,8 @@ from tacit.errors import TacitError
 from tacit.exchange import Shuffled
 from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.settings import read_section
+
+PLACES = "places"  # in a silo's kit: locks for the runs that it works on at the same time
 
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
@@ -54,8 +56,8 @@ class Host(ABC, Generic[Side]):
         self._asked = ""
         self._messages, self._seconds = 0, 0.0
 
-    def call(self, read: Callable[[], Request], data: bytes) -> bytes:
-        """Take part in the run that ``read`` finds to be asked for, or say which rule forbids it."""
+    def call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
+        """Take part in the run that ``read`` finds to be asked for, or say which rules forbid it."""
         return self._replied(CALL, lambda: self._call(read, data))
 
     def message(self, data: bytes) -> bytes:
@@ -74,6 +76,9 @@ class Host(ABC, Generic[Side]):
             self._side, self._has_ended = None, True
             self._end()
 
+    def _check_requester(self, requester: str) -> None:
+        """Refusal where this party does nothing for them."""
+
     @abstractmethod
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> Side:
         """This party's side of the run that is asked for; Refusal where it does not take part."""
@@ -84,9 +89,9 @@ class Host(ABC, Generic[Side]):
     def _end(self) -> None:
         """Let go of what the run needed."""
 
-    def _enclosed(self, what: str, content: bytes | None, rule: Rule | Literal["failed"] | None) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
         """What leaves."""
-        return Reply(content, rule)
+        return Reply(content, tuple(rules))
 
     @property
     def _called(self) -> Side:
@@ -96,15 +101,20 @@ class Host(ABC, Generic[Side]):
             raise Refusal("request", "a message before any run was admitted")
         return self._side
 
-    def _call(self, read: Callable[[], Request], data: bytes) -> bytes:
+    def _call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
+        """Checks in the order of what they cost: signatures, the requester, the form and the counts of the experiment,
+        its plan, what the policy says of it; the table is read last."""
         if self._asked:
             raise Refusal("request", "a second call in one run")
         with _refusing("request"):
-            request = read()
+            sealed = read()
+        seen = Call.from_bytes(calls(self.kit, self.kit.name, sealed).read(SERVER, CALL, data)).seen
+        self._asked = f" to run {sealed.run} (attempt {sealed.attempt}) of {sealed.requester}"
+        self._check_requester(sealed.requester)
+        with _refusing("request", {SILO_COUNT: "silos"}):
+            request = sealed.opened(len(self.kit.silos))
             check_federated(request.plan)
-        seen = Call.from_bytes(calls(self.kit, self.kit.name, request).read(SERVER, CALL, data)).seen
         plan = request.plan
-        self._asked = f" to run {request.run} (attempt {request.attempt}) of {request.requester}"
         what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
         self._log.info("asked  %s: %s", self._asked, what)
         self._side = self._taken_part(request, seen)
@@ -116,21 +126,21 @@ class Host(ABC, Generic[Side]):
         with self._lock:
             began = time.perf_counter()
             content: bytes | None = None
-            rule: Rule | Literal["failed"] | None = None
+            rules: tuple[Rule | Literal["failed"], ...] = ()
             try:
                 content = do()
             except Refusal as refusal:
                 self._log.warning("refused %s%s: %s", ONE[what], self._asked, refusal)
-                rule = refusal.rule
+                rules = refusal.rules
             except (Refused, Malformed) as error:
                 self._log.warning("refused %s of the server%s: %s", ONE[what], self._asked, error)
-                rule = "message"
+                rules = ("message",)
             except Exception:
                 self._log.exception("failed  at %s%s", ONE[what], self._asked)
-                rule = FAILED
+                rules = (FAILED,)
             self._messages += 1
             self._seconds += time.perf_counter() - began
-            return self._enclosed(what, content, rule).to_bytes()
+            return self._enclosed(what, content, rules).to_bytes()
 
 
 class AnalyzerHost(Host[AnalyzerSide]):
@@ -153,21 +163,26 @@ class SiloHost(Host[SiloSide]):
         self._guard: Guard | None = None
         self._dataset, self._requester = "", ""
         self._evaluations = 0
+        self._held_out: int | None = None
 
     def _end(self) -> None:
         if self._guard is not None:
             self._guard.__exit__(None, None, None)
         self._guard = None
 
+    def _check_requester(self, requester: str) -> None:
+        with _refusing("policy"):
+            self._policy = read_section(settings(self.kit)[1], Policy, "POLICY.toml")
+        self._policy.check_requester(requester)
+
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
         plan, self._requester = request.plan, request.requester
-        data_file, policy_file = settings(self.kit)
-        with _refusing("policy"):
-            policy = read_section(policy_file, Policy, "POLICY.toml")
         with _refusing("data"):
-            options = read_silo_data(data_file)
+            options = read_silo_data(settings(self.kit)[0])
         self._dataset = hashlib.sha256(f"{self.kit.name}/{options.name}".encode()).hexdigest()[:16]
-        self._guard = guard = Guard(policy, self.kit.name, Path(options.ledger or ""))
+        self._guard = guard = Guard(
+            self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
+        )
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
             with _refusing("data"):
@@ -178,6 +193,7 @@ class SiloHost(Host[SiloSide]):
             with _refusing("data"):
                 loaded = load_shard(plan, self.kit.name, options, common)
             shards.append(loaded.federation)
+            self._held_out = loaded.held_out
             for column, rows in loaded.left_out.items():
                 why = f"{column} is missing in them, or not as the experiment declares it"
                 self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
@@ -186,7 +202,6 @@ class SiloHost(Host[SiloSide]):
         guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
         memory = self.kit.ours / RUNS / request.run
-        memory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
 
     def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:
@@ -202,28 +217,30 @@ class SiloHost(Host[SiloSide]):
             raise Refusal("metrics", "they stay here")
         if side.plan.evaluation is not None:
             raise Refusal("metrics", "the plan pays for them")
+        if self._held_out is None:
+            raise Refusal("metrics", "the data file declares no hold_out on which they could be computed")
+        if self._held_out < self._guard.policy.least_records:  # of the table, whether they fit the experiment or not
+            raise Refusal("metrics", f"{self._held_out} rows are held out, which is fewer than least_records")
         if self._evaluations > side.plan.rounds:
             raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
         model, silos = side.to_evaluate(data), side.silos
         self._evaluations += 1
         made, test = silos.learner, silos.federation.test
-        if len(test) < self._guard.policy.least_records:
-            raise Refusal("metrics", f"{len(test)} records are held out, which is fewer than least_records")
         scores = score(
             made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
         )
-        return json.dumps({"records": len(test), "metrics": scores.overall}).encode()
+        return json.dumps({"records": self._held_out, "metrics": scores.overall}).encode()
 
-    def _enclosed(self, what: str, content: bytes | None, rule: Rule | Literal["failed"] | None) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
-        return Reply(content, rule, self._dataset, head, left)
+        return Reply(content, tuple(rules), self._dataset, head, left)
 
 
 @contextmanager
-def _refusing(rule: Rule) -> Iterator[None]:
-    """What is wrong within forbids the run by that rule."""
+def _refusing(rule: Rule, others: Mapping[str, Rule] = {}) -> Iterator[None]:
+    """What is wrong within forbids the run by that rule, or by the one that ``others`` has for its field."""
     try:
         yield
     except TacitError as error:
-        raise Refusal(rule, str(error)) from None
+        raise Refusal(others.get(error.field, rule), str(error)) from None

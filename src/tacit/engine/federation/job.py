@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.engine.federation.kits import CLASSES, REQUESTER_ROLE, Kit
-from tacit.engine.federation.request import Request, received
+from tacit.engine.federation.limits import MOST_TEXT, check_job
+from tacit.engine.federation.request import Sealed
 from tacit.errors import UserError
 from tacit.exchange.post import SERVER
 
@@ -57,11 +58,12 @@ def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence
         file.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
+def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     """The request in the folder of a job as it was deployed here, and the patience it asks for; UserError where it is
-    not signed by exactly one requester, or is no request."""
+    too large, not signed by exactly one requester, or no request. Its experiment is not looked at."""
     from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 
+    check_job(app)
     root = str(kit.startup / "rootCA.pem")
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
     # everybody of the federation has a key that signs; the certificate says who is a requester
@@ -69,12 +71,15 @@ def read_job(app: Path, kit: Kit) -> tuple[Request, int]:
         whose = ", ".join(str(signer[0]) for signer in signers) if verified and signers else "nobody whose word it is"
         problem = f"it is not signed by one requester of this federation, but by {whose}"
         raise UserError("request", problem, "ask with `tacit submit`")
-    requester = signers[0][0]
+    file = app / "config" / REQUEST
     try:
-        values = json.loads((app / "config" / REQUEST).read_text(encoding="utf-8"))
+        # a character takes six bytes at most
+        if file.lstat().st_size > 8 * MOST_TEXT:
+            raise ValueError
+        values = json.loads(file.read_text(encoding="utf-8"))
         text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError("request", "it is unreadable", "ask with `tacit submit`") from None
     if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= MOST_PATIENCE:
         raise UserError("request", "it is unreadable", "ask with `tacit submit`")
-    return Request(received(text), run, attempt, str(requester)), patience
+    return Sealed(text, run, attempt, str(signers[0][0])), patience

@@ -55,6 +55,7 @@ from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.privacy.ledger import plain_file
 
 Kind = Literal["server", "silo", "analyzer", "requester"]
 
@@ -123,8 +124,9 @@ def _rights(kind: Kind) -> dict[str, Any]:
 
 # Seconds without a sign of life after which a silo is taken to be gone; it gives one every ten.
 _HEARTBEATS = 60
-# A job that finds a silo missing is looked at again soon, and not given up for a long time.
-_SCHEDULING = {"max_jobs": 16, "max_schedule_count": 1000, "min_schedule_interval": 2.0, "max_schedule_interval": 10.0}
+UPKEEP = {"id": "tacit_upkeep", "path": "tacit.transport.upkeep.Upkeep", "args": {}}
+# A job that finds a silo missing is looked at again soon, and not given up for a long time. Each is a process.
+_SCHEDULING = {"max_jobs": 4, "max_schedule_count": 1000, "min_schedule_interval": 2.0, "max_schedule_interval": 10.0}
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
@@ -431,6 +433,14 @@ def _restrict(local: Path, kind: Kind) -> None:
         (local / name).unlink()
 
 
+def keep_tidy(kit: Kit) -> None:
+    """Let NVFlare's main process keep what it writes within bounds (:mod:`tacit.transport.upkeep`)."""
+    file = kit.path / "local" / "resources.json"
+    resources = read_json(file, "KIT")
+    others = [one for one in resources["components"] if one["id"] != UPKEEP["id"]]
+    write_json(file, {**resources, "components": [*others, UPKEEP]})
+
+
 def place_stores(kit: Kit) -> None:
     """Let the server keep what it keeps within its kit, wherever that lies now (NVFlare's default is a folder that all
     users of the machine share), and receive no logs (NVFlare would write what requesters stream to it there)."""
@@ -495,6 +505,5 @@ def _private_folder(folder: Path) -> None:
 
 
 def _write_secret(file: Path, content: bytes) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
+    with os.fdopen(plain_file(file, os.O_WRONLY | os.O_TRUNC), "wb") as opened:
         opened.write(content)

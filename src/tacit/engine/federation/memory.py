@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.crypto import Refused
+from tacit.engine.folder import PRIVATE
 from tacit.engine.trees import Unfit, packed, unpacked, write_bytes
 from tacit.errors import UserError
 from tacit.exchange.post import join, parted
@@ -23,7 +24,7 @@ _VERSION = b"tacit-memory-1"
 def keep(path: Path, plan: str, number: int, tree: Any) -> None:
     """Write down a ``tree`` of arrays as it is after round ``number`` of the plan with that mark."""
     body = join([_VERSION, plan.encode(), str(number).encode(), packed(tree)])
-    write_bytes(path, hashlib.sha256(body).digest() + body)
+    write_bytes(path, hashlib.sha256(body).digest() + body, PRIVATE)
 
 
 def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
@@ -56,6 +57,7 @@ class Rounds:
     def keep(self, number: int, tree: Any) -> None:
         if self._folder is None:
             return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = self._known()
         keep(self._path(number), self._plan, number, tree)
         for old in [other for other in known if other < number][:-1]:

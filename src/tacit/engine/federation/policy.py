@@ -11,11 +11,12 @@
     epsilon_per_run = 4.0
     epsilon_in_total = 10.0            # over all runs on this data set
     least_records = 100
+    most_rounds = 10000                # and most_parameters, most_subjects, most_memory (MB), most_runs at a time
 
 A :class:`Guard` believes nothing that a request says about privacy. It computes, from the plan alone and before a
 record is used, what every onlooker of the policy would learn about one unit; it keeps the silo's ledger of that data
-set, in which a release has its line, on disk, before it leaves; and it refuses by the name of a rule. That name is all
-that leaves; the reason is for the silo's own log.
+set, in which a release has its line, on disk, before it leaves; and it refuses by the names of rules: all that forbid
+it. Those names are all that leaves; the reasons are for the silo's own log.
 
 **Epsilon of a policy.** For one onlooker it is the smallest of what is proved about the policy's own unit and about the
 *replacement* of a unit that contains it; over onlookers it is the largest. Zeroing out the larger unit is not enough:
@@ -30,7 +31,9 @@ Rounds that are one release together are not repeated: one line stands for all o
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +55,9 @@ from tacit.engine.charges import (
     seed_mark,
     survivors_may_differ,
 )
+from tacit.engine.federation.limits import deadline, megabytes
 from tacit.engine.federation.request import Request
+from tacit.errors import UserError
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
 from tacit.privacy import (
@@ -68,7 +73,7 @@ from tacit.privacy import (
     View,
     spent,
 )
-from tacit.privacy.ledger import place
+from tacit.privacy.ledger import place, plain_file
 from tacit.promise import beside, cost
 
 COUNTS = "counts"  # what a plan discloses about numbers of records, before its first round
@@ -88,6 +93,11 @@ Rule = Literal[
     "epsilon_per_run",
     "epsilon_in_total",
     "least_records",
+    "most_parameters",
+    "most_rounds",
+    "most_subjects",
+    "most_memory",
+    "most_runs",
     "ledger",
     "replayed",
     "request",
@@ -96,15 +106,23 @@ Rule = Literal[
     "policy",
 ]
 RULES: tuple[Rule, ...] = get_args(Rule)
+_LIMITS: set[Rule] = {"silos", "most_parameters", "most_rounds", "most_subjects", "most_memory"}
 
 
 class Refusal(Exception):
-    """The silo does not do it. ``rule`` may leave; ``reason`` stays."""
+    """The silo does not do it. The names of the ``rules`` may leave; the reasons stay."""
 
     def __init__(self, rule: Rule, reason: str) -> None:
         super().__init__(f"{rule}: {reason}")
-        self.rule = rule
-        self.reason = reason
+        self.rules: tuple[Rule, ...] = (rule,)
+
+    @classmethod
+    def of_all(cls, broken: Mapping[Rule, str]) -> Refusal:
+        """By all these rules at once, each with its reason."""
+        (first, reason), *others = broken.items()
+        refusal = cls(first, "; ".join([reason, *(f"{rule}: {why}" for rule, why in others)]))
+        refusal.rules = tuple(broken)
+        return refusal
 
 
 class Policy(Section):
@@ -124,6 +142,11 @@ class Policy(Section):
     seeds: bool = False  # a run with a seed draws noise that whoever knows the seed can draw again
     metrics: bool = False  # metrics on held-out records without noise may leave
     budget_shown: bool = False  # those requesters may know what is left of epsilon_in_total
+    most_parameters: Count = 25_000_000
+    most_rounds: Count = 10_000
+    most_subjects: Count = 10_000_000
+    most_memory: Count = 4_000  # MB, as estimated from the plan's public numbers
+    most_runs: Count = 4  # that this silo works on at the same time
 
     @field_validator("methods")
     @classmethod
@@ -141,6 +164,10 @@ class Policy(Section):
         for text in texts:
             View.parse(text)
         return texts
+
+    def check_requester(self, requester: str) -> None:
+        if requester not in self.requesters:
+            raise Refusal("requesters", f"{requester} is not among them")
 
     @property
     def containing(self) -> tuple[Unit, ...]:
@@ -181,10 +208,13 @@ class Guard:
 
     ledger      what was released of this data set, by all runs
     admissions  which attempts at which runs were admitted, so that none is replayed
+    places      a folder with a file for every run at a time, locked while it is at work; without one, their number is
+                not limited
     """
 
-    def __init__(self, policy: Policy, silo: str, ledger: Path) -> None:
+    def __init__(self, policy: Policy, silo: str, ledger: Path, places: Path | None = None) -> None:
         self.policy, self._silo = policy, silo
+        self._places, self._place = places, -1
         self._ledger = _opened(ledger)
         try:
             self._admissions = _opened(ledger.with_name(f"{ledger.stem}.admissions.jsonl"))
@@ -202,6 +232,25 @@ class Guard:
     ) -> None:
         self._ledger.close()
         self._admissions.close()
+        if self._place >= 0:
+            os.close(self._place)
+            self._place = -1
+
+    def _has_place(self) -> bool:
+        """Whether there is a place for this run; it is free again when this process ends, however it ends."""
+        if self._places is None or self._place >= 0:
+            return True
+        self._places.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(self.policy.most_runs):
+            descriptor = plain_file(self._places / str(number), os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            self._place = descriptor
+            return True
+        return False
 
     @property
     def head(self) -> Head:
@@ -218,18 +267,27 @@ class Guard:
         return max(0.0, self.policy.epsilon_in_total - self.policy.epsilon(lambda where: spent(lines, where)))
 
     def admit(self, request: Request, silos: Sequence[str], seen: Head | None, records: Callable[[], int]) -> None:
-        """Let a run begin, or go on; :class:`Refusal` names the rule that forbids it.
+        """Let a run begin, or go on; :class:`Refusal` names all rules that forbid it.
 
         silos    who takes part in the federation
         seen     how far the server has seen this ledger come
         records  reads the data, when nothing else forbids it, and counts the rows of the table
         """
-        self._check_words(request, silos)
-        self._check_not_older(seen)
+        self.policy.check_requester(request.requester)
         self._together = 0
+        broken = {**self._broken_words(request.plan, silos), **self._broken_limits(request.plan)}
+        try:
+            with deadline():  # what is too large is not priced
+                broken |= {} if _LIMITS & set(broken) else self._broken_promises(request.plan, request.run)
+        except UserError as error:
+            broken["request"] = str(error)
+        if not self._has_place():
+            broken["most_runs"] = f"{self.policy.most_runs} are at work"
+        if broken:
+            raise Refusal.of_all(broken)
+        self._check_not_older(seen)
         if refusal := self._refusal_to_begin_again(request.plan, request.run, self._ledger.lines):
             raise refusal
-        self._check_price(request.plan, request.run)
         found = records()
         if found < self.policy.least_records:
             raise Refusal("least_records", f"the table has {found} rows")
@@ -272,22 +330,38 @@ class Guard:
             raise Refusal("ledger", str(error)) from None
         self._together += line.joint
 
-    def _check_words(self, request: Request, silos: Sequence[str]) -> None:
-        """What can be decided without a number."""
-        policy, plan = self.policy, request.plan
-        if request.requester not in policy.requesters:
-            raise Refusal("requesters", f"{request.requester} is not among them")
-        if plan.method.name not in policy.methods:
-            raise Refusal("methods", f"{plan.method.name} is not among them")
-        if plan.exchange.name not in policy.exchanges:
-            raise Refusal("exchanges", f"{plan.exchange.name} is not among them")
-        if plan.promise.facts.silos != len(silos):
-            raise Refusal("silos", f"the plan counts {plan.promise.facts.silos} silos, there are {len(silos)}")
-        assumed, possible = plan.promise.facts.silos_of_a_subject, policy.silos_per_subject or len(silos)
-        if assumed < possible:
-            raise Refusal("silos_per_subject", f"the plan counts on at most {assumed}, and it may be {possible}")
-        if plan.experiment.seed is not None and not policy.seeds:
-            raise Refusal("seeds", "the plan has one: its noise can be drawn again")
+    def _broken_words(self, plan: Plan, silos: Sequence[str]) -> dict[Rule, str]:
+        """What can be decided without a price."""
+        policy, facts = self.policy, plan.promise.facts
+        assumed, possible = facts.silos_of_a_subject, policy.silos_per_subject or len(silos)
+        found: dict[Rule, tuple[bool, str]] = {
+            "methods": (plan.method.name not in policy.methods, f"{plan.method.name} is not among them"),
+            "exchanges": (plan.exchange.name not in policy.exchanges, f"{plan.exchange.name} is not among them"),
+            "silos": (facts.silos != len(silos), f"the plan counts {facts.silos} silos, there are {len(silos)}"),
+            "silos_per_subject": (
+                assumed < possible,
+                f"the plan counts on at most {assumed}, and it may be {possible}",
+            ),
+            "seeds": (
+                plan.experiment.seed is not None and not policy.seeds,
+                "the plan has one: its noise can be drawn again",
+            ),
+        }
+        return {rule: reason for rule, (is_broken, reason) in found.items() if is_broken}
+
+    def _broken_limits(self, plan: Plan) -> dict[Rule, str]:
+        """What is larger than this silo takes on; decided before anything is allocated or priced."""
+        policy, facts = self.policy, plan.promise.facts
+        parameters = plan.parameters
+        if parameters is None:
+            return {"most_parameters": "the plan does not say how many it has"}
+        asked: dict[Rule, tuple[int, int]] = {
+            "most_parameters": (parameters, policy.most_parameters),
+            "most_rounds": (facts.rounds, policy.most_rounds),
+            "most_subjects": (facts.subjects or 0, policy.most_subjects),
+            "most_memory": (megabytes(plan), policy.most_memory),
+        }
+        return {rule: f"{count} is more than {most}" for rule, (count, most) in asked.items() if count > most}
 
     def _check_not_older(self, seen: Head | None) -> None:
         lines = self._ledger.lines
@@ -304,22 +378,24 @@ class Guard:
             return Refusal("replayed", "its rounds are one release together, and another attempt has begun them")
         return None
 
-    def _check_price(self, plan: Plan, run: str) -> None:
+    def _broken_promises(self, plan: Plan, run: str) -> dict[Rule, str]:
         """Whether all planned rounds fit, beside what was spent."""
         policy, whole = self.policy, plan.events() if plan.method.private else {}
+        broken: dict[Rule, str] = {}
         for places in policy.places():
             if plan.method.private and not any(where in whole for where in places):
-                raise Refusal("against", f"the exchange says nothing about {places[0]}")
+                return {"against": f"the exchange says nothing about {places[0]}"}
         alone = policy.epsilon(lambda where: whole.get(where, _unprotected(plan)))
         if alone > policy.epsilon_per_run:
-            raise Refusal("epsilon_per_run", f"{alone:.4g} is more than {policy.epsilon_per_run:g}")
+            broken["epsilon_per_run"] = f"{alone:.4g} is more than {policy.epsilon_per_run:g}"
         own = _run_name(plan, run)
         before = [line for line in self._ledger.lines if line["run"] != own]
         if has_seed(before, seed_mark(plan)):
-            raise Refusal("seeds", "another run had the same one: noise that is drawn twice protects only once")
+            broken["seeds"] = "another run had the same one: noise that is drawn twice protects only once"
         total = policy.epsilon(lambda where: beside(spent(before, where), whole.get(where, _unprotected(plan))))
         if total > policy.epsilon_in_total:
-            raise Refusal("epsilon_in_total", f"it would come to {total:.4g} of {policy.epsilon_in_total:g}")
+            broken["epsilon_in_total"] = f"it would come to {total:.4g} of {policy.epsilon_in_total:g}"
+        return broken
 
     def _write_admission(self, request: Request) -> None:
         name = _run_name(request.plan, request.run)
@@ -410,10 +486,6 @@ def _unprotected(plan: Plan) -> Event:
 
 def _opened(path: Path) -> Ledger:
     try:
-        is_new = not path.exists()
-        ledger = Ledger(path)
-        if is_new:
-            path.chmod(0o600)  # for nobody else of this machine, unless its holder says so
-        return ledger
+        return Ledger(path)
     except (LedgerError, OSError) as error:
         raise Refusal("ledger", str(error)) from None

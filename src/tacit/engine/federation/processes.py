@@ -17,7 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from tacit.engine.federation.kits import Kind, Kit, encrypt_own_port, place_stores, read_secret, require_nvflare
+from tacit.engine.federation.kits import (
+    Kind,
+    Kit,
+    encrypt_own_port,
+    keep_tidy,
+    place_stores,
+    read_secret,
+    require_nvflare,
+)
 from tacit.engine.federation.policy import Policy
 from tacit.engine.federation.refusals import Listener
 from tacit.engine.federation.shard import read_silo_data
@@ -99,6 +107,7 @@ def start(kit: Kit) -> subprocess.Popen[bytes]:
     pid_file = kit.ours / PID
     _check_idle(pid_file)
     encrypt_own_port(kit)
+    keep_tidy(kit)
     with (kit.ours / NVFLARE_LOG).open("wb") as output:
         process = subprocess.Popen(
             command(kit),

@@ -8,32 +8,35 @@ are, and the columns are declared, so that all silos make the same features of t
 from __future__ import annotations
 
 import hashlib
-import tomllib
+import json
 from dataclasses import dataclass
 from pathlib import Path
-
-import tomli_w
+from typing import Any
 
 from tacit.config import Plan, plan
 from tacit.data import source_facts
-from tacit.errors import UserError
+from tacit.engine.federation.agreement import check_method
+from tacit.engine.federation.limits import check_counts, deadline, parsed
+from tacit.errors import TacitError, UserError
 from tacit.experiment import Experiment, read_experiment
 from tacit.methods import Calibrated
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
-RUN_DIGITS = 32
+RUN_DIGITS, MOST_ATTEMPTS = 32, 1000
+SILO_COUNT = "data.silos.count"
 
 
 @dataclass(frozen=True)
-class Request:
-    """An experiment, who asks for it, and for which attempt at which run.
+class Sealed:
+    """A request whose experiment was not looked at yet: who asks, and for which attempt at which run.
 
+    text       the experiment, as :func:`travelling` wrote it
     run        32 hexadecimal digits that the requester drew
     attempt    1, and one more whenever the run is asked for again (after a crash)
     requester  who signed it
     """
 
-    plan: Plan
+    text: str
     run: str
     attempt: int
     requester: str
@@ -41,8 +44,22 @@ class Request:
     def __post_init__(self) -> None:
         if not (isinstance(self.run, str) and len(self.run) == RUN_DIGITS and set(self.run) <= set("0123456789abcdef")):
             raise UserError("run", "is not 32 hexadecimal digits", "ask with `tacit submit`")
-        if isinstance(self.attempt, bool) or not isinstance(self.attempt, int) or self.attempt < 1:
-            raise UserError("attempt", "is no count", "ask with `tacit submit`")
+        if type(self.attempt) is not int or not 1 <= self.attempt <= MOST_ATTEMPTS:
+            raise UserError("attempt", f"is not a number from 1 to {MOST_ATTEMPTS}", "ask with `tacit submit`")
+
+    def opened(self, silos: int | None = None) -> Request:
+        """With the plan of the experiment; a UserError where it is none, or not for that number of silos."""
+        return Request(received(self.text, silos), self.run, self.attempt, self.requester)
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment, who asks for it, and for which attempt at which run (see :class:`Sealed`)."""
+
+    plan: Plan
+    run: str
+    attempt: int
+    requester: str
 
     @property
     def digest(self) -> str:
@@ -61,18 +78,37 @@ def travelling(planned: Plan) -> str:
     if isinstance(method, Calibrated) and content["method"].pop("target_epsilon", None) is not None:
         content["method"][method.noise_key] = getattr(method, method.noise_key)
     _check_portable(read_experiment(content))
-    return tomli_w.dumps(content)
+    return json.dumps(content)
 
 
-def received(text: str) -> Plan:
-    """The plan of an experiment that came from elsewhere; a UserError where it is none, or names files or modules."""
+def received(text: str, silos: int | None = None) -> Plan:
+    """The plan of an experiment that came from elsewhere; a UserError where it is none, names files or modules, counts
+    on more than a federation can have, or on another number of ``silos``. Nothing is computed before its counts are
+    within their limits."""
+    content = parsed(text)
     try:
-        experiment = read_experiment(tomllib.loads(text))
-    except tomllib.TOMLDecodeError:
-        raise UserError("experiment", "is no valid TOML", "ask with `tacit submit`") from None
+        with deadline():
+            return _planned(content, silos)
+    except TacitError:
+        raise
+    except Exception as error:  # whatever its numbers do to the arithmetic of a plan, it is no plan
+        problem = f"cannot be planned ({type(error).__name__})"
+        raise UserError("experiment", problem, "check it with `tacit plan`") from None
+
+
+def _planned(content: dict[str, Any], silos: int | None) -> Plan:
+    experiment = read_experiment(content)
+    check_counts(experiment)
+    counted = experiment.data.silos.count
+    if silos is not None and counted != silos:
+        raise UserError(SILO_COUNT, f"is {counted}, and the federation has {silos} silos", f"set it to {silos}")
     _check_portable(experiment)
+    check_method(experiment.made_method())
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
         raise UserError("data.path", "an experiment that travels has no paths", "ask with `tacit submit`")
+    if experiment.method.get("target_epsilon") is not None:
+        problem = "an experiment that travels names its noise, and no target to solve for"
+        raise UserError("method.target_epsilon", problem, "ask with `tacit submit`")
     content = experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     # no party sees the records of all silos: to each of them the cap is a promise about the data
     content["privacy"] = content.get("privacy", {}) | {"over_silo_cap": "refuse"}

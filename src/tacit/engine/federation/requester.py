@@ -25,10 +25,11 @@ from tacit.config import Plan
 from tacit.engine.federation.agreement import check_federated, taking_part
 from tacit.engine.federation.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
 from tacit.engine.federation.kits import Kit, require_nvflare
-from tacit.engine.federation.request import travelling
+from tacit.engine.federation.request import received, travelling
 from tacit.engine.folder import RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
+from tacit.escape import escaped
 from tacit.exchange import Shuffled
 from tacit.exchange.shuffled.terms import ANALYZER
 
@@ -85,6 +86,7 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
     if silos != len(kit.silos):
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
         raise UserError("data.silos.count", problem, f"set it to {len(kit.silos)}")
+    received(text, silos)
     if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
         problem = "'shuffled' needs an analyzer, and the federation has none"
         raise UserError("exchange.name", problem, "let it have one: analyzer = true in FEDERATION.toml")
@@ -239,7 +241,7 @@ class _Watch:
             return False
         if told := _state(session, self._asked.job):
             self._alive = time.monotonic()
-            self._shown.advance(int(told.get("done", 0)), told.get("metrics") or {})
+            self._shown.advance(*_progress(told))
         else:
             self.is_lost = self._is_given_up(session)
         return self.is_lost
@@ -269,6 +271,14 @@ def _state(session: Any, job: str) -> Mapping[str, Any]:
     return {}
 
 
+def _progress(told: Mapping[str, Any]) -> tuple[int, dict[str, float | None]]:
+    """Rounds done and metrics, as far as the server tells numbers."""
+    done, metrics = told.get("done"), told.get("metrics")
+    numbers = metrics.items() if isinstance(metrics, dict) else ()
+    known = {escaped(name, 40): value for name, value in numbers if isinstance(value, float)}
+    return done if type(done) is int else 0, dict(known)
+
+
 def _downloaded(session: Any, kit: Kit, asked: Asked) -> Path | None:
     """What the server's run folder shares, in a folder of the kit."""
     target = kit.ours / _MEMORY / f"{asked.run}-{asked.attempt}"
@@ -282,7 +292,7 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
     """The run folder where it was wanted, or the reason why there is none."""
     state, reason = outcome["status"], outcome["reason"]
     if state == "refused":
-        silos = ", ".join(f"{silo}: {rule}" for silo, rule in outcome["rules"].items())
+        silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome["rules"].items())
         raise Forbidden("policy", f"silos refuse the run ({silos})", "plan within their policies, or ask them")
     if results is None or not (results / RESULT).is_file():
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -54,9 +55,12 @@ from tacit.engine.trees import save_tree, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
 from tacit.models import Params
+from tacit.privacy.ledger import plain_file
 
 OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
 SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
+
+MOST_DATASETS = 1000  # of one silo, whose ledgers are remembered
 
 # (what, {silo: bytes}) -> {silo: bytes, or None where nothing came in time}
 Send = Callable[[str, Mapping[str, bytes]], Mapping[str, bytes | None]]
@@ -68,13 +72,13 @@ class Ended(NamedTuple):
     finished   all rounds are done
     budget     the next round would exceed the plan's own budget
     diverged   the model is no longer finite; the last finite one is kept
-    refused    a silo's policy forbids it: by silo, the rule
+    refused    silos' policies forbid it: by silo, the rules
     failed     a silo gave no answer, or a wrong one, where it was needed; it can be asked for again
     """
 
     status: str
     reason: str = ""
-    rules: Mapping[str, str] = {}
+    rules: Mapping[str, tuple[str, ...]] = {}
 
     def as_dict(self) -> dict[str, Any]:
         """As ``outcome.json`` has it."""
@@ -88,7 +92,7 @@ class CoordinatorHost:
         self.folder = kit.ours / RUNS / request.run
         self.progress: dict[str, Any] = {"state": "calling", "done": 0, "metrics": {}, "left": {}}
         self._kit, self._request, self._send, self._log = kit, request, send, party_log(kit)
-        self._rules: dict[str, str] = {}
+        self._rules: dict[str, tuple[str, ...]] = {}
         self._silent: set[str] = set()
         self._without_metrics: set[str] = set()
         self._scores: Scores = NOT_EVALUATED
@@ -122,6 +126,8 @@ class CoordinatorHost:
         if self._is_ours:
             with suppress(OSError):  # of a full disk; only that a run has finished is ever asked of this file
                 write_json(self.folder / OUTCOME, self._ended)
+                if ended.status == "finished":  # it is never gone on with
+                    (self.folder / CHECKPOINT).unlink(missing_ok=True)
         self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
         return ended
 
@@ -174,7 +180,7 @@ class CoordinatorHost:
         told = {party: call(party) for party in taking_part(self._plan, self._kit.silos)}
         answers = self._carried(CALL, told)
         if self._rules:
-            by = ", ".join(f"{silo} ({rule})" for silo, rule in self._rules.items())
+            by = ", ".join(f"{silo} ({', '.join(rules)})" for silo, rules in self._rules.items())
             return Ended("refused", f"refused by {by}", dict(self._rules))
         absent = [silo for silo, answer in answers.items() if answer is None]
         if absent:
@@ -281,7 +287,7 @@ class CoordinatorHost:
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
             # metrics that stay are no refusal of the run, and nobody is asked twice
-            self._without_metrics |= {silo for silo, rule in self._rules.items() if rule == "metrics"}
+            self._without_metrics |= {silo for silo, rules in self._rules.items() if "metrics" in rules}
             self._rules = before
             found = {silo: self._told(silo, answer) for silo, answer in answers.items() if answer is not None}
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
@@ -364,10 +370,10 @@ class CoordinatorHost:
             self._remember(silo, reply.dataset, reply.head)
         if what == CALL and reply.left is not None:
             self.progress["left"][silo] = reply.left
-        if reply.rule is not None:
-            self._log.warning("silent  %s: it does not answer %s (%s)", silo, ONE[what], reply.rule)
-            if reply.rule not in (FAILED, "message"):  # its policy says no, and will not say anything else next time
-                self._rules[silo] = reply.rule
+        if reply.rules:
+            self._log.warning("silent  %s: it does not answer %s (%s)", silo, ONE[what], ", ".join(reply.rules))
+            if not {FAILED, "message"} & set(reply.rules):  # its policy says no, and will say so next time
+                self._rules[silo] = reply.rules
         return reply.content
 
     def _heads(self) -> dict[str, dict[str, list[Any]]]:
@@ -375,13 +381,20 @@ class CoordinatorHost:
         return dict(read_json(file, "KIT")) if file.is_file() else {}
 
     def _remember(self, silo: str, dataset: str, head: Head) -> None:
-        """Keep on disk how far a silo's ledger has come: a restored backup of it is found out."""
-        with (self._kit.ours / f"{HEADS}.lock").open("w") as lock:
+        """Keep on disk how far a silo's ledger has come: a restored backup of it is found out. Of a silo that tells of
+        more and more data sets, the ones that were named first are remembered."""
+        lock = plain_file(self._kit.ours / f"{HEADS}.lock", os.O_RDWR)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other runs may be at work beside this one
             seen = self._heads()
-            if head.lines > seen.get(silo, {}).get(dataset, [0])[0]:
-                seen.setdefault(silo, {})[dataset] = [head.lines, head.hash]
+            known = seen.setdefault(silo, {})
+            if silo not in self._kit.silos or (dataset not in known and len(known) >= MOST_DATASETS):
+                self._log.warning("refused %s: a ledger that is one too many", silo)
+            elif head.lines > known.get(dataset, [0])[0]:
+                known[dataset] = [head.lines, head.hash]
                 write_json(self._kit.ours / HEADS, seen)
+        finally:
+            os.close(lock)
 
 
 def _together(found: Mapping[str, tuple[int, Numbers]]) -> Scores:

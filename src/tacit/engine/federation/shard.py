@@ -8,18 +8,32 @@
     patient = "PATIENT_ID"
     age = "AGE_YEARS"
 
+    [hold_out]                 # for metrics without noise: these people are trained on in no run
+    column = "PATIENT_ID"      # in this table
+    fraction = 0.15
+
 Everything else is the experiment's: label, features, constants, who is held out. Identifiers of people become
 pseudonyms by a keyed hash (BLAKE2b, 64 bits) under a secret that the silos share and the server never sees: the same
 person has the same pseudonym in every silo, and no list of people is exchanged. Two people with one pseudonym would
 count as one, and removing one of them could turn their joint contribution around; among n people that has probability
 n^2 / 2^65. Who is held out is drawn from the pseudonym, so that all silos hold out the same people.
+
+**Metrics without noise.** They show what they are computed on, and the requester of a run chooses its label, its
+columns and its ``data.seed``. So they are computed on the silo's own ``[hold_out]`` alone: people who are drawn by an
+identifier that the silo names and a secret that only it has, the same in every run, whatever is asked for. Their rows
+are in no other release of any run with this file; a metric therefore depends on no row of anybody else, and takes
+nothing from the guarantees of all others. About the people of the hold-out themselves, metrics without noise promise
+nothing.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+import secrets
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,13 +45,29 @@ from tacit.data import Federation, Records, Silos, source_facts
 from tacit.data.arrange import drawn, within_caps
 from tacit.data.encode import Part, as_python
 from tacit.data.misfits import misfits
-from tacit.data.options import Section, as_name
+from tacit.data.options import Section, Share, as_name
 from tacit.data.sources import find_source
 from tacit.data.table import Table, from_frame, read_file, series_values
 from tacit.errors import UserError
+from tacit.privacy.ledger import plain_file
 from tacit.settings import read_section
 
-_PERSON = b"tacit-pseudonym"  # at most 16 bytes: keeps these hashes apart from all others under the same key
+# at most 16 bytes: they keep these hashes apart from all others under the same key
+_PERSON, _LOT = b"tacit-pseudonym", b"tacit-hold-out"
+_SECRET_BYTES = 32
+
+
+class HoldOut(Section):
+    """``[hold_out]``: the people on whom metrics without noise are computed.
+
+    column    the table's own column that identifies the subject of each row
+    fraction  of the subjects, drawn by lot
+    key       a file with the 32 secret bytes of that lot; beside the data file by default, and made when it is missing
+    """
+
+    column: str
+    fraction: Share
+    key: str | None = None
 
 
 class SiloData(Section):
@@ -46,6 +76,7 @@ class SiloData(Section):
     name        of the data set, by which the server knows its ledger again; by default the name of this file
     ledger      where everything is written down that was ever released of this table; beside this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
+    hold_out    who is held out of every run, for metrics without noise; by default such metrics stay here
     """
 
     path: str
@@ -53,6 +84,7 @@ class SiloData(Section):
     columns: dict[str, str] = Field(default_factory=dict)
     ledger: str | None = None
     pseudonyms: str | None = None
+    hold_out: HoldOut | None = None
 
 
 def read_silo_data(file: Path) -> SiloData:
@@ -62,7 +94,10 @@ def read_silo_data(file: Path) -> SiloData:
     paths = {"path": options.path, "ledger": options.ledger or f"{file.stem}.ledger.jsonl"}
     if options.pseudonyms is not None:
         paths["pseudonyms"] = options.pseudonyms
-    absolute = {key: str(file.parent / Path(name).expanduser()) for key, name in paths.items()}
+    absolute: dict[str, Any] = {key: str(file.parent / Path(name).expanduser()) for key, name in paths.items()}
+    if options.hold_out is not None:
+        key = file.parent / Path(options.hold_out.key or f"{file.stem}.hold_out.key").expanduser()
+        absolute["hold_out"] = options.hold_out.model_copy(update={"key": str(key)})
     return options.model_copy(update={"name": options.name or file.stem, **absolute})
 
 
@@ -73,12 +108,14 @@ class Shard(NamedTuple):
     rows        of its table
     fit         of these, how many are as the experiment declares them
     left_out    by column, how many are not, or have nothing there
+    held_out    of these, how many are the silo's own hold-out, whether they fit or not; None without one
     """
 
     federation: Federation
     rows: int
     fit: int
     left_out: dict[str, int]
+    held_out: int | None = None
 
 
 def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shard:
@@ -87,15 +124,20 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     Rows that do not fit the experiment are left out. To refuse the run for them would tell the requester about them,
     who could ask for any property of single rows in that way.
     """
-    frame = _renamed(options)
+    own = read_file(options.path, "DATA.toml")
+    here_alone = None if options.hold_out is None else _held_out_here(own, options.hold_out)
+    frame = _renamed(own, options)
     data = plan.data
     known = source_facts(data)
     assert known.subject_column is not None, "checked when the request was read"
     if known.subject_column not in frame:
         problem = f"the table has no column '{known.subject_column}'"
         raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
+    ours = options.columns.get(known.subject_column, known.subject_column)
+    frame[known.subject_column] = own.identifiers(ours, "DATA.toml")
     rows, unfit = len(frame), misfits(from_frame(frame), known, data)
-    frame = frame[~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)].reset_index(drop=True)
+    fits = ~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)
+    frame = frame[fits].reset_index(drop=True)
     keys = pseudonyms(frame[known.subject_column], secret)
 
     # all rows live here: no column says so
@@ -105,6 +147,11 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     seed = data.seed if data.seed is not None else plan.experiment.seed or 0
     is_test = drawn(keys, data.test_fraction, seed) if raw.test is None else raw.test
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    if here_alone is not None:
+        never = here_alone[fits]
+        train, test = train[~never[train]], test[~never[test]]
+        if plan.evaluation is None:  # metrics that are paid for are those of people whom all silos hold out
+            test = np.flatnonzero(never)
     here = np.zeros(len(keys), np.int32)
     train = train[within_caps(keys[train], here[train], records=plan.records_kept)]
     train = train[np.argsort(keys[train], kind="stable")]
@@ -120,7 +167,38 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
         encoder=built.encoder,
         unpaid=built.unpaid,
     )
-    return Shard(federation, rows, len(frame), {column: int(which.sum()) for column, which in unfit.items()})
+    left_out = {column: int(which.sum()) for column, which in unfit.items()}
+    return Shard(federation, rows, len(frame), left_out, None if here_alone is None else int(here_alone.sum()))
+
+
+def _held_out_here(table: Table, options: HoldOut) -> np.ndarray:
+    """Mask ``[rows]`` of the silo's own hold-out: decided for each row by its own identifier and the silo's secret."""
+    if options.column not in table.names:
+        raise UserError("DATA.toml", f"the table has no column '{options.column}'", "correct hold_out.column")
+    assert options.key is not None, "read_silo_data says where it is"
+    with _own_secret(Path(options.key)) as secret:
+        codes, distinct = pd.factorize(table.identifiers(options.column, "DATA.toml"), use_na_sentinel=False)
+        key = secret.expose()
+        lots = np.array([_hashed(str(value), key, _LOT) for value in distinct], np.uint64)
+    return drawn(lots, options.fraction, 0)[codes] if len(distinct) else np.zeros(table.rows, bool)
+
+
+def _own_secret(file: Path) -> Secret:
+    """The secret of the silo's own lot; made once, and readable by its owner alone."""
+    try:
+        with os.fdopen(plain_file(file, os.O_RDWR), "r+b") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            content = opened.read()
+            if not content:
+                content = secrets.token_bytes(_SECRET_BYTES)
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+    except OSError as error:
+        raise UserError("DATA.toml", f"'{file}' cannot be opened ({error.strerror})", "correct hold_out.key") from None
+    if len(content) != _SECRET_BYTES:
+        raise UserError("DATA.toml", f"'{file}' does not hold {_SECRET_BYTES} bytes", "restore it from a backup")
+    return Secret(content)
 
 
 def pseudonyms(identifiers: pd.Series, secret: Secret) -> np.ndarray:
@@ -130,19 +208,18 @@ def pseudonyms(identifiers: pd.Series, secret: Secret) -> np.ndarray:
         problem = f"column '{identifiers.name}' is missing in {int((codes < 0).sum())} rows"
         raise UserError("DATA.toml", problem, "fill the gaps or drop the rows")
     key = secret.expose()
-    hashed = [_hashed(str(as_name(as_python(value))), key) for value in distinct]
-    result: np.ndarray = np.array(hashed, np.int64)[codes]
+    hashed = [_hashed(str(as_name(as_python(value))), key, _PERSON) for value in distinct]
+    result: np.ndarray = np.array(hashed, np.uint64).view(np.int64)[codes]
     return result
 
 
-def _hashed(text: str, key: memoryview) -> int:
-    digest = hashlib.blake2b(text.encode(), digest_size=8, key=key, person=_PERSON)
-    return int.from_bytes(digest.digest(), "big", signed=True)
+def _hashed(text: str, key: memoryview, person: bytes) -> int:
+    digest = hashlib.blake2b(text.encode(), digest_size=8, key=key, person=person)
+    return int.from_bytes(digest.digest(), "big")
 
 
-def _renamed(options: SiloData) -> pd.DataFrame:
+def _renamed(table: Table, options: SiloData) -> pd.DataFrame:
     """The silo's table under the experiment's names."""
-    table = read_file(options.path, "DATA.toml")
     for ours in options.columns.values():
         if ours not in table.names:
             raise UserError("DATA.toml", f"the table has no column '{ours}'", "mend columns")

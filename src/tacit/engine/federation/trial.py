@@ -47,7 +47,6 @@ POLICY = {
     "epsilon_in_total": 20.0,
     "least_records": 100,
     "silos_per_subject": 1,  # nobody of this table lives at two sites
-    "metrics": True,
     "budget_shown": True,
 }
 _PATIENCE = 60.0

@@ -1,0 +1,233 @@
+"""What NVFlare writes stays within bounds, at the server and at silos."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from nvflare.app_common.streamers import file_streamer
+from nvflare.private.fed.client.training_cmds import DeployProcessor
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+
+from tacit.engine.federation.limits import MOST_JOB_BYTES
+from tacit.engine.federation.requester import _session
+from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
+from tacit.transport import upkeep
+
+from . import worlds
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+META = json.dumps({"deploy_map": {"app": ["server"]}, "name": "x"}).encode()
+
+
+@pytest.fixture
+def kit(tmp_path, monkeypatch) -> Path:
+    """A server's kit; what is replaced in NVFlare is put back."""
+    (tmp_path / "tacit").mkdir()
+    monkeypatch.setattr(file_streamer, "_ChunkConsumer", file_streamer._ChunkConsumer)
+    monkeypatch.setattr(JobMetaValidator, "validate", JobMetaValidator.validate)
+    monkeypatch.setattr(DeployProcessor, "process", DeployProcessor.process)
+    return tmp_path
+
+
+def test_jobs_of_tacit_and_the_bound_of_both_sides_are_the_same():
+    assert upkeep.MOST_BYTES == MOST_JOB_BYTES
+
+
+@pytest.mark.parametrize(
+    ("content", "is_refused"),
+    [
+        (packed({"x/meta.json": META, "x/app/config/request.json": b"{}"}), False),
+        (packed({"x/meta.json": META, "x/app/zeros": bytes(400 << 20)}), True),  # 400 kB as it travels
+        (packed({"x/meta.json": META, **{f"x/{k}": b"" for k in range(100)}}), True),
+        (packed({"x/meta.json": META[:-1] + b', "job_id": "tacit"}'}), True),  # the name of a folder of the kit
+        (packed({"x/meta.json": b"[" * 100_000}), True),
+        (packed({"x/meta.conf": b"a = 1"}), True),
+        (b"no archive", True),
+        (b"", True),
+    ],
+)
+def test_a_job_is_measured_before_it_is_unpacked(kit, content, is_refused):
+    began = time.process_time()
+    assert (upkeep.problem_of(content) is not None) == is_refused
+    upkeep.limit_uploads(kit)
+    file = kit / "upload"
+    file.write_bytes(content)
+    assert not JobMetaValidator().validate("x", str(file))[0]  # NVFlare wants more of a job than any of these
+    assert not file.exists()  # what was uploaded in vain does not stay
+    log = kit / "tacit" / "log.txt"
+    assert (log.exists() and "refused a job: x" in log.read_text()) == is_refused
+    assert time.process_time() - began < 1
+
+
+def test_an_upload_ends_where_it_is_too_long(kit):
+    upkeep.limit_uploads(kit)
+
+    def upload(size: int, told: int) -> tuple[Path, bool]:
+        context = {file_streamer.KEY_FILE_NAME: "job.zip", file_streamer.KEY_FILE_SIZE: told}
+        consumer = file_streamer._ChunkConsumerFactory("/nowhere").get_consumer(context, None)
+        file = Path(file_streamer.FileStreamer.get_file_location(context))
+        try:
+            for start in range(0, size, 1 << 16):
+                data = bytes(min(1 << 16, size - start))
+                chunk = {file_streamer.KEY_DATA: data, file_streamer.KEY_DATA_SIZE: len(data)}
+                chunk[file_streamer.KEY_EOF] = start + len(data) == size
+                consumer.consume(chunk, context, None)
+        except ValueError:
+            return file, False
+        finally:
+            consumer.finalize(context, None)
+        return file, True
+
+    for size, told, is_taken in ((1 << 20, 1 << 20, True), (2 << 20, 100, False), (100, 400 << 20, False)):
+        file, taken = upload(size, told)
+        assert (taken, file.exists()) == (is_taken, is_taken)
+        assert file.parent == kit / "tacit" / "store" / "uploads"
+    for _ in range(3 * upkeep.MOST_WAITING):
+        upload(100, 100)
+    assert len(list((kit / "tacit" / "store" / "uploads").iterdir())) <= upkeep.MOST_WAITING
+
+
+def test_jobs_that_wait_are_limited_in_number(kit):
+    upkeep.limit_uploads(kit)
+    for _ in range(upkeep.MOST_WAITING):
+        stored(kit, "SUBMITTED")
+    ok, problem, _ = JobMetaValidator().validate("x", packed({"x/meta.json": META}))
+    assert not ok
+    assert "wait" in problem
+
+
+def stored(kit: Path, status: str, age: float = 0.0, size: int = 10) -> Path:
+    job = kit / "tacit" / "store" / "jobs" / str(uuid.uuid4())
+    job.mkdir(parents=True)
+    (job / "data").write_bytes(bytes(size))
+    (job / "meta").write_text(json.dumps({"status": status}))
+    for path in (job / "data", job / "meta", job):
+        os.utime(path, (time.time() - age,) * 2)
+    return job
+
+
+def test_the_server_keeps_the_last_jobs_within_a_bound(kit, monkeypatch):
+    ended = [stored(kit, "FINISHED:COMPLETED", age=k) for k in range(30)]
+    at_work = [stored(kit, state, age=10**6) for state in ("SUBMITTED", "RUNNING", "DISPATCHED")]
+    upkeep.prune_store(kit)
+    assert [job.exists() for job in ended] == [True] * upkeep.KEPT_JOBS + [False] * (30 - upkeep.KEPT_JOBS)
+    assert all(job.exists() for job in at_work)
+    monkeypatch.setattr(upkeep, "KEPT_BYTES", 300)
+    large = [stored(kit, "FINISHED:COMPLETED", age=-k, size=100) for k in (1, 2, 3)]
+    upkeep.prune_store(kit)
+    assert [job.exists() for job in large] == [False, True, True]
+    assert not any(job.exists() for job in ended)
+
+
+def test_records_of_submissions_and_downloads_go_with_their_jobs(kit):
+    job, store = stored(kit, "RUNNING"), kit / "tacit" / "store"
+    outside = kit / "tacit" / "identity.key"
+    outside.write_text("kept")
+    for name, number in (("here", job.name), ("gone", str(uuid.uuid4()))):
+        record = store / "job_submit_records" / "study" / name / "token"
+        index = store / "job_submit_record_index" / name
+        for folder in (record, index):
+            folder.mkdir(parents=True)
+        uris = [str(record), str(outside), "../../../identity.key"]
+        (index / "meta").write_text(json.dumps({"job_id": number, "submit_record_uris": uris}))
+        for path in (index / "meta", index):
+            os.utime(path, (time.time() - 100,) * 2)
+    for name, age in (("new", 0), ("old", 10**4)):
+        (kit / "transfer" / name / "job").mkdir(parents=True)
+        for path in (kit / "transfer" / name / "job", kit / "transfer" / name):
+            os.utime(path, (time.time() - age,) * 2)
+    upkeep.prune_store(kit)
+    assert {path.name for path in (store / "job_submit_record_index").iterdir()} == {"here"}
+    assert {path.name for path in (store / "job_submit_records" / "study").iterdir()} == {"here"}
+    assert {path.name for path in (kit / "transfer").iterdir()} == {"new"}
+    assert outside.read_text() == "kept"
+
+
+def test_folders_of_jobs_go_and_nothing_else(kit):
+    job, other = str(uuid.uuid4()), str(uuid.uuid4())
+    for name in (job, other, "startup", "local"):
+        (kit / name / "app").mkdir(parents=True)
+    upkeep.remove_job_folders(kit, lambda folder: folder.name == job)
+    assert {path.name for path in kit.iterdir()} == {other, "startup", "local", "tacit"}
+    upkeep.remove_job_folders(kit)
+    assert {path.name for path in kit.iterdir()} == {"startup", "local", "tacit"}
+
+
+def disk(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def without_logs_and_runs(folder: Path) -> int:
+    """What grows with every run by intent: logs, and the server's folder of the run."""
+    logs = sum(file.lstat().st_size for file in folder.rglob("*log*") if file.is_file())
+    return disk(folder) - logs - disk(folder / "tacit" / "runs")
+
+
+def grown(trial: Trial, runs: int) -> dict[str, list[int]]:
+    """The disk of every party after each of so many runs."""
+    found: dict[str, list[int]] = {name: [] for name in ("server", *PARTS)}
+    for number in range(runs):
+        worlds.finished(trial, worlds.experiment(train={"rounds": 1}), f"run-{number}")
+        time.sleep(2)  # NVFlare says that a job has ended before its folder goes
+        for name, sizes in found.items():
+            kit = trial.kit(name).path
+            assert not [path for path in kit.iterdir() if upkeep._JOB.fullmatch(path.name)], name
+            sizes.append(without_logs_and_runs(kit))
+    return found
+
+
+def check_bounds(trial: Trial, runs: int) -> None:
+    found = grown(trial, runs)
+    jobs = list((trial.kit("server").path / "tacit" / "store" / "jobs").iterdir())
+    assert len(jobs) <= upkeep.KEPT_JOBS
+    for silo in PARTS:
+        assert found[silo][-1] <= found[silo][0] + 4096
+    job = max(map(disk, jobs))
+    assert found["server"][-1] <= found["server"][0] + (upkeep.KEPT_JOBS + 1) * (job + 4096)
+
+
+def test_disk_of_server_and_silos_stays_within_its_bound(tmp_path):
+    with worlds.federation(tmp_path) as trial:
+        check_bounds(trial, 2)
+        before = {name: disk(trial.kit(name).path) for name in ("server", *PARTS)}
+        kit = trial.kit(REQUESTER)
+        for k, change in enumerate(("large", "named")):
+            folder = tmp_path / f"job-{k}"
+            worlds.write_request(folder, run="a" * 32)
+            if change == "large":
+                (folder / "app" / "zeros").write_bytes(bytes(40 << 20))
+            else:
+                meta = json.loads((folder / "meta.json").read_text())
+                (folder / "meta.json").write_text(json.dumps({**meta, "job_id": "tacit"}))
+            with pytest.raises(Exception), _session(kit) as session:  # noqa: B017, PT011
+                session.submit_job(str(folder))
+        after = {name: disk(trial.kit(name).path) for name in before}
+        assert all(after[name] - before[name] < 1 << 18 for name in before)
+        assert trial.kit("server").identity()
+        said = (trial.kit("server").ours / "log.txt").read_text()
+        assert "refused an upload" in said
+        assert "refused a job" in said
+
+
+@pytest.mark.slow
+def test_disk_of_server_and_silos_stays_within_its_bound_after_50_runs(tmp_path):
+    with worlds.federation(tmp_path) as trial:
+        check_bounds(trial, 50)
