@@ -12,10 +12,12 @@ import pytest
 from tacit.config import Plan, plan
 from tacit.crypto import Secret
 from tacit.data import Federation
+from tacit.engine.federation.agreement import check_federated
 from tacit.engine.federation.request import received
 from tacit.engine.federation.shard import SiloData, load_shard, pseudonyms
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
+from tacit.errors import UserError
 from tests.engine.federated import Parties, flat, planned, simulated
 from tests.engine.federation.worlds import travelled
 from tests.methods.worlds import before_noise
@@ -172,6 +174,13 @@ def test_people_keep_their_places_in_a_graph_whoever_else_is_there(visits):
 def test_coins_and_choices_of_records_are_the_same_whoever_else_is_there(numbers, experiment, visits):
     made = planned(experiment, "subject-sgd", method={"noise_multiplier": 0.0, **numbers})
     assert 0.01 < max(moves(made, visits, rounds=8)) <= made.method.clip * (1 + 1e-4)
+
+
+def test_a_common_list_of_subjects_is_refused_on_a_federation(experiment):
+    made = planned(experiment, "uldp-avg", "weighted", exchange={"index": "list"})
+    with pytest.raises(UserError) as refused:
+        check_federated(made)
+    assert refused.value.field == "exchange.index"
 
 
 def test_pseudonyms_keep_64_bits():

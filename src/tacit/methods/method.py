@@ -55,7 +55,7 @@ class Facts:
 
     silos             how many silos there are
     rounds            how many rounds are planned
-    subjects          how many people there are, or slots for people
+    subjects          how many people there are, or places for people, at most
     records_per_silo  for every silo the declared number of records: divisor of batches
     max_records       at most so many records of one subject in one silo
     max_silos         at most so many silos hold records of one subject

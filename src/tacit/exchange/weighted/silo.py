@@ -64,10 +64,14 @@ class WeightedSilo(Answering):
     Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
     them in all silos. A slot with more than R = ``terms.cap`` records here is left out in all rounds, as if it had none
     here, so that N_u stays below ``terms.most`` whoever shares a slot. What one person moves is bounded all the same
-    (specification 9.1). Let the person have a <= R records here beside b of others in the slot. If a + b <= R, the silo
-    counts a + b before and b after. If b <= R < a + b, it counts none before and b after: with b in the place of what
-    leaves, and the direction of time reversed, this is a term n f(n + r) + r (f(r) - f(n + r)) with n = b. If b > R,
-    nothing changes here. In all cases at most R records of the slot begin or cease to count in a silo.
+    (specification 9.1). Let a person leave who has a records in a silo beside b of others in the slot. If a + b <= R,
+    a records cease to count there. If b <= R < a + b, none counted before, and b begin to. If b > R, nothing changes.
+    So in every silo at most R records cease or begin to count. With n that cease, q that begin and r that count before
+    and after, over all silos, and f(N) = 1 / (1 + N), the sum moves by at most
+
+        n f(n + r) + r |f(n + r) - f(q + r)| + q f(q + r)   clips, n + q <= R S
+
+    which for q = 0 is the bound without overfull slots, n f(n + r) + r (f(r) - f(n + r)).
     """
 
     def __init__(
