@@ -47,10 +47,8 @@ def load(
     subject, test_subject = _subjects(raw, options, train, test, streams("subjects"))
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
 
-    if over_silo_cap == "refuse" and not arrange.within_caps(subject, silo, silos=max_silos_per_subject).all():
-        problem = f"a subject has records in more than {max_silos_per_subject} silos"
-        fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
-        raise UserError("privacy.max_silos_per_subject", problem, fix)
+    if over_silo_cap == "refuse":
+        _check_silo_cap(np.append(subject, test_subject), np.append(silo, test_silo), max_silos_per_subject)
     kept = arrange.within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
     train, subject, silo = train[kept], subject[kept], silo[kept]
     _check_silos(silo, silo_names, options)
@@ -70,6 +68,14 @@ def load(
         encoder=built.encoder,
         unpaid=built.unpaid,
     )
+
+
+def _check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
+    """Refuse data that break the promise about a subject's silos, held-out rows included: they are paid for, too."""
+    if not arrange.within_caps(subject, silo, silos=most).all():
+        problem = f"a subject has records in more than {most} silos"
+        fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
+        raise UserError("privacy.max_silos_per_subject", problem, fix)
 
 
 class Streams:
