@@ -38,14 +38,22 @@ def experiment(method: dict[str, Any], exchange: dict[str, Any], **privacy: Any)
     }
 
 
-def ledger(file: Path, run: str, mechanism: str, by_view: dict[str, Event], rounds: int = ROUNDS) -> None:
+def ledger(
+    file: Path,
+    run: str,
+    mechanism: str,
+    by_view: dict[str, Event],
+    rounds: int = ROUNDS,
+    party: str = "server",
+    more: dict[str, Any] | None = None,
+) -> None:
     """Lines as the first version wrote them, after those that are there."""
     before = file.read_text().splitlines() if file.exists() else []
     previous = json.loads(before[-1])["hash"] if before else "0" * 64
-    told = {place("subject", view, "zero-out"): event.as_dict() for view, event in by_view.items()}
+    told = {place("subject", view, "zero-out"): event.as_dict() for view, event in by_view.items()} | (more or {})
     with file.open("a") as lines:
         for number in range(1, rounds + 1):
-            body = {"run": run, "party": "server", "round": number, "mechanism": mechanism, "step": number}
+            body = {"run": run, "party": party, "round": number, "mechanism": mechanism, "step": number}
             line = _sealed({**body, "joint": False, "events": told}, previous)
             previous = line["hash"]
             lines.write(json.dumps(line, sort_keys=True) + "\n")
@@ -131,6 +139,17 @@ def test_lines_of_a_budget_file_need_the_folder_of_their_run(tmp_path):
     assert both[("budget.jsonl", "b")] == "not recomputed"
     with pytest.raises(UserError):
         check([tmp_path / "nothing.jsonl"])
+
+
+def test_a_silo_s_own_ledger_is_recomputed_from_what_replacing_a_subject_costs(tmp_path):
+    file = tmp_path / "visits.ledger.jsonl"
+    told = {"public": Gaussian(5.0), "server": Gaussian(5.0)}
+    replaced = {place("subject", view, "replace"): Gaussian(2.5).as_dict() for view in told}
+    ledger(file, "a", "uldp-avg", told, party="north", more=replaced)
+    assert checked(file) == (
+        "under-counted",
+        {view: pytest.approx((9.997, 24.382), abs=1e-3) for view in ("public", "server")},
+    )
 
 
 def test_new_lines_say_which_accounting_wrote_them(tmp_path):

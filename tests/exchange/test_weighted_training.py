@@ -93,7 +93,7 @@ def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records
     after = {str(guarantee.view): guarantee.epsilon for guarantee in private.guarantees()}
     alone = {str(guarantee.view): guarantee.epsilon for guarantee in listed.guarantees()}
     assert before["server"] == before["silo"] == np.inf
-    # nobody shares a place on the list, and silos know who is on it
+    # no two share a place on the list, and silos know who is on it
     assert alone == {"public": before["public"], "server": before["public"], "silo": np.inf}
     assert before["public"] < after["server"] == after["public"] < after["silo"] < np.inf
     assert any("colludes with no silo" in text for text in private.guarantees()[0].assumptions)

@@ -77,7 +77,7 @@ def used(counts: np.ndarray, records: int) -> np.ndarray:
 
 
 def moved(before: np.ndarray, after: np.ndarray, records: int) -> float:
-    """How far the sum moves at most, ``[silos, subjects]`` of one slot, where everybody's vector is the worst."""
+    """How far the sum moves at most, ``[silos, subjects]`` of one slot, with the worst vectors."""
     one, other = used(before, records), used(after, records)
     return float(np.abs(one / (1 + one.sum()) - other / (1 + other.sum())).sum())
 
