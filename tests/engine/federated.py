@@ -106,6 +106,8 @@ class Parties:
     def __init__(self, made: Plan, federation: Federation, **options: Any) -> None:
         self.plan, self.names = made, federation.silo_names
         identities, roster = introduced((*self.names, ANALYZER))
+        for name, liar in options.pop("liars", {}).items():
+            identities = {**identities, name: liar(identities[name])}
         common = Secret.random()
         hook, memory = options.pop("before_release", None), options.pop("memory", None)
         self.silos = {

@@ -23,10 +23,10 @@ from tacit.engine.federation.host import AnalyzerHost, SiloHost
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import Sealed, received
-from tacit.engine.federation.server_host import OUTCOME, CoordinatorHost, Ended
+from tacit.engine.federation.server_host import CoordinatorHost, Ended
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.sides import CoordinatorSide
-from tacit.engine.folder import CHECKPOINT, LEDGER, RESULT, read_metrics
+from tacit.engine.folder import CHECKPOINT, LEDGER, read_metrics
 from tacit.engine.trees import packed
 from tacit.exchange.post import join
 from tacit.privacy import Ledger
@@ -580,14 +580,20 @@ def test_where_metrics_are_paid_for_a_server_does_not_get_exact_ones_besides(wor
     assert got == [dict.fromkeys(SILOS), dict.fromkeys(SILOS, ("metrics",))] * 3
 
 
-def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result(world):
+def test_metrics_are_paid_for_once_though_the_server_is_killed_before_its_result(world, monkeypatch):
     text = f'{EXPERIMENT}\n[evaluation]\nstatus = "paid"\nnoise_multiplier = 20.0\n'
-    _, host = world.attempt(text=text)
-    paid = Run.load(host.folder).metrics
-    for name in (RESULT, OUTCOME):
-        (host.folder / name).unlink()
+
+    def kill(host: CoordinatorHost, status: str) -> None:
+        raise Killed
+
+    monkeypatch.setattr(CoordinatorHost, "_write_result", kill)
+    with pytest.raises(Killed):
+        world.attempt(text=text)
+    paid = read_metrics(world.server.ours / "runs" / RUN / "metrics.jsonl")[-1]["metrics"]
+    monkeypatch.undo()
     ended, host = world.attempt(2, text=text)
     assert ended == Ended("finished")
+    assert not (host.folder / CHECKPOINT).exists()  # a run that has finished is never gone on with
     assert Run.load(host.folder).metrics == paid
     with Ledger(host.folder / LEDGER) as book:
         assert [line["mechanism"] for line in book.lines].count("evaluation") == 1
