@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tacit.planner import outlook
 from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
 from tacit.privacy.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published
@@ -128,6 +129,12 @@ PROVED = {
         24.38,
     ),
 }
+
+
+def test_a_plan_says_how_many_subjects_are_expected_to_share_a_slot():
+    (slotted, _), (listed, _) = record_weighted(), record_weighted(index="list")
+    assert outlook(slotted).as_dict()["slots"] == {"slots": 100, "shared": pytest.approx(1 - 0.99**99)}
+    assert outlook(listed).as_dict()["slots"] is None
 
 
 def test_a_secret_coin_is_not_counted_beyond_the_whole_part_of_a_record_s_subject():
