@@ -112,7 +112,8 @@ def _trained(settings: dict, unit: str, federation: Federation, members: np.ndar
         "subjects": {"column": "person", "count": PEOPLE},
         "records_per_silo": PEOPLE * YEARS // 4,
     }
-    privacy = {"unit": unit, "max_records_per_subject_and_silo": YEARS, "max_silos_per_subject": 1, "delta": DELTA}
+    caps = {"max_records_per_subject_and_silo": YEARS, "max_silos_per_subject": 1, "over_silo_cap": "refuse"}
+    privacy = {"unit": unit, **caps, "delta": DELTA}
     train = {"rounds": 20, **settings.get("train", {})}
     model = {"name": "mlp", "hidden": [64]}
     plan = tacit.plan({"data": data, "model": model, "method": settings["method"], "train": train, "privacy": privacy})
@@ -204,7 +205,8 @@ def _inverted(made: Federation, method: dict, pictures: int, key: int) -> np.nda
         "task": "multiclass",
         "classes": 10,
     }
-    privacy = {"max_records_per_subject_and_silo": pictures, "max_silos_per_subject": 1, "delta": DELTA}
+    caps = {"max_records_per_subject_and_silo": pictures, "max_silos_per_subject": 1, "over_silo_cap": "refuse"}
+    privacy = {**caps, "delta": DELTA}
     model = {"name": "mlp", "hidden": [32]}
     plan = tacit.plan({"data": data, "model": model, "method": method, "train": {"rounds": 10}, "privacy": privacy})
     sim = simulation(plan, made, Randomness.from_seed(key))

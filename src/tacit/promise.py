@@ -52,7 +52,10 @@ ONE_IDENTIFIER = "a subject has one identifier in all silos (linkage: epsilon wi
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
-DROPPED = "max_silos_per_subject drops or keeps this view's own records depending on what other silos hold"
+DROPPED = (
+    "max_silos_per_subject drops or keeps this view's own records depending on what other silos hold"
+    ' (over_silo_cap = "refuse" makes it a promise about the data)'
+)
 ELSEWHERE = "it is about what the other silos hold: this view knows its own records"
 
 Mechanism = Literal["statistics", "evaluation"]

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tacit.methods.method import RecordSums
+from tacit.planner import outlook
 from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
 from tacit.privacy.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published
@@ -65,14 +66,14 @@ PROVED = {
     "uldp-avg, q = .7": (lambda: five({**AVG, "subject_sample_rate": 0.7}), 6.591),
     "uldp-avg, q = .1 known to the server": (lambda: five({**AVG, "subject_sample_rate": 0.1}, "server"), 9.997),
     "subject-sgd, q = .1 known to a silo": (lambda: five({**SUBJECT, "subject_sample_rate": 0.1}, "silo"), 11.48),
-    # no two on a list share a slot; in slots, a subject moves the sum by 60/61 + 40/41 clips, a record by 40/21
+    # no two on a list share a slot; in slots, a subject moves the sum by 80/101 + 20/21 clips, a record by 40/21
     "record weights, list": (lambda: record_weighted(index="list"), 9.997),
     "record weights, list, server": (lambda: record_weighted("server", "list"), 9.997),
     "record weights, list, q = .1": (lambda: record_weighted(index="list", method={"subject_sample_rate": 0.1}), 0.758),
-    "record weights, slots": (record_weighted, 23.714),
-    "record weights, slots, q = .1": (lambda: record_weighted(method={"subject_sample_rate": 0.1}), 23.714),
-    "record weights, slots, one silo": (lambda: record_weighted("silo"), 27.431),
-    "record weights, slots, three silos": (lambda: record_weighted("silos:3"), 43.075),
+    "record weights, slots": (record_weighted, 20.315),
+    "record weights, slots, q = .1": (lambda: record_weighted(method={"subject_sample_rate": 0.1}), 20.315),
+    "record weights, slots, one silo": (lambda: record_weighted("silo"), 22.907),
+    "record weights, slots, three silos": (lambda: record_weighted("silos:3"), 33.655),
     "record weights, slots, one record": (lambda: record_weighted(unit="record"), 22.835),
     "uldp-naive": (lambda: five(NAIVE), 24.3816),
     "uldp-naive, server": (lambda: five(NAIVE, "server"), 24.3816),
@@ -130,6 +131,12 @@ PROVED = {
         24.38,
     ),
 }
+
+
+def test_a_plan_says_how_many_subjects_are_expected_to_share_a_slot():
+    (slotted, _), (listed, _) = record_weighted(), record_weighted(index="list")
+    assert outlook(slotted).as_dict()["slots"] == {"slots": 100, "shared": pytest.approx(1 - 0.99**99)}
+    assert outlook(listed).as_dict()["slots"] is None
 
 
 def test_a_secret_coin_is_not_counted_beyond_the_whole_part_of_a_record_s_subject():

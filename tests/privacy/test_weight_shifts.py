@@ -71,15 +71,10 @@ def test_a_table_that_is_too_short_or_no_weights_is_refused(table):
         largest_shift(table, 2, 1)
 
 
-def used(counts: np.ndarray, records: int) -> np.ndarray:
-    """The records that every silo uses of a slot: none of one that is overfull."""
-    return np.where(counts.sum(axis=1, keepdims=True) <= records, counts, 0)
-
-
-def moved(before: np.ndarray, after: np.ndarray, records: int) -> float:
-    """How far the sum moves at most, ``[silos, subjects]`` of one slot, with the worst vectors."""
-    one, other = used(before, records), used(after, records)
-    return float(np.abs(one / (1 + one.sum()) - other / (1 + other.sum())).sum())
+def weights(counts: np.ndarray, records: int) -> np.ndarray:
+    """The weights of ``counts [silos, subjects]`` of one slot: an overfull one counts as full and is not used."""
+    held = counts.sum(axis=1, keepdims=True)
+    return np.where(held <= records, counts, 0) / (1 + np.minimum(held, records).sum())
 
 
 @pytest.mark.parametrize(("silos", "records", "curious"), [(2, 2, 0), (2, 3, 1), (3, 2, 0), (3, 2, 1), (3, 2, 2)])
@@ -92,7 +87,7 @@ def test_no_small_world_moves_a_slot_further(silos, records, curious):
             after = before.copy()
             after[curious:, 0] = 0
             # the parts of one subject in different silos, and of two subjects, may point anywhere
-            found = max(found, moved(before, after, records))
+            found = max(found, float(np.abs(weights(before, records) - weights(after, records)).sum()))
     assert found <= bound + 1e-12
     assert found >= 0.8 * bound
 
@@ -107,8 +102,7 @@ def test_no_small_world_moves_a_slot_further_by_one_record(silos, records):
                 continue
             after = before.copy()
             after[0, 0] -= 1
-            one, other = used(before, records), used(after, records)
-            one, other = one / (1 + one.sum()), other / (1 + other.sum())
+            one, other = weights(before, records), weights(after, records)
             # the subject's vector in the first silo may turn around, the others stay
             shift = np.abs(one - other).sum() - abs(one[0, 0] - other[0, 0]) + one[0, 0] + other[0, 0]
             assert shift <= bound + 1e-12

@@ -75,7 +75,7 @@ def case(
     ``[exchange]``; left out: plain."""
     most = silos if subject_silos is None else subject_silos
     protects = unit or METHODS[method["name"]].units[0]
-    caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most}
+    caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most, "over_silo_cap": "refuse"}
     experiment = {
         "data": {
             "silos": {"column": "silo", "count": silos},

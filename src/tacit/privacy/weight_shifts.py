@@ -58,34 +58,36 @@ def slot_shift(silos: int, records: int, curious: int = 0) -> float:
     """The most clips by which one subject's records in the other ``silos - curious`` silos move a sum with weights
     n / (1 + N), where several subjects may share a slot.
 
-    records  R: a silo uses at most R records of a subject, and leaves a slot with more than R records out completely
+    records  R: a silo uses at most R records of a subject. It counts a slot with more than R records as one with R, and
+             contributes nothing to it
 
     **Proof.** Let the subject leave. In an honest silo s it has a_s <= R records beside r_s of the others in its slot.
 
-        r_s + a_s <= R        the silo uses r_s + a_s records before and r_s after
-        r_s <= R < r_s + a_s  the slot is left out before; after, the silo uses the r_s others
-        r_s > R               the slot is left out before and after
+        r_s + a_s <= R        the silo uses and counts r_s + a_s records before and r_s after
+        r_s <= R < r_s + a_s  the silo counts R records and uses none before; after, it uses and counts the r_s others
+        r_s > R               the silo counts R records and uses none, before and after
 
     Let j silos be of the second kind, q <= j R the records that they begin to use, n <= (S - c - j) R the subject's
     records in silos of the first kind, and r all records that are used before and after, those of the c curious silos
-    included. Then N = n + r before and N' = q + r after, and the sum moves by at most
+    included. Without silos of the third kind N = n + r + j R before and N' = r + q <= N after, and the sum moves by at
+    most
 
-        n f(N) + r |f(N) - f(N')| + q f(N').
+        V = n f(N) + r (f(N') - f(N)) + q f(N') = (n - r) / (1 + n + r + j R) + (r + q) / (1 + r + q).
 
-    This is symmetric in n and q, and so are the bounds on them (j -> S - c - j), so let q <= n. Then N' <= N, and for
-    f(N) = 1 / (1 + N) the bound is V = (n - r) / (1 + n + r) + (r + q) / (1 + r + q). V grows with n and with q: its
-    largest value has n = (S - c - j) R and q = j R, for some j <= (S - c) / 2. For r > n the first term is negative
-    and the second at most (r + n) / (1 + r + n), so V <= 2 n / (1 + n + r) <= n / (1 + n), which is at most V at r = 0:
-    r in 0..n is enough. With j = 0, V is (1) with f(N) = 1 / (1 + N).
+    k silos of the third kind add k R to N and N'. Every term of the first form falls with that. V grows with n and with
+    q: its largest value has n = (S - c - j) R and q = j R. There f(N') - f(N) = n f(N) f(N'), and r f(N') <= 1, so that
+    V <= 2 n f(N) + q f(N'), which falls with r: r in 0..4 (n + q) is enough where this is below what was found.
     """
     others = silos - curious
     if others < 1 or records < 1:
         raise ValueError("at least one silo must be left, with at least one record of a subject")
-    found = 0.0
-    for overfull in range(others // 2 + 1):
+    found, beyond = 0.0, 0.0
+    for overfull in range(others + 1):
         n, q = (others - overfull) * records, overfull * records
-        r = np.arange(n + 1)
-        found = max(found, float(np.max((n - r) / (1 + n + r) + (r + q) / (1 + r + q))))
+        r = np.arange(4 * (n + q) + 1)
+        found = max(found, float(np.max((n - r) / (1 + n + r + q) + (r + q) / (1 + r + q))))
+        beyond = max(beyond, float(2 * n / (1 + n + r[-1] + q) + q / (1 + r[-1] + q)))
+    assert beyond < found, "the search ends too early"
     return found
 
 
@@ -97,13 +99,11 @@ def slot_record_shift(silos: int, records: int) -> float:
     n f(N) to (n - 1) f(N - 1), and the other r = N - n records of the slot, of this or another subject, from f(N) to
     f(N - 1): n f(N) + (n - 1) f(N - 1) + r (f(N - 1) - f(N)) = (n - r) / (1 + N) + (N - 1) / N for f(N) = 1 / (1 + N),
     which grows with n. *Replaced*, also by a record for which a cap makes room: 2 n f(N) <= 2 R / (1 + R). *Overfull*:
-    the removed record can only bring a slot of R + 1 records back. Then at most R records begin to count in this silo,
-    and the other r records of the slot change from f(r) to f(r + R): formula (1) with n = R.
+    the removed record can only bring a slot of R + 1 records back, which counts as R before and after: R f(N).
     """
     r = np.arange(silos * records + 1)
     removed = (records - r) / (1 + records + r) + (records - 1 + r) / (records + r)
-    back = (records - r) / (1 + records + r) + r / (1 + r)
-    return max(2 * records / (1 + records), float(removed.max()), float(back.max()))
+    return max(2 * records / (1 + records), float(removed.max()))
 
 
 def shared_slots(subjects: int, slots: int) -> float:

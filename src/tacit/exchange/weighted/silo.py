@@ -62,16 +62,9 @@ class WeightedSilo(Answering):
         sums       the slots                          the weighted sums of the contributions and noise, encrypted
 
     Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
-    them in all silos. A slot with more than R = ``terms.cap`` records here is left out in all rounds, as if it had none
-    here, so that N_u stays below ``terms.most`` whoever shares a slot. What one person moves is bounded all the same
-    (specification 9.1). Let a person leave who has a records in a silo beside b of others in the slot. If a + b <= R,
-    a records cease to count there. If b <= R < a + b, none counted before, and b begin to. If b > R, nothing changes.
-    So in every silo at most R records cease or begin to count. With n that cease, q that begin and r that count before
-    and after, over all silos, and f(N) = 1 / (1 + N), the sum moves by at most
-
-        n f(n + r) + r |f(n + r) - f(q + r)| + q f(q + r)   clips, n + q <= R S
-
-    which for q = 0 is the bound without overfull slots, n f(n + r) + r (f(r) - f(n + r)).
+    them in all silos. A slot with more than R = ``terms.cap`` records here counts as one with R and contributes
+    nothing, in all rounds, so that N_u stays below ``terms.most``. ``privacy.weight_shifts.slot_shift`` proves how far
+    one person moves the sum.
     """
 
     def __init__(
@@ -94,7 +87,7 @@ class WeightedSilo(Answering):
         held = np.zeros(terms.people, np.int64)
         np.add.at(held, slots, counts)
         self.terms, self._members = terms, members
-        self._counts = np.where(held > terms.cap, 0, held)  # of every slot
+        self._counts = np.minimum(held, terms.cap)  # of every slot
         self._counted = (counts > 0) & (held <= terms.cap)[slots]  # of every person
         self._workers, self._insecure = workers, insecure_for_tests
         self._handlers = {
