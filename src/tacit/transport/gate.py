@@ -8,6 +8,7 @@ replaced                              because
 ====================================  ==============================================================================
 ``CoreCell.process_message``          any neighbour can send on any channel, to any cell, with any origin
 ``CoreCell._create_internal_listener``  the port for job processes is open to every local user unless configured
+``CoreCell.start``                    a job process does not wait for the connection to its parent process
 ``FedAdminAgent.register_processor``  ``sys.shell``, ``train.shutdown`` and fourteen others are registered
 ``FedAdminAgent._dispatch_request``   it checks rights only if the sender asks for it
 ``AuthzFilter.pre_command``           ``process_info``, ``stress`` and eleven others need no right
@@ -19,6 +20,7 @@ replaced                              because
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,7 @@ def close(kit: Path) -> None:
     refusals = Refusals(log_of(kit))
     _replace(CoreCell, "process_message", lambda old: _guarded(old, refusals))
     _replace(CoreCell, "_create_internal_listener", _encrypted)
+    _replace(CoreCell, "start", _started)
     _replace(FedAdminAgent, "register_processor", _registered)
     _replace(FedAdminAgent, "_dispatch_request", lambda old: _dispatched(old, refusals))
     _replace(AuthzFilter, "pre_command", lambda old: _authorized(old, refusals))
@@ -157,6 +160,17 @@ def _encrypted(old: Any) -> Any:
         return old(self, scheme, resources)
 
     return _create_internal_listener
+
+
+def _started(old: Any) -> Any:
+    def start(self: Any) -> None:
+        """With TLS a job process can fail before it is connected to its parent, which then waits a minute for it."""
+        old(self)
+        parent, end = self.my_info.fqcn.rpartition(".")[0], time.monotonic() + _HANDSHAKE
+        while parent and parent not in self.agents and time.monotonic() < end:
+            time.sleep(0.01)
+
+    return start
 
 
 def _accepted(self: TcpStreamServer) -> tuple[Any, Any]:
