@@ -170,7 +170,7 @@ def run(plan: Any, federation: Any, who: str, lie: Lie, monkeypatch: Any) -> Non
 
 
 def check(name: str, who: str, each: int, seed: int, experiment: Any, visits: Any, monkeypatch: Any) -> int:
-    """So many lies about each of the purposes for which ``who`` signs in this plan; how many in all."""
+    """``each`` lies about each of the purposes for which ``who`` signs in this plan; how many in all."""
     method, exchange, sections = PLANS[name]
     plan = planned(experiment, method, exchange, train={"rounds": 1}, **sections)
     federation, honest = loaded(plan, visits), Lie()

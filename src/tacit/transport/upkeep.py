@@ -6,8 +6,8 @@ those of jobs), named in ``local/resources.json``:
 
 server    an upload ends at ``MOST_BYTES``; a job is measured before it is unpacked or stored, brings no number of its
           own (which would become the name of a folder), and is refused while ``MOST_WAITING`` wait. When a job has
-          ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: whoever has not collected a
-          result by then asks again, and the server finds it in its own run folder.
+          ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that has not
+          collected a result by then asks again, and the server finds it in its own run folder.
 silo      a job is measured before it is unpacked; its folder goes when it has ended.
 
 Runs are resumed from what is Tacit's own (``KIT/tacit/runs``), which is not touched.

@@ -481,8 +481,8 @@ def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
 
 
 def test_metrics_of_fewer_held_out_rows_than_the_policy_wants_stay(world):
-    """Counted are rows of the table, whether they fit the experiment or not: otherwise whoever declares columns oddly
-    could count by refusals."""
+    """Counted are rows of the table, whether they fit the experiment or not: otherwise a requester who declares
+    columns oddly could count by refusals."""
     data = world.homes["north"] / "DATA.toml"
     rows = load_shard(received(travelled(EXPERIMENT)), "north", read_silo_data(data), Secret.random()).held_out
     assert 10 < rows < 50  # a fifth of 120 records, more or less

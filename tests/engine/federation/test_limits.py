@@ -154,7 +154,7 @@ def test_a_silo_works_on_a_limited_number_of_runs_at_a_time(tmp_path):
         third.admit(request(run="c" * 32), SILOS, None, lambda: 100)
 
 
-def test_an_experiment_of_somebody_who_is_not_listed_is_not_looked_at(world):
+def test_an_experiment_of_a_requester_who_is_not_listed_is_not_looked_at(world):
     """Also one that could not be read; and the log has one line for it."""
     for k, (text, _) in enumerate(HUGE.values()):
         host, run = SiloHost(world.silos["north"]), f"{k:032x}"
@@ -227,7 +227,7 @@ def test_a_job_is_measured_and_its_signature_checked_before_its_experiment_is_re
 
 
 def told_heads(world: World, silo: str, datasets: int) -> dict:
-    """What the server remembers after a silo has told of so many data sets."""
+    """What the server remembers after a silo has told of that number of data sets."""
     host = CoordinatorHost(world.server, Sealed(travelled(HOSTED), RUN, 1, ANA).opened(), lambda what, told: {})
     for k in range(datasets):
         host._opened(CALL, silo, Reply(b"", (), f"{k:016x}", Head(1, "0" * 64)).to_bytes())

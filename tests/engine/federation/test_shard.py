@@ -284,10 +284,10 @@ PEOPLE = pd.DataFrame({"patient": NUMBERS, "age": NUMBERS, "ill": NUMBERS % 2, "
         EXPERIMENT,
         EXPERIMENT.replace("[data]", "[data]\nseed = 99"),
         EXPERIMENT.replace("test_fraction = 0.25", "test_fraction = 0.6"),
-        EXPERIMENT.replace('"patient"', '"visit"'),  # whoever asks says whose a row is, and not who is held out
+        EXPERIMENT.replace('"patient"', '"visit"'),  # the requester says whose a row is, and not who is held out
     ],
 )
-def test_whoever_asks_does_not_choose_the_people_of_metrics_without_noise(tmp_path, text):
+def test_a_requester_does_not_choose_the_people_of_metrics_without_noise(tmp_path, text):
     file = own(tmp_path, PEOPLE)
     train, test = held_out_people(text, file)
     assert test == held_out_people(EXPERIMENT, file)[1]
@@ -306,7 +306,7 @@ def test_people_of_a_silos_own_hold_out_are_in_no_other_release(tmp_path):
     assert test == held_out_people(paid, written(plain, "n", PEOPLE))[1] - never  # of those whom all silos hold out
 
 
-def test_nobody_elses_presence_changes_who_is_held_out(tmp_path):
+def test_other_peoples_presence_does_not_change_who_is_held_out(tmp_path):
     file = own(tmp_path, PEOPLE)
     whole = held_out_people(EXPERIMENT, file)[1]
     other = tmp_path / "other"

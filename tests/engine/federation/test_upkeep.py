@@ -182,7 +182,7 @@ def without_logs_and_runs(folder: Path) -> int:
 
 
 def grown(trial: Trial, runs: int) -> dict[str, list[int]]:
-    """The disk of every party after each of so many runs."""
+    """The disk of every party after each of that number of runs."""
     found: dict[str, list[int]] = {name: [] for name in ("server", *PARTS)}
     for number in range(runs):
         worlds.finished(trial, worlds.experiment(train={"rounds": 1}), f"run-{number}")

@@ -1,5 +1,5 @@
-"""What a request may ask for at most, whoever reads it: checked in the order of what the checks cost, so that nothing
-large is parsed, built or priced for somebody who may not ask for it.
+"""What a request may ask for at most, at server and silos alike: checked in the order of what the checks cost, so that
+nothing large is parsed, built or priced for a requester who may not ask for it.
 
 A text is measured before it is parsed, its nesting and its values are counted before they are checked one by one, and
 counts before a plan is made of them. What is still to be computed then has a deadline. These limits are the same for
