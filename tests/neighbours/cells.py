@@ -19,8 +19,10 @@ import tacit
 from tacit.config import Plan
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS, Calibrated
-from tests.neighbours.checks import Case
+from tests.neighbours import reports
+from tests.neighbours.checks import Case, Place, Verdict
 from tests.neighbours.engines import ENGINES, gossiped
+from tests.neighbours.reports import REPORTING
 from tests.neighbours.worlds import (
     CAP,
     CLIP,
@@ -66,7 +68,6 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "random-walk": {**NOISY, "walk_steps": 1},
     "local-walk": {**NOISY, "walk_steps": 1},
 }
-# Methods of people who protect what they send themselves: ``reports`` says how they are checked.
 
 EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": 2048}, "pairwise": {"graph": "complete"}}
 
@@ -202,7 +203,7 @@ WORLDS: dict[str, World] = {
         exchanges=("weighted",),
         numbers={"weights": "records"},
         sections={
-            "data": {"subjects": {"column": "person", "count": 16}},
+            "data": {"subjects": {"column": "person", "count": 24}},
             "privacy": {"max_records_per_subject_and_silo": 20},
         },
         levels=900,
@@ -308,6 +309,7 @@ KNOWN: dict[Cell, str] = {
     Cell("muffliato-sgd", "direct", "simulator", "people as nodes"): "F4",
     Cell("random-walk", "direct", "simulator", "walk of people"): "F4",
     Cell("local-walk", "direct", "simulator", "walk of people"): "F4",
+    **{Cell(method, METHODS[method].exchanges[0], "simulator", "reports"): "F4" for method in REPORTING},
     Cell("central-group", "plain", "simulator", "many records"): "F6",
     Cell("local-record", "plain", "simulator", "many records"): "F6",
     Cell("subject-sgd", "plain", "simulator", "one silo each"): "F8",
@@ -338,6 +340,8 @@ def cells() -> Iterator[Cell]:
             for name, world in WORLDS.items():
                 if world.suits(method, exchange, engine):
                     yield Cell(method, exchange, engine, name)
+        elif method in REPORTING:
+            yield Cell(method, exchange, engine, "reports")
 
 
 def planned(cell: Cell, **more: Any) -> Plan:
@@ -351,6 +355,11 @@ def planned(cell: Cell, **more: Any) -> Plan:
         sections["evaluation"]["data"] = held_out_file()
     carried = {"name": cell.exchange, **EXCHANGE.get(cell.exchange, {}), **sections.pop("exchange", {})}
     return tacit.plan(experiment(numbers, world.levels, world.rounds, exchange=carried, **sections))
+
+
+def verdicts(cell: Cell) -> dict[Place, Verdict]:
+    """What the harness finds in a cell, for every unit, relation and view."""
+    return reports.verdicts(cell.method, cell.engine) if cell.world == "reports" else case(cell).verdicts()
 
 
 def case(cell: Cell) -> Case:

@@ -132,6 +132,12 @@ def too_often(event: Event, shifts: Sequence[float], tolerance: float) -> bool:
     return False
 
 
+def unprotected(event: Event) -> bool:
+    """Whether an event, or a part of it, costs everything."""
+    parts = getattr(event, "events", ()) or (getattr(event, "event", None),)
+    return isinstance(event, Unprotected) or any(unprotected(part) for part in parts if isinstance(part, Event))
+
+
 class Noise:
     """The noise in a release of several parts (silos that send apart, or rounds that are one release), measured on
     numbers that nothing else moves.
