@@ -1,0 +1,370 @@
+"""Every cell of the harness: methods and exchanges as the registries list them, the worlds that each is tried in, and
+what is known to fail.
+
+A method that adds noise and has no line in ``NUMBERS`` cannot be checked: ``test_cells`` fails until it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+import tacit
+from tacit.config import Plan
+from tacit.exchange import EXCHANGES
+from tacit.methods import METHODS, Calibrated
+from tests.neighbours import reports
+from tests.neighbours.checks import Case, Place, Verdict
+from tests.neighbours.engines import ENGINES, gossiped
+from tests.neighbours.reports import REPORTING
+from tests.neighbours.worlds import (
+    CAP,
+    CLIP,
+    DIVIDED,
+    LAST,
+    MANY,
+    SILOS,
+    TARGETS,
+    alone,
+    confined,
+    crowd,
+    experiment,
+    many,
+    table,
+)
+
+LEVELS = 1000
+
+# A method's numbers. Every record is in every batch: what a coin would leave out, it cannot hide here.
+NOISY = {"clip": CLIP, "noise_multiplier": 1.0}
+BATCH = {**NOISY, "sample_rate": 1.0, "batches_per_round": 1}
+NUMBERS: dict[str, dict[str, Any]] = {
+    "dp-fedavg": NOISY,
+    "dp-fedsgd": NOISY,
+    "central-group": {**NOISY, "sample_rate": 1.0},
+    "pooled-dp-sgd": BATCH,
+    "local-record": BATCH,
+    "local-group": BATCH,
+    "higrad": BATCH,
+    "user-ldp": BATCH,
+    "subject-sgd": NOISY,
+    "uldp-avg": {**NOISY, "local_learning_rate": 0.01},
+    "uldp-sgd": NOISY,
+    "uldp-naive": NOISY,
+    "uldp-group": {**BATCH, "group_size": CAP * len(SILOS)},
+    "fine-tune": NOISY,
+    "mean-regularized": NOISY,
+    "graph-regularized": NOISY,
+    "per-fedavg": {**NOISY, "inner_learning_rate": 0.01},
+    "pfedme": NOISY,
+    "fedem": NOISY,
+    "muffliato-sgd": {**NOISY, "topology": "complete"},
+    "random-walk": {**NOISY, "walk_steps": 1},
+    "local-walk": {**NOISY, "walk_steps": 1},
+}
+
+EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": 2048}, "pairwise": {"graph": "complete"}}
+
+
+@cache
+def held_out_file() -> str:
+    """A table to evaluate on, so that no lot decides which records are for training."""
+    file = Path(mkdtemp()) / "held_out.csv"
+    table().to_csv(file, index=False)
+    return str(file)
+
+
+class Cell(NamedTuple):
+    """One world of a method in an exchange and an engine."""
+
+    method: str
+    exchange: str
+    engine: str
+    world: str
+
+    def __str__(self) -> str:
+        return " | ".join(self)
+
+
+@dataclass(frozen=True)
+class World:
+    """A table, and what of the experiment goes with it.
+
+    methods, exchanges, engines  where it is tried; None: everywhere
+    missing                      silos that do not answer
+    targets, units               what neighbours differ in
+    holders                      silos that look at the others
+    levels, draws                how many numbers see noise alone, and in how many runs
+    """
+
+    frame: Callable[[], pd.DataFrame]
+    methods: Sequence[str] | None = None
+    exchanges: Sequence[str] | None = None
+    engines: Sequence[str] = tuple(ENGINES)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 1
+    levels: int = LEVELS
+    draws: int = 8
+    missing: tuple[str, ...] = ()
+    targets: Sequence[str] = TARGETS
+    units: Sequence[str] = ("record", "subject", "silo")
+    holders: Sequence[int] = range(len(SILOS))
+
+    def suits(self, method: str, exchange: str, engine: str) -> bool:
+        return (
+            (self.methods is None or method in self.methods)
+            and (self.exchanges is None or exchange in self.exchanges)
+            and engine in self.engines
+        )
+
+
+BATCHES = ("local-record", "local-group", "higrad", "user-ldp")
+SUMS = ("plain", "masked", "pairwise")
+SOME_MISSING = (*BATCHES, "uldp-avg", "uldp-naive", "dp-fedavg")
+IN_ONE = {"privacy": {"max_silos_per_subject": 1}}
+CROWD = 10
+WORLDS: dict[str, World] = {
+    # vectors that turn around, subjects first and last in every order, more records than the cap, unequal silos
+    "worst": World(table, exchanges=SUMS),
+    # secret coins: nobody moves a release more often than is said. Alone in a silo, a target has coins of its own
+    "coins": World(
+        lambda: alone(LAST),
+        methods=("subject-sgd", "higrad", "local-record"),
+        exchanges=("plain",),
+        engines=("simulator",),
+        numbers={"rate": 0.3},
+        rounds=40,
+        targets=(LAST,),
+        units=("subject", "record"),
+    ),
+    "common coins": World(
+        lambda: alone(LAST),
+        methods=("subject-sgd",),
+        exchanges=("plain",),
+        engines=("federation",),
+        numbers={"rate": 0.3},
+        rounds=40,
+        draws=2,
+        targets=(LAST,),
+        units=("subject",),
+    ),
+    "coins of silos": World(
+        table,
+        methods=("dp-fedavg",),
+        exchanges=("plain",),
+        engines=("simulator",),
+        numbers={"silo_sample_rate": 0.3},
+        rounds=40,
+        units=("silo",),
+    ),
+    # nodes without a server: silos, or people
+    "nodes": World(table, methods=("muffliato-sgd",), exchanges=("direct",)),
+    "people as nodes": World(
+        table,
+        methods=("muffliato-sgd",),
+        exchanges=("direct",),
+        numbers={"nodes": "subjects"},
+        units=("subject", "record"),
+    ),
+    "walk": World(table, methods=("random-walk", "local-walk"), exchanges=("direct",), rounds=40),
+    "walk of people": World(
+        table,
+        methods=("random-walk", "local-walk"),
+        exchanges=("direct",),
+        numbers={"nodes": "subjects"},
+        rounds=40,
+        units=("subject", "record"),
+    ),
+    # at most so many records of a subject in a batch, drawn by lot
+    "cap in a batch": World(
+        lambda: table(targets=(LAST,)), methods=("local-group",), numbers={"group_cap": 2}, targets=(LAST,)
+    ),
+    "clip first": World(table, methods=("subject-sgd",), exchanges=("plain",), numbers={"clip_first": True}),
+    "capped weights": World(
+        table, methods=("uldp-avg",), exchanges=("plain", "masked"), numbers={"weights": "capped", "weight_cap": 2}
+    ),
+    "disclosed weights": World(
+        table,
+        methods=("uldp-sgd",),
+        exchanges=("plain", "masked"),
+        numbers={"weights": "records", "disclose_counts": True},
+    ),
+    # weights that nobody learns: what a silo holds itself counts by what the others hold
+    "private weights": World(
+        lambda: table(records=20, targets=(DIVIDED,), others=12),
+        methods=("uldp-avg", "uldp-sgd"),
+        exchanges=("weighted",),
+        numbers={"weights": "records"},
+        sections={
+            "data": {"subjects": {"column": "person", "count": 24}},
+            "privacy": {"max_records_per_subject_and_silo": 20},
+        },
+        levels=900,
+        draws=2,
+        targets=(DIVIDED,),
+        units=("subject",),
+        holders=(2,),
+    ),
+    # subjects in one silo each, as promised; and silos that do not answer: what is released has the noise that is
+    # counted, or is not released
+    "confined": World(confined, exchanges=SUMS, methods=BATCHES, sections=IN_ONE),
+    "one missing": World(
+        confined,
+        methods=SOME_MISSING,
+        engines=("federation",),
+        missing=SILOS[2:],
+        exchanges=SUMS,
+        sections=IN_ONE,
+        units=("subject",),
+    ),
+    "one answers": World(
+        confined,
+        methods=SOME_MISSING,
+        engines=("federation",),
+        missing=SILOS[1:],
+        exchanges=SUMS,
+        sections=IN_ONE,
+        units=("subject",),
+    ),
+    "drop-outs": World(
+        table, methods=("uldp-avg", "uldp-naive"), exchanges=("masked",), missing=SILOS[2:], engines=("federation",),
+        sections={"exchange": {"drop_outs": 1}},
+    ),
+    # as many subjects as are declared: identifiers that share a number are taken for one subject
+    "crowd": World(
+        lambda: crowd(CROWD),
+        methods=("subject-sgd", "uldp-avg"),
+        exchanges=("plain", "masked"),
+        engines=("federation",),
+        sections={"data": {"subjects": {"column": "person", "count": CROWD}}},
+        targets=tuple(f"q{number:02d}" for number in range(CROWD)),
+        units=("subject",),
+    ),
+    # subjects take turns: taking one out leaves the turns of all others as they are
+    "turns": World(
+        table,
+        methods=("uldp-avg",),
+        exchanges=("plain",),
+        numbers={"correlated_noise": {"groups": 2, "bands": 2}},
+        rounds=4,
+        units=("subject",),
+    ),
+    # so many records that rounding adds up
+    "many records": World(
+        many,
+        methods=("central-group", "local-record"),
+        engines=("simulator",),
+        numbers={"clip": 1.0},
+        sections={
+            "data": {"subjects": {"column": "person", "count": MANY + 10}, "records_per_silo": MANY},
+            "evaluation": {"data": "held-out"},  # in a file, see ``planned``
+        },
+        levels=32,
+        targets=("r000000",),
+        units=("record",),
+    ),
+    # a cap over silos: which of its records a silo uses depends on the others
+    "one silo each": World(
+        table,
+        methods=("subject-sgd", "higrad", "dp-fedavg"),
+        exchanges=("plain", "masked"),
+        engines=("simulator",),
+        sections=IN_ONE,
+    ),
+    "two silos each": World(
+        table,
+        methods=("subject-sgd",),
+        exchanges=("plain",),
+        engines=("simulator",),
+        sections={"privacy": {"max_silos_per_subject": 2}},
+        units=("subject",),
+    ),
+}
+
+# What fails today, with the number of the finding that says why. A repair makes its test fail: take the line out.
+KNOWN: dict[Cell, str] = {
+    **{
+        Cell(method, "weighted", engine, "private weights"): "F1"
+        for method in ("uldp-avg", "uldp-sgd")
+        for engine in ENGINES
+    },
+    **{
+        Cell(method, "plain", "federation", world): "F2"
+        for method in ("local-record", "local-group", "higrad")
+        for world in ("one missing", "one answers")
+    },
+    **{
+        Cell(method, exchange, "federation", "crowd"): "F3"
+        for method in ("subject-sgd", "uldp-avg")
+        for exchange in ("plain", "masked")
+    },
+    Cell("uldp-avg", "plain", "simulator", "turns"): "F4",
+    Cell("muffliato-sgd", "direct", "simulator", "people as nodes"): "F4",
+    Cell("random-walk", "direct", "simulator", "walk of people"): "F4",
+    Cell("local-walk", "direct", "simulator", "walk of people"): "F4",
+    **{Cell(method, METHODS[method].exchanges[0], "simulator", "reports"): "F4" for method in REPORTING},
+    Cell("central-group", "plain", "simulator", "many records"): "F6",
+    Cell("local-record", "plain", "simulator", "many records"): "F6",
+    Cell("subject-sgd", "plain", "simulator", "one silo each"): "F8",
+    Cell("subject-sgd", "masked", "simulator", "one silo each"): "F8",
+    Cell("subject-sgd", "plain", "simulator", "two silos each"): "F8",
+}
+
+
+def engines_of(method: str) -> tuple[str, ...]:
+    """The engines that a method runs in: those that pool records, or have no server, in the simulator only."""
+    kind = METHODS[method]
+    return ("simulator",) if kind.pools or kind.serverless else tuple(ENGINES)
+
+
+def combinations() -> Iterator[tuple[str, str, str]]:
+    """Every method that adds noise, in every exchange that it lists and every engine that it runs in."""
+    for name, method in METHODS.items():
+        if issubclass(method, Calibrated):
+            for exchange in method.exchanges:
+                assert exchange in EXCHANGES
+                for engine in engines_of(name):
+                    yield name, exchange, engine
+
+
+def cells() -> Iterator[Cell]:
+    for method, exchange, engine in combinations():
+        if method in NUMBERS:
+            for name, world in WORLDS.items():
+                if world.suits(method, exchange, engine):
+                    yield Cell(method, exchange, engine, name)
+        elif method in REPORTING:
+            yield Cell(method, exchange, engine, "reports")
+
+
+def planned(cell: Cell, **more: Any) -> Plan:
+    world = WORLDS[cell.world]
+    numbers = {"name": cell.method, **NUMBERS[cell.method], **world.numbers, **more}
+    rate = numbers.pop("rate", None)
+    if rate is not None:
+        numbers["sample_rate" if "sample_rate" in numbers else "subject_sample_rate"] = rate
+    sections = {name: dict(section) for name, section in world.sections.items()}
+    if "evaluation" in sections:
+        sections["evaluation"]["data"] = held_out_file()
+    carried = {"name": cell.exchange, **EXCHANGE.get(cell.exchange, {}), **sections.pop("exchange", {})}
+    return tacit.plan(experiment(numbers, world.levels, world.rounds, exchange=carried, **sections))
+
+
+def verdicts(cell: Cell) -> dict[Place, Verdict]:
+    """What the harness finds in a cell, for every unit, relation and view."""
+    return reports.verdicts(cell.method, cell.engine) if cell.world == "reports" else case(cell).verdicts()
+
+
+def case(cell: Cell) -> Case:
+    world = WORLDS[cell.world]
+    run = gossiped if METHODS[cell.method].serverless else ENGINES[cell.engine]
+    return Case(
+        planned(cell), run, world.frame(), world.missing, world.targets, world.units, world.draws, world.holders
+    )

@@ -1,0 +1,241 @@
+"""Planted errors, each on the real code: the harness finds every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import jax
+import numpy as np
+import pytest
+
+from tacit.data import load
+from tacit.data.arrange import within_caps
+from tacit.engine import kernel
+from tacit.engine.encoder_work import EncoderWork
+from tacit.engine.federation.coordinator import CoordinatorSide
+from tacit.engine.lanes import in_lanes
+from tacit.engine.simulate import Simulation
+from tacit.exchange.grid import Grid, share_variance
+from tacit.exchange.plain import Plain
+from tacit.learning import clipped
+from tacit.methods.central import CentralSilo
+from tacit.methods.local_noise import HiGrad
+from tacit.methods.per_subject import PerSubject, SubjectSGD, Uldp
+from tacit.privacy import Randomness
+from tests.neighbours.cells import Cell, verdicts
+
+pytestmark = pytest.mark.slow
+
+SUBJECTS = Cell("subject-sgd", "plain", "simulator", "worst")
+APART = Cell("subject-sgd", "plain", "federation", "worst")
+MASKED = Cell("subject-sgd", "masked", "simulator", "worst")
+SILO = Cell("dp-fedavg", "plain", "simulator", "worst")
+NAIVE = Cell("uldp-naive", "plain", "simulator", "worst")
+
+
+def loading(change: Callable[[Any], Any]) -> Any:
+    """The loader's records, changed."""
+
+    def loaded(*given: Any, **options: Any) -> Any:
+        federation = load(*given, **options)
+        return replace(federation, train=change(federation.train).grouped())
+
+    return patch("tacit.engine.run.load", loaded)
+
+
+def by_mean(train: Any) -> Any:
+    return replace(train, labels=train.labels - train.labels.mean())
+
+
+def by_largest(train: Any) -> Any:
+    return replace(train, features=train.features * np.float32(1 + (np.abs(train.labels).max() > 50)))
+
+
+def without_outliers(train: Any) -> Any:
+    return train.take(np.abs(train.labels) <= 2 * np.abs(train.labels).mean())
+
+
+def dealt_by_rank(train: Any) -> Any:
+    return replace(train, silo=(np.unique(train.subject, return_inverse=True)[1] % 3).astype(np.int32))
+
+
+def balanced(train: Any) -> Any:
+    """As many records of every silo as the smallest has."""
+    sizes = np.bincount(train.silo)
+    rank = np.arange(len(train)) - np.searchsorted(train.silo, train.silo)
+    return train.take(rank < sizes.min())
+
+
+def without_first(train: Any) -> Any:
+    """A burn-in: the first eighth of the records is not used."""
+    return train.take(slice(len(train) // 8, None))
+
+
+def held_out_by_rank(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    return np.unique(keys, return_inverse=True)[1] % 5 == 2
+
+
+def held_out_by_count(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    people, which = np.unique(keys, return_inverse=True)
+    return np.random.default_rng(seed + len(people)).permutation(len(people))[which] < fraction * len(people)
+
+
+def first_records(subject: np.ndarray, silo: np.ndarray, **caps: Any) -> np.ndarray:
+    kept = within_caps(subject, silo, **caps)
+    return kept & (np.cumsum(kept) <= 60)
+
+
+def weighted_by_parity(self: Any, counts: np.ndarray, totals: np.ndarray, facts: Any) -> np.ndarray:
+    return np.full(len(counts), (1 + len(counts) % 2) / 2 / facts.silos_of_a_subject)
+
+
+def weighted_by_totals(self: Any, counts: np.ndarray, totals: np.ndarray, facts: Any) -> np.ndarray:
+    return counts / (1.0 + totals)
+
+
+def weighted_by_everybody(self: Any, counts: np.ndarray, totals: np.ndarray, facts: Any) -> np.ndarray:
+    return np.minimum(1 / 3, 60 / (counts.sum() * np.ones(len(counts))) / 3)
+
+
+def after_round(change: Callable[[Simulation, Any], Any]) -> Any:
+    """The released model, changed."""
+    done = Simulation.round
+
+    def round_(self: Simulation, number: int) -> int:
+        taken = done(self, number)
+        self.server = self.server._replace(params=jax.tree.map(lambda leaf: change(self, leaf), self.server.params))
+        return taken
+
+    return patch.object(Simulation, "round", round_)
+
+
+def noise_by_data(self: Simulation, number: int) -> Any:
+    return KEYS(self, number + len(self.federation.train))
+
+
+KEYS = Simulation.keys
+
+
+def local_times_records(local: Any) -> Any:
+    def counted(self: Any, work: Any, broadcast: Any, state: Any) -> Any:
+        found = local(self, work, broadcast, state)
+        return found._replace(vector=found.vector * work.records / 20)
+
+    return counted
+
+
+def half_noise(sum_noise: Any) -> Any:
+    def halved(self: Any, facts: Any) -> Any:
+        noise = sum_noise(self, facts)
+        return replace(noise, std=noise.std / 2)
+
+    return halved
+
+
+def coins_of_each_silo() -> Any:
+    silos = count()
+    return patch("tacit.engine.federation.silo.common_randomness", lambda *_: Randomness.from_seed(next(silos) % 3))
+
+
+def first_lane(work: Any, lanes: Any, together: bool = True) -> Any:
+    """A sum from which what is not in the first lane counts half."""
+    done = in_lanes(work, lanes, together)
+    return [done[0], *(jax.tree.map(lambda leaf: leaf / 2 if leaf.dtype.kind == "f" else leaf, x) for x in done[1:])]
+
+
+def outward(self: Grid, vectors: Any, factors: Any = 1.0) -> Any:
+    scale = np.asarray(factors, np.float64) / self.precision
+    steps = np.asarray(vectors, np.float64) * (scale[..., np.newaxis] if scale.ndim else scale)
+    return np.rint(steps * 1.2).astype(np.int64)
+
+
+MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
+    "constants from the data": (SUBJECTS, lambda: loading(by_mean)),
+    "a scale from the data": (Cell("uldp-naive", "plain", "simulator", "worst"), lambda: loading(by_largest)),
+    "outliers dropped by a threshold from the data": (SUBJECTS, lambda: loading(without_outliers)),
+    "silos dealt by rank": (SILO, lambda: loading(dealt_by_rank)),
+    "silos cut to the size of the smallest": (SUBJECTS, lambda: loading(balanced)),
+    "the first records left out": (SUBJECTS, lambda: loading(without_first)),
+    "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.arrange.drawn", held_out_by_rank)),
+    "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.arrange.drawn", held_out_by_count)),
+    "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.arrange.within_caps", first_records)),
+    "a weight from a private count": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_parity)),
+    "a weight from all records": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_everybody)),
+    "a weight from other silos": (
+        Cell("uldp-sgd", "plain", "simulator", "worst"),
+        lambda: patch.object(Uldp, "weights_of", weighted_by_totals),
+    ),
+    "a divisor from the data": (
+        SUBJECTS,
+        lambda: after_round(lambda sim, leaf: leaf * (100 / len(sim.federation.train))),
+    ),
+    "a divisor by realised subjects": (
+        SUBJECTS,
+        lambda: after_round(lambda sim, leaf: leaf / len(np.unique(sim.federation.train.subject))),
+    ),
+    "noise that depends on the data": (SUBJECTS, lambda: patch.object(Simulation, "keys", noise_by_data)),
+    "half the noise": (SUBJECTS, lambda: patch.object(PerSubject, "sum_noise", half_noise(PerSubject.sum_noise))),
+    "no share of the noise": (APART, lambda: patch.object(Plain, "share", lambda self, vector, *_: vector)),
+    "too small a share in a masked sum": (
+        MASKED,
+        lambda: patch(
+            "tacit.exchange.masked.exchange.share_variance", lambda silos, *rest: share_variance(silos, *rest) / silos
+        ),
+    ),
+    "rounding that lets a norm grow": (MASKED, lambda: patch.object(Grid, "truncated", outward)),
+    "shares with a silo missing": (
+        Cell("uldp-avg", "plain", "federation", "one answers"),
+        lambda: patch.object(CoordinatorSide, "_from_all", CoordinatorSide._taken),
+    ),
+    "coins of each silo": (Cell("subject-sgd", "plain", "federation", "common coins"), coins_of_each_silo),
+    "a clip that is too wide": (SILO, lambda: patch("tacit.methods.central.clipped", lambda v, c: 1.5 * clipped(v, c))),
+    "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
+    "updates weighted by records": (
+        SILO,
+        lambda: patch.object(CentralSilo, "local", local_times_records(CentralSilo.local)),
+    ),
+    "records added up where they are to be averaged": (
+        Cell("higrad", "plain", "simulator", "worst"),
+        lambda: patch.object(HiGrad, "averaged", False),
+    ),
+    "a sum that depends on lanes": (SUBJECTS, lambda: patch("tacit.engine.people_work.in_lanes", first_lane)),
+    "only those with records report": (
+        Cell("ldp-laplace", "plain", "federation", "reports"),
+        lambda: patch.object(EncoderWork, "_pieces", lambda self, people: iter(())),
+    ),
+}
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """What was compiled before knows nothing of a planted error, and what is compiled with it must not stay."""
+
+    def forget() -> None:
+        kernel.kernels.cache_clear()
+        kernel._compiled.cache_clear()
+        jax.clear_caches()
+
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+def is_caught(cell: Cell) -> bool:
+    try:
+        return not all(verdict.holds for verdict in verdicts(cell).values())
+    except AssertionError:  # how much leaves, or whether anything does, depends on the data
+        return True
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_error_is_found(name):
+    cell, planted = MUTANTS[name]
+    with compiled_anew(), planted():
+        assert is_caught(cell)

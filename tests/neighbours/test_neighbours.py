@@ -1,0 +1,23 @@
+"""Neighbouring tables, from the table to the release, in every engine: what every view sees of them moves by no more
+than the accountant is told, in units of the noise that is really there.
+
+Both tables are run with the same coins and the same noise, which cancels in the difference.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.neighbours.cells import KNOWN, cells, verdicts
+
+CELLS = list(cells())
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_no_view_sees_a_unit_beyond_what_the_accountant_is_told(cell):
+    found = {place: verdict for place, verdict in verdicts(cell).items() if verdict.ratio is not None}
+    broken = {place: verdict for place, verdict in found.items() if not verdict.holds}
+    if cell in KNOWN:
+        assert broken, f"{KNOWN[cell]} is repaired here: take {cell} out of KNOWN"
+    else:
+        assert not broken
