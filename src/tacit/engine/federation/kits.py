@@ -425,8 +425,6 @@ def _restrict(local: Path, kind: Kind) -> None:
         resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
     else:
         resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS
-        scheduler = next(one for one in resources["components"] if one["id"] == "job_scheduler")
-        scheduler["args"] = _SCHEDULING
     write_json(local / "resources.json", resources)
     write_json(local / "authorization.json", _rights(kind))
     for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
@@ -434,10 +432,14 @@ def _restrict(local: Path, kind: Kind) -> None:
 
 
 def keep_tidy(kit: Kit) -> None:
-    """Let NVFlare's main process keep what it writes within bounds (:mod:`tacit.transport.upkeep`)."""
+    """Let NVFlare's main process keep what it writes within bounds (:mod:`tacit.transport.upkeep`), and start few jobs
+    at a time; in kits that were made before, too."""
     file = kit.path / "local" / "resources.json"
     resources = read_json(file, "KIT")
     others = [one for one in resources["components"] if one["id"] != UPKEEP["id"]]
+    for one in others:
+        if one["id"] == "job_scheduler":
+            one["args"] = _SCHEDULING
     write_json(file, {**resources, "components": [*others, UPKEEP]})
 
 
