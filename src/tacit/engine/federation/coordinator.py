@@ -470,7 +470,8 @@ class CoordinatorSide:
         def update(silo: str, content: bytes) -> np.ndarray:
             return read(self._desk.read(silo, WORK, content), self._numbers, silo)
 
-        in_shares = sum_noise(self.plan, self._silos.facts, "shares") is not None
+        noise = self.plan.method.sum_noise(self._silos.facts)
+        in_shares = noise is not None and noise.place == "shares"
         take = self._from_all if in_shares or isinstance(self.plan.method, Encoder) else self._taken
         updates = take(told, answers, WORK, update)
         if not updates:
