@@ -23,7 +23,7 @@ with record.phase("imports"):
     from tacit.models import build, task_for
 
 
-SCALE = 2.0**26 / work.CLIP  # steps that make 1
+SCALE = 2.0**22 / work.CLIP  # steps that make 1
 
 
 class Rounds:

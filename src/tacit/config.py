@@ -433,7 +433,7 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
         return SumFacts(facts.silos, facts.subjects or 1, method.value_range, reports=reports)
     if not isinstance(method, Private):
         return SumFacts(facts.silos, facts.silos, 0.0, noise)
-    return SumFacts(facts.silos, facts.silos, bound or method.clip, noise, together=method.together)
+    return SumFacts(facts.silos, facts.silos, bound or method.clip, noise)
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:

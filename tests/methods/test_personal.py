@@ -356,7 +356,8 @@ def test_the_noise_has_the_stated_variance_on_every_number_that_is_released(name
     zero = sim.work.nothing(sim.broadcast, sim.frozen, sim.arrays).vector
     # what the server makes of a sum of nothing, beside what it makes of it without noise
     bare = private(name, different_silos(), silo_sample_rate=rate, noise_multiplier=0)
-    still = flat(bare.kernels.aggregate(sim.server, (zero, zero), bare.keys(1)).params)
+    nothing = bare.work.nothing(bare.broadcast, bare.frozen, bare.arrays).vector
+    still = flat(bare.kernels.aggregate(sim.server, (nothing, nothing), bare.keys(1)).params)
     noise = np.concatenate(
         [
             flat(sim.kernels.aggregate(sim.server, (zero, zero), sim.keys(number)).params) - still

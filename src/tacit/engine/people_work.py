@@ -19,8 +19,9 @@ from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.learning import Arrays, Contributions, Counts, Lane, Objective, PeopleSum, arrange, each_person, people_sum
+from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.learning import drawn as draw_records
+from tacit.learning.steps import FINEST
 from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
@@ -55,7 +56,7 @@ class PeopleWork:
     ) -> None:
         """``here``: the silos of which this is the work, where not all are. ``common``: what all silos draw from.
         ``totals [people]``: the records in all silos of everybody who has some here, by rising key, where not all silos
-        are here and weights ask for it. ``step``: that of the grid on which :meth:`do` adds up."""
+        are here and weights ask for it. ``step``: that of the grid of a sum that gets noise."""
         self.method, self.objective, self.randomness = method, objective, randomness
         self._common = randomness if common is None else common
         self._step = step
@@ -149,17 +150,17 @@ class PeopleWork:
     def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of everybody's contributions; people keep nothing."""
         params, clip = broadcast
-        method, step = self.method, self._step
-        assert step is not None, "other exchanges add up what each silo gives"
+        method, grid = self.method, self._step
+        step = method.clip * method.largest_count * FINEST if grid is None else grid
         local, scale = method.learning, method.scale(clip, step)
-        counts = Counts() if method.adaptive_clip is None else method.counts(method.adaptive_clip, step)
+        counts = None if method.adaptive_clip is None else method.counts(method.adaptive_clip, step)
 
         def lane_sum(lane: Lane) -> PeopleSum:
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
         total = _added(tuple(in_lanes(lane_sum, drawn.lanes)))
         vector = total.total if method.adaptive_clip is None else total.total.followed_by(total.counted)
-        return Worked((vector,), states, (total.not_finite,))
+        return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
     def each(
         self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid

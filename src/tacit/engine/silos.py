@@ -135,16 +135,16 @@ class Silos:
 
 
 def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | None:
-    """The noise that is added to a sum in floating point (in that ``place`` only); exchanges other than the plain one
-    add their own to the integers that they carry."""
+    """The noise that the compiled round adds to a sum (in that ``place`` only), if there is any; exchanges other than
+    the plain one add their own to the integers that they carry."""
     noise = plan.method.sum_noise(facts) if isinstance(plan.exchange, Plain) else None
-    return None if noise is None or place not in (None, noise.place) else noise
+    return None if noise is None or noise.std == 0 or place not in (None, noise.place) else noise
 
 
 def sum_grid(plan: Plan, facts: Facts) -> float | None:
     """The step of the grid on which the compiled round takes sums that get noise; other exchanges have their own, and
     other sums are in floating point."""
-    if not isinstance(plan.exchange, Plain) or plan.method.sum_noise(facts) is None:
+    if not isinstance(plan.exchange, Plain) or sum_noise(plan, facts) is None:
         return None
     return plan.exchange.step(sum_facts(plan.method, facts))
 

@@ -14,7 +14,7 @@ from tacit.errors import UserError
 from tacit.exchange.grid import REACH
 from tacit.exchange.sums import SumFacts
 from tacit.learning.noise import gaussian, nonce_words
-from tacit.learning.steps import Steps, doublings, noise_steps
+from tacit.learning.steps import FINEST, Steps, doublings, noise_steps
 from tacit.privacy import Index, Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
@@ -62,10 +62,9 @@ class Plain:
     def step(self, facts: SumFacts) -> float:
         """The step of the grid on which contributions are added up: a public number.
 
-        ``together`` contributions fill 30 bits, or it is doubled until a party's noise reaches every step
-        (``learning.steps``).
+        The finest one, doubled until a party's noise reaches every step (``learning.steps``).
         """
-        finest = facts.bound * facts.together * 2.0**-30
+        finest = facts.bound * FINEST
         noise = facts.noise
         weights = 0.0 if noise is None else sum(abs(weight) for weight in noise.weights)
         return finest * 2.0 ** doublings(self._share(facts) * weights, finest)

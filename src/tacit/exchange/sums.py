@@ -37,7 +37,6 @@ class SumFacts:
     records  at most so many records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round
     reports  the reports that are added up, where people make such
-    together so many contributions are added up in 32 bits where sums are part of the compiled round
     """
 
     silos: int
@@ -47,7 +46,6 @@ class SumFacts:
     records: int | None = None
     rate: float = 1.0
     reports: ReportFacts | None = None
-    together: int = 16
 
     @property
     def largest(self) -> float:

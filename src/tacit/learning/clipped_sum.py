@@ -39,7 +39,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning.clipping import MARGIN, norms
 from tacit.learning.noise import LARGEST_NORMAL
 from tacit.learning.objective import Arrays, Objective
-from tacit.learning.steps import NO_COUNTS, REACHED, Counts, Steps, toward_zero
+from tacit.learning.steps import FINEST, REACHED, Counts, Steps, toward_zero
 from tacit.models import Params
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
@@ -47,9 +47,8 @@ CHUNK = 32
 # Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
 VANISHING = 1.1e-19
 
-# Records per sum in single precision, and the step of the grid (in clips) to which it goes then: 256 clips are 2^30.
+# Records per sum in single precision, which then goes to the grid: 2^30 steps.
 BLOCK = 256
-FINEST = 2.0**-22
 
 # Operations that only arrange numbers anew
 _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
@@ -93,7 +92,7 @@ def clipped_gradient_sum(
     start: jax.Array | int,
     stop: jax.Array | int,
     clip: jax.Array | float,
-    counts: Counts = NO_COUNTS,
+    counts: Counts | None = None,
 ) -> ClippedSum:
     """``sum_i weight_i clip(gradient of record index_i)`` over the entries ``start .. stop-1`` of ``index``.
 
@@ -109,7 +108,7 @@ def clipped_gradient_sum(
     leaves, tree = jax.tree.flatten(params)
     record_gradients = _record_gradients(objective, params, frozen, arrays)
     start, stop = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
-    counts = Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
+    either = None if counts is None else Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
 
     def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
         first = start + i * BLOCK
@@ -126,12 +125,15 @@ def clipped_gradient_sum(
             part, lengths = _clipped_sum(pieces, jnp.where(real, weight[places], 0.0), clip)
             finite = jnp.isfinite(lengths)
             below = finite & (lengths <= clip)
-            count = jnp.where(real, jnp.where(below, counts.below, counts.above), 0)
+            counted = found.counted
+            if either is not None:
+                count = jnp.where(real, jnp.where(below, either.below, either.above), 0)
+                counted = counted.added(count.sum(dtype=jnp.int32)[None])
             found = ClippedSum(
                 found.total,
                 found.not_finite + jnp.sum(real & ~finite, dtype=jnp.int32),
                 found.below + jnp.sum(real & below, dtype=jnp.int32),
-                found.counted.added(count.sum(dtype=jnp.int32)[None]),
+                counted,
             )
             return [t + p for t, p in zip(total, part, strict=True)], found
 

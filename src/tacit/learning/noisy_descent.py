@@ -23,7 +23,7 @@ from tacit.learning.descent import Work
 from tacit.learning.noise import LARGEST_NORMAL, gaussian, nonce_words
 from tacit.learning.objective import rows
 from tacit.learning.sampling import Sampled
-from tacit.learning.steps import COUNT_MARGIN, NO_COUNTS, REACHED, Counts, Steps, noise_steps, toward_zero
+from tacit.learning.steps import COUNT_MARGIN, REACHED, Counts, Steps, noise_steps, toward_zero
 from tacit.models import Params
 
 # The use of a round's key for the noise on batches; noise on sums over silos uses another number.
@@ -70,11 +70,11 @@ class BatchVector(NamedTuple):
 
 
 # (work, model, number of the batch, clip, what is counted) -> what the batch gives
-BatchRule = Callable[[Work, Params, jax.Array | int, jax.Array, Counts], BatchVector]
+BatchRule = Callable[[Work, Params, jax.Array | int, jax.Array, Counts | None], BatchVector]
 
 
 def clipped_records(
-    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts = NO_COUNTS
+    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts | None = None
 ) -> BatchVector:
     """The sum of a batch's clipped record gradients, each times its weight: block by block (``Sampled.blocks``)."""
     batches: Sampled = work.batches
@@ -101,7 +101,7 @@ def clipped_records(
 
 
 def clipped_batch(
-    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts = NO_COUNTS
+    work: Work, params: Params, t: jax.Array | int, clip: jax.Array, counts: Counts | None = None
 ) -> BatchVector:
     """The gradient of a batch (a sum over a public divisor), clipped as a whole (UserLDP).
 
@@ -128,7 +128,7 @@ def clipped_batch(
         Steps.zeros(vector.shape).added(toward_zero(vector, 1 / (FINEST * clip))),
         1.0,
         (~finite).astype(jnp.int32),
-        Steps.zeros((1,)).added(toward_zero(jnp.where(within, counts.below, counts.above))[None]),
+        Steps.zeros((1,)) if counts is None else Steps.zeros((1,)).added(toward_zero(jnp.where(within, *counts))[None]),
     )
 
 
@@ -150,7 +150,7 @@ def noisy_descend(
     flat, restore = ravel_pytree(params)
 
     unit = FINEST_COUNT if counting is None else jnp.maximum(FINEST_COUNT, counting.noise * LARGEST_NORMAL / REACHED)
-    counts = NO_COUNTS if counting is None else _counts(counting.quantile, 1 / unit)
+    counts = None if counting is None else _counts(counting.quantile, 1 / unit)
 
     def counted(t: jax.Array, found: BatchVector) -> jax.Array:
         if counting is None:

@@ -33,12 +33,14 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning.clipping import bounded
 from tacit.learning.lanes import Lane, Layout, People, Shape
 from tacit.learning.objective import Arrays, Objective
-from tacit.learning.steps import NO_COUNTS, Counts, Steps, toward_zero
+from tacit.learning.steps import Counts, Steps, toward_zero
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]
-# So many people of a chunk are added up in 32 bits: what each of them adds has to be below 2^31 / TOGETHER steps.
-TOGETHER = 16
+# Integers that are added up exactly: so many people, of up to 2^22 steps each, in single precision (a product with ones
+# is as fast as the plain weighted sum), and so many counts in 32 bits.
+TOGETHER = 4
+COUNTS_TOGETHER = 256
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class PeopleSum(NamedTuple):
     people      ``[]`` int32, who took part (with records and a weight)
     not_finite  ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
     below       ``[]`` int32, who was not clipped: norms within the clip (to ``clipping.MARGIN``)
-    counted     ``[1]`` steps, what they and the others count for (``Counts``)
+    counted     ``[1]`` steps, what they and the others count for (``Counts``); 0 where nothing is counted
     """
 
     total: Steps
@@ -112,12 +114,12 @@ def people_sum(
     local: Local,
     clip: float | jax.Array,
     scale: float | jax.Array,
-    counts: Counts = NO_COUNTS,
+    counts: Counts | None = None,
 ) -> PeopleSum:
     """The weighted sum over one lane's people; lanes may run in threads of their own.
 
     ``lane`` comes from ``arrange(…, local.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
-    weight and scale have to be below 2^31 / TOGETHER, and so has a count. Epochs, rate, clip and scale are data:
+    weight and scale have to be at most 2^22, and so has a count. Epochs, rate, clip and scale are data:
     changing them compiles nothing.
     """
     total = _nothing(parameter_count(params))
@@ -140,7 +142,7 @@ def each_person(
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
     """
-    numbers = _Numbers.of(local, clip, 1.0, NO_COUNTS)
+    numbers = _Numbers.of(local, clip, 1.0, None)
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
@@ -159,10 +161,10 @@ class _Numbers(NamedTuple):
     rate: np.float32
     clip: jax.Array
     scale: jax.Array
-    counts: Counts
+    counts: Counts | None
 
     @classmethod
-    def of(cls, local: Local, clip: float | jax.Array, scale: float | jax.Array, counts: Counts) -> _Numbers:
+    def of(cls, local: Local, clip: float | jax.Array, scale: float | jax.Array, counts: Counts | None) -> _Numbers:
         floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
         return cls(np.int32(local.epochs), np.float32(local.rate), *floats)
 
@@ -205,12 +207,15 @@ def _add_people(
         real = counts > 0
         within = real & below
         vector, counted = total.total, total.counted
-        steps = toward_zero(vectors, (weights * numbers.scale)[:, None])
-        count = toward_zero(jnp.where(below, numbers.counts.below, numbers.counts.above), weights)
-        for first in range(0, len(weights), TOGETHER):
-            some = slice(first, first + TOGETHER)
-            vector = vector.added(steps[some].sum(0, dtype=jnp.int32))
-            counted = counted.added(count[some].sum(dtype=jnp.int32)[None])
+        steps = jnp.trunc((weights * numbers.scale)[:, None] * vectors)
+        width = len(weights)
+        few = np.arange(width) // TOGETHER == np.arange(-(-width // TOGETHER))[:, None]
+        sums = jnp.dot(few.astype(np.float32), steps, precision="highest").astype(jnp.int32)
+        vector = vector.added(sums.sum(0, dtype=jnp.int32))  # of at most 128, by the widest chunk
+        if numbers.counts is not None:
+            count = toward_zero(jnp.where(below, *numbers.counts), weights)
+            for first in range(0, len(weights), COUNTS_TOGETHER):
+                counted = counted.added(count[first : first + COUNTS_TOGETHER].sum(dtype=jnp.int32)[None])
         return PeopleSum(
             vector,
             total.people + real.sum(dtype=jnp.int32),

@@ -22,6 +22,9 @@ import numpy.typing as npt
 
 from tacit.learning.noise import LARGEST_NORMAL
 
+#: The finest step of a sum, over the largest entry of a contribution: four contributions have 2^24 steps, up to which
+#: single precision adds integers exactly, and 256 have 2^30.
+FINEST = 2.0**-22
 #: Noise reaches every step of a grid if no draw is larger than this.
 REACHED = 2.0**24
 
@@ -93,11 +96,9 @@ class Steps:
 class Counts(NamedTuple):
     """What something of weight 1 adds to a count, in steps: ``below`` if the norm is within the clip, or ``above``."""
 
-    below: float | jax.Array = 0.0
-    above: float | jax.Array = 0.0
+    below: float | jax.Array
+    above: float | jax.Array
 
-
-NO_COUNTS = Counts()
 
 # What is counted is so far below its public bound that the roundings of weight, scale and product (at most 8) do not
 # lift it above.

@@ -32,7 +32,6 @@ from tacit.errors import UserError
 from tacit.learning import PoissonBatches, ServerStep, Work, bounded, descend
 from tacit.learning.clipped_sum import FINEST
 from tacit.learning.noisy_descent import clipped_records
-from tacit.learning.steps import NO_COUNTS
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Adaptive,
@@ -204,8 +203,11 @@ class CentralGroup(RecordSums):
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, clip = broadcast
         adaptive, step = self.adaptive_clip, work.step
-        assert step is not None
-        counts = NO_COUNTS if adaptive is None else self.counts(adaptive, step)
+        if step is None:  # without noise: nothing is promised, and no count travels
+            found = clipped_records(work, params, 0, clip)
+            numbers = found.vector.numbers(FINEST * self.clip)
+            return LocalResult(numbers if adaptive is None else jnp.append(numbers, 0.0), state, found.not_finite)
+        counts = None if adaptive is None else self.counts(adaptive, step)
         found = clipped_records(work, params, 0, clip, counts)
         # from steps of FINEST clips to those of the sum, which are 2^n as large, in units of the planned clip
         vector = found.vector.coarser(jnp.round(jnp.log2(step / (FINEST * self.clip))))

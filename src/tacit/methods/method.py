@@ -33,8 +33,7 @@ from pydantic import Field
 
 from tacit.errors import UserError
 from tacit.learning import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
-from tacit.learning.clipped_sum import BLOCK, Rounding, rounding
-from tacit.learning.people import TOGETHER
+from tacit.learning.clipped_sum import Rounding, rounding
 from tacit.learning.steps import COUNT_MARGIN
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
@@ -454,8 +453,6 @@ class Private(Calibrated):
 
     noise_key = "noise_multiplier"
 
-    together: ClassVar[int] = TOGETHER  # so many clipped contributions are added up in 32 bits
-
     clip: Clip = 1.0
     noise_multiplier: NotNegative | None = None
 
@@ -538,11 +535,9 @@ class Adaptive(Private):
 
     @property
     def largest_count(self) -> float:
-        """The largest entry that a count has in a contribution, in clips: at least 1, a power of two."""
+        """The largest entry that a count has in a contribution, in clips: at least 1."""
         adaptive = self.adaptive_clip
-        if adaptive is None or self.sigma == 0:
-            return 1.0
-        return 2.0 ** max(0, math.ceil(math.log2(self.sigma * adaptive.sensitivity / adaptive.count_noise)))
+        return 1.0 if adaptive is None else max(1.0, self.sigma * adaptive.sensitivity / adaptive.count_noise)
 
     @property
     def effective_sigma(self) -> float:
@@ -590,8 +585,12 @@ class RecordSums(Adaptive):
     """Private methods that add up clipped gradients of records which are never formed: a batch's sum is rounded, and
     its rounding is part of the sensitivity (:func:`tacit.learning.clipped_sum.rounding`, specification 9.6)."""
 
-    together = BLOCK
     averaged: ClassVar[bool] = False  # a subject's entries of a batch share one weight
+
+    @property
+    def largest_count(self) -> float:
+        """Rounded up to a power of two: from the grid of a batch to that of a sum, steps are doubled."""
+        return float(2.0 ** math.ceil(math.log2(super().largest_count)))
 
     def batch_sizes(self, facts: Facts) -> tuple[float, ...]:
         """Each silo's expected size of a batch: public."""
