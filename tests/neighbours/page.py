@@ -26,6 +26,17 @@ accounted for.
 - `not printed`: no finite guarantee exists for this cell.
 - `fails (F3)`: the guarantee is false today, by the finding of that number.
 
+## Limits
+
+- Adaptive clips, paid statistics and metrics, and surveys are not in these worlds; they have tests of their own.
+- The view `server` of the pairwise exchange is checked on the sum, not on the single messages.
+- Sampling of single records is checked for a subject whose companions contribute nothing: their coins are drawn by
+  position, so they differ between two tables.
+- The loader refuses a table that leaves a silo without a training record, or no record to test on. That refusal depends
+  on the data and is not part of any guarantee.
+
+## Cells
+
 `tests/neighbours` holds the worlds and the test. A method or exchange that it does not know makes the test fail.
 
 | method | exchange | engine | unit | relation | view | result |
