@@ -33,9 +33,9 @@ import pandas as pd
 import psutil
 
 from tacit.config import plan
-from tacit.engine.federation.processes import LOG
 from tacit.engine.federation.requester import ask, follow
 from tacit.engine.federation.trial import REQUESTER, Trial
+from tacit.transport.log import LOG
 
 RECORDS, FEATURES = 40, 8
 PHASES = {"plain": 1, "masked": 5}

@@ -15,6 +15,7 @@ from tacit.engine.charges import events
 from tacit.errors import Forbidden, UserError
 from tacit.methods import METHODS
 from tacit.privacy import (
+    RELATIONS,
     UNITS,
     Composed,
     Event,
@@ -265,6 +266,20 @@ def test_views_that_an_exchange_does_not_have_are_refused(view):
         planned(privacy={"against": [view]})
 
 
+@pytest.mark.parametrize(
+    ("name", "exchange"),
+    [("uldp-avg", "plain"), ("uldp-avg", "masked"), ("uldp-avg", "weighted"), ("dp-fedavg", "pairwise")],
+)
+def test_a_party_without_a_role_in_an_exchange_is_written_as_what_it_saw(name, exchange):
+    capped = {"max_records_per_subject_and_silo": 5}
+    method = {"name": name, "noise_multiplier": SIGMA, **({"weights": "records"} if exchange == "weighted" else {})}
+    written = events(planned(method, capped, exchange={"name": exchange}).promise)
+    stand_ins = {"analyzer": "public", "shuffler": "server", "shuffler+analyzer": "server"}
+    for (view, seen), unit, relation in product(stand_ins.items(), UNITS, RELATIONS):
+        assert written[place(unit, view, relation)] == written[place(unit, seen, relation)]
+    assert place("subject", "neighbour", "zero-out") not in written
+
+
 def test_a_missing_number_of_silos_is_named():
     with pytest.raises(UserError, match=r"data.silos.count: is missing"):
         tacit.plan(
@@ -311,7 +326,7 @@ def test_finite_guarantees_name_the_trusted_server():
 
 def test_a_ledger_line_speaks_of_every_unit_view_and_relation():
     """So that a budget of any of them holds over runs, whatever each of them promises."""
-    views = ("public", "server", "silo", "silos:2")
+    views = ("public", "server", "silo", "silos:2", "analyzer", "shuffler", "shuffler+analyzer")
     found = events(planned(privacy={"unit": "subject", "relation": "replace", "against": ["silos:2"]}).promise)
     places = product(UNITS, views, ("zero-out", "replace"))
     assert found.keys() == {place(unit, View.parse(view), relation) for unit, view, relation in places}

@@ -566,17 +566,15 @@ def _say(line: str) -> None:
 
 
 def _attend(kit: Kit, background: bool) -> None:
-    from tacit.engine.federation.processes import LOG, NVFLARE_LOG, attend, in_background
+    from tacit.engine.federation.processes import in_background, in_foreground
+    from tacit.transport.log import LOG
 
     if background:
         number = in_background(kit)
         console.print(f"{kit.name}  process {number}; log {kit.ours / LOG}", soft_wrap=True, highlight=False)
         return
     console.print(f"{kit.name} of {kit.federation}, {kit.host}:{kit.port}; Ctrl-C ends it", highlight=False)
-    code = attend(kit, _say)
-    if code:
-        fix = f"see {kit.ours / NVFLARE_LOG}"
-        raise UserError("KIT", f"the process ended with code {code}", fix)
+    in_foreground(kit)
 
 
 def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> None:

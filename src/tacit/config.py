@@ -146,7 +146,7 @@ class Plan:
 
     def events(self) -> dict[str, Event]:
         """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
-        relation, and every view of the exchange."""
+        relation, and every view that :meth:`Promise.everywhere` covers."""
         promise = self.promise
         rounds = promise.participations(promise.facts.rounds)
         return promise.everywhere(lambda other, view: other.total(view, rounds))

@@ -65,6 +65,15 @@ _WHAT: dict[Mechanism, str] = {
 }
 
 
+# the view whose observations a party has in an exchange where it has no role of its own: see `Promise.everywhere`
+_ABSENT = {
+    View("analyzer"): View("public"),
+    View("shuffler"): View("server"),
+    View("shuffler+analyzer"): View("server"),
+    View("server"): View("shuffler"),
+}
+
+
 @dataclass(frozen=True)
 class Once:
     """A release that a run makes once, beside its rounds, and pays for: a noisy sum over all silos.
@@ -159,12 +168,34 @@ class Promise:
         return once.event(self.exposure(unit, view), self.facts, self.records_kept)
 
     def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
-        """``event_of`` this promise to all units, against all changes and to all views of the exchange, by place."""
-        views = dict.fromkeys((*self.views, *(View.parse(text) for text in self.exchange.reveals)))
-        return {
-            place(unit, view, relation): event_of(replace(self, unit=unit, relation=relation), view)
+        """``event_of`` this promise to all units, against all changes and to all views, by place.
+
+        **Views that the exchange does not have.** A ledger adds up over runs what one party sees, and runs have
+        different exchanges. A party without a role in an exchange is written as what it saw (``_ABSENT``):
+
+        analyzer           receives no message of an exchange without an analyzer: it sees what the public sees.
+        shuffler           is the machine of the server in exchanges without a shuffler, and sees what the server sees,
+                           which includes all that is published.
+        server             is the shuffler of a shuffled exchange, for the same reason.
+        shuffler+analyzer  is the server, and the analyzer, which adds only what is published.
+
+        All other views (silos, which know their own subjects' reports; nodes of a network) have no such bound: their
+        places stay empty, and count as unprotected.
+        """
+        seen = {view: view for view in (*self.views, *map(View.parse, self.exchange.reveals))}
+        for absent, stand_in in _ABSENT.items():
+            if absent not in seen and stand_in in seen:
+                seen[absent] = stand_in
+        found = {
+            (unit, view, relation): event_of(replace(self, unit=unit, relation=relation), view)
             for unit in UNITS
-            for view in views
+            for view in dict.fromkeys(seen.values())
+            for relation in RELATIONS
+        }
+        return {
+            place(unit, view, relation): found[unit, as_seen_by, relation]
+            for unit in UNITS
+            for view, as_seen_by in seen.items()
             for relation in RELATIONS
         }
 

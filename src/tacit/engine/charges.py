@@ -311,9 +311,9 @@ def once_line(promise: Promise, mechanism: Mechanism, number: int) -> Line:
 
 
 def events(promise: Promise) -> dict[str, Event]:
-    """One round's events (of a joint method, those of all rounds) by place: for all units and relations, and all views
-    of the exchange, so that a budget of any of them holds whatever the run itself promises. None without noise: a place
-    of which a line says nothing counts as unprotected, and that is all there is to say."""
+    """One round's events (of a joint method, those of all rounds) by place: for all units, relations and views that
+    :meth:`Promise.everywhere` covers, so that a budget of any of them holds whatever the run itself promises. None
+    without noise: a place of which a line says nothing counts as unprotected, and that is all there is to say."""
     if not promise.method.private:
         return {}
     return promise.everywhere(lambda other, view: other.event(other.unit, view))

@@ -1,9 +1,12 @@
 """How Tacit starts NVFlare, and which of its messages a party accepts.
 
-    log       the log of a kit
-    table     every channel and topic that NVFlare 2.9.0 registers: who may send on it, to whom
-    gate      enforces the table inside NVFlare's processes
-    __main__  the programs: ``python -m tacit.transport client|server|client-job|server-job``
+    attendant  starts NVFlare's process from a kit, reports, and stops it
+    refusals   what NVFlare's log says about parties that it has let in or turned away
+    upkeep     keeps what NVFlare writes within bounds
+    log        the log of a kit
+    table      every channel and topic that NVFlare 2.9.0 registers: who may send on it, to whom
+    gate       enforces the table inside NVFlare's processes
+    __main__   the programs: ``python -m tacit.transport client|server|client-job|server-job``
 
 Nothing here imports JAX or another room of Tacit: an idle party pays for NVFlare alone.
 """

@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from tacit.transport.attendant import LOCK_VARIABLE
+
 PROGRAMS = {
     "client": "nvflare.private.fed.app.client.client_train",
     "server": "nvflare.private.fed.app.server.server_train",
@@ -20,6 +22,8 @@ PROGRAMS = {
 
 def main(program: str) -> int:
     """Run a program of NVFlare's with its arguments in ``sys.argv``."""
+    if (lock := os.environ.pop(LOCK_VARIABLE, None)) is not None:
+        os.set_inheritable(int(lock), False)  # job processes do not hold it
     from nvflare.fuel.f3.mpm import MainProcessMonitor
 
     from tacit.transport.gate import close

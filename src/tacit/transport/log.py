@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from tacit.escape import OneLine
 
-OURS, LOG = "tacit", "log.txt"
+OURS, LOG = "tacit", "log.txt"  # the folder of a kit that is Tacit's own; its log
 _SHOWN = 80  # characters of a word that others wrote
 _WINDOW, _LINES = 60.0, 20  # seconds, and lines that one party can cause within them
 _PARTIES = 1000  # parties that are counted apart
 
 
 def log_of(kit: Path) -> logging.Logger:
-    """The log of the kit in a folder."""
+    """The log of the kit in a folder; it is opened again where the file was moved away or replaced (rotated)."""
     logger = logging.getLogger(f"tacit.kit.{str(kit).replace('.', '_')}")
     if not logger.handlers:
-        handler = logging.FileHandler(kit / OURS / LOG, encoding="utf-8")
+        handler = WatchedFileHandler(kit / OURS / LOG, encoding="utf-8")
         handler.setFormatter(OneLine())
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import re
 import shutil
@@ -35,7 +34,8 @@ from nvflare.private.admin_defs import error_reply
 from nvflare.private.fed.client.training_cmds import DeployProcessor
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
-from tacit.escape import OneLine, escaped
+from tacit.escape import escaped
+from tacit.transport.log import log_of
 
 MOST_BYTES, MOST_FILES = 1 << 20, 64  # of a job, packed and unpacked
 MOST_WAITING = 32  # jobs that have not ended, and uploads that have not become jobs
@@ -93,7 +93,7 @@ def problem_of(packed: str | bytes) -> str | None:
 
 def limit_uploads(kit: Path) -> None:
     """At the server: measure jobs while they are uploaded, and before they are unpacked."""
-    log, uploads = _log(kit), kit / "tacit" / "store" / "uploads"
+    log, uploads = log_of(kit), kit / "tacit" / "store" / "uploads"
     shutil.rmtree(uploads, ignore_errors=True)
     uploads.mkdir(parents=True, mode=0o700)
 
@@ -135,7 +135,7 @@ def limit_uploads(kit: Path) -> None:
 
 def limit_deployments(kit: Path) -> None:
     """At a silo: measure jobs before they are unpacked."""
-    log, process = _log(kit), DeployProcessor.process
+    log, process = log_of(kit), DeployProcessor.process
 
     def measured(self: Any, req: Any, app_ctx: Any) -> Any:
         body = req.body
@@ -222,14 +222,3 @@ def _age(path: Path) -> float:
 
 def _size(folder: Path) -> int:
     return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def _log(kit: Path) -> logging.Logger:
-    logger = logging.getLogger(f"tacit.kit.{str(kit).replace('.', '_')}")
-    if not logger.handlers:
-        handler = logging.FileHandler(kit / "tacit" / "log.txt", encoding="utf-8")
-        handler.setFormatter(OneLine())
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-    return logger

@@ -16,8 +16,8 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from tacit.engine.federation.processes import LOG
 from tacit.engine.federation.trial import REQUESTER, Trial, parted
+from tacit.transport.log import LOG
 
 from . import worlds
 from .attackers import NOBODY, Attacker, Sent, job_cell, own_port, requester_cell, shell

@@ -24,7 +24,7 @@ pytest.importorskip("nvflare")
 
 from tacit.data.sources.randhie import SITES
 from tacit.engine import Run
-from tacit.engine.federation.processes import joined
+from tacit.transport.attendant import joined
 
 from . import faults, worlds
 from .faults import Fault, Moment, Story, struck
@@ -394,7 +394,7 @@ def test_a_silo_to_whom_no_certificate_is_valid_yet_waits_outside(trial):
 
     def come_in() -> None:
         time.sleep(80)  # NVFlare takes a silo to be there for a minute after its last sign of life
-        assert not joined(trial.kit("west"))
+        assert not joined(trial.kit("west").path)
         trial.stop("west")
         trial.start("west")
 

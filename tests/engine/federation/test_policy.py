@@ -466,3 +466,51 @@ def test_a_wrong_policy_file_is_refused_in_one_line(tmp_path, line, names):
         read_section(file, Policy, "POLICY.toml")
     for name in names:
         assert name in str(caught.value)
+
+
+MIXED = POLICY.model_copy(
+    update={
+        "methods": ("uldp-avg", "ss-simple"),
+        "exchanges": ("masked", "shuffled"),
+        "silos_per_subject": 1,
+        "epsilon_per_run": 100.0,
+        "epsilon_in_total": 200.0,
+    }
+)
+SHUFFLED = """
+[data]
+label = "ill"
+subjects = { column = "patient", count = 500 }
+silos = { count = 3 }
+numeric = { age = { mean = 50, scale = 20 } }
+
+[method]
+name = "ss-simple"
+local_epsilon = 30.0
+value_range = 0.5
+batch_subjects = 60
+
+[train]
+rounds = 2
+
+[privacy]
+max_silos_per_subject = 1
+
+[exchange]
+name = "shuffled"
+"""
+
+
+@pytest.mark.parametrize("against", [("analyzer", "shuffler"), ("public", "server"), ("shuffler+analyzer",)])
+def test_runs_of_different_exchanges_add_up_for_every_party_that_is_in_one_of_them(ledger, against):
+    policy = MIXED.model_copy(update={"against": against})
+    masked = replaced("max_silos_per_subject = 3", "max_silos_per_subject = 1")
+    with Guard(policy, "north", ledger) as guard:
+        before = policy.epsilon(lambda where: spent(guard._ledger.lines, where))
+        for text, run, mechanism, rounds in ((masked, "a" * 32, "uldp-avg", 4), (SHUFFLED, "b" * 32, "ss-simple", 2)):
+            guard.admit(request(text, run), SILOS, None, lambda: 100)
+            for number in range(1, rounds + 1):
+                guard.before_release(mechanism, number, {})
+            after = policy.epsilon(lambda where: spent(guard._ledger.lines, where))
+            assert before < after < float("inf")
+            before = after

@@ -27,11 +27,13 @@ from tacit.config import plan
 from tacit.engine.federation import requester
 from tacit.engine.federation.job import read_job, write_job
 from tacit.engine.federation.kits import AUTHORITY, ROOT, ROOT_KEY, Kit
-from tacit.engine.federation.processes import LOG, NVFLARE_LOG, joined, prepare_silo, start, stop
-from tacit.engine.federation.refusals import Listener
+from tacit.engine.federation.processes import prepare_silo
 from tacit.engine.federation.request import travelling
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
+from tacit.transport.log import LOG
+from tacit.transport.refusals import Listener
 
 from . import worlds
 
@@ -141,10 +143,10 @@ def test_a_silo_does_not_even_start_with_a_certificate_that_nobody_would_accept(
 
 def test_a_silos_key_does_not_open_the_door_under_another_silos_name(trial, tmp_path):
     kit = Kit.load(with_keys_of(copied(trial, "south", tmp_path), trial.kit("north")), "silo")
-    process = start(kit)
+    process = start(kit.path)
     try:
         wait_for(trial.kit("server"), "refused north: it calls itself south")
-        assert not joined(kit)
+        assert not joined(kit.path)
     finally:
         stop(process)
 

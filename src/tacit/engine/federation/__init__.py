@@ -20,7 +20,6 @@ And a federation of organisations that carries them:
     host         the process of a silo, and that of the server
     job, flare   NVFlare, which carries it all
     processes    starting them
-    refusals     what NVFlare's log says about those whom it has let in or turned away
     requester    asking for a run, following it, collecting it
     trial        all of it on one machine
 """

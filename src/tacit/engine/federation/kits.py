@@ -56,11 +56,12 @@ from tacit.errors import UserError
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.privacy.ledger import plain_file
+from tacit.transport.attendant import KIT, organisation
+from tacit.transport.log import OURS
 
 Kind = Literal["server", "silo", "analyzer", "requester"]
 
-OURS = "tacit"  # the folder of a kit that is Tacit's own
-KIT, IDENTITY, ROSTER, PSEUDONYMS = "kit.json", "identity.key", "roster.json", "pseudonyms.key"
+IDENTITY, ROSTER, PSEUDONYMS = "identity.key", "roster.json", "pseudonyms.key"
 AUTHORITY, ROOT, ROOT_KEY, MEMBERS = "authority", "rootCA.pem", "rootCA.key", "members.json"
 RUNS = "runs"  # in the server's kit: checkpoints and ledgers of runs
 SECRET_BYTES = 32
@@ -222,11 +223,6 @@ class Kit:
     def startup(self) -> Path:
         return self.path / "startup"
 
-    @property
-    def organisation(self) -> str:
-        """What NVFlare calls the organisation of this party."""
-        return organisation(self.federation if self.kind == "server" else self.name)
-
     def identity(self) -> Identity:
         """The signing key in exchanges."""
         return Identity(self._secret(IDENTITY))
@@ -377,11 +373,6 @@ def _provisioned(
     root = context[CtxKey.ROOT_CERT].public_bytes(serialization.Encoding.PEM)
     names = {SERVER: host, **{name: name for name in (*options.members, *options.requesters)}}
     return {name: folder / place for name, place in names.items()}, key, root
-
-
-def organisation(name: str) -> str:
-    """A name as NVFlare wants organisations to be called."""
-    return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: bytes) -> bytes | None:

@@ -21,17 +21,10 @@ import tomli_w
 from tacit.data import DataOptions
 from tacit.data.sources.randhie import SITES, read_builtin
 from tacit.engine.federation.kits import FederationOptions, Kit, ServerOptions, make_kits
-from tacit.engine.federation.processes import (
-    NVFLARE_LOG,
-    joined,
-    prepare_analyzer,
-    prepare_server,
-    prepare_silo,
-    start,
-    stop,
-)
+from tacit.engine.federation.processes import prepare_analyzer, prepare_server, prepare_silo
 from tacit.errors import UserError
 from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
 
 REQUESTER = "you@example.org"
 # which sites of the built-in table live where
@@ -110,13 +103,13 @@ class Trial:
         else:
             home = self.home(name)
             kit = prepare_silo(self.kit(name).path, home / "DATA.toml", home / "POLICY.toml")
-        self.processes[name] = start(kit)
+        self.processes[name] = start(kit.path)
 
     def wait(self, name: str) -> None:
         """Until the server listens, or a silo or the analyzer has joined."""
         kit = self.kit(name)
         end = time.monotonic() + _PATIENCE
-        while not (_listens(kit.port) if name == "server" else joined(kit)):
+        while not (_listens(kit.port) if name == "server" else joined(kit.path)):
             if self.processes[name].poll() is not None or time.monotonic() > end:
                 problem = f"{name} did not start"
                 raise UserError("federation", problem, f"see {kit.ours / NVFLARE_LOG}")

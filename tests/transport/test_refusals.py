@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.engine.federation.refusals import Listener
+from tacit.transport.refusals import Listener
 
 TLS = "ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: error:1000007d:SSL"
 ALLOW = "exception: ComponentNotAuthorized: Component 'a.b.C' at config path 'workflows.#1' is not in allow_list"

@@ -1,0 +1,175 @@
+"""The attendant of a party: one per kit, small, and at work after its logs were rotated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from tacit.engine.federation.kits import FederationOptions, make_kits
+from tacit.transport.attendant import (
+    LOCK,
+    NVFLARE_LOG,
+    PID,
+    AlreadyRunning,
+    Tail,
+    bound,
+    check_idle,
+    joined,
+    start,
+    stop,
+)
+from tacit.transport.log import LOG, log_of
+
+REGISTERED = b"Successfully registered client:north for project test\n"
+
+
+@pytest.fixture
+def kit(tmp_path) -> Path:
+    options = FederationOptions(
+        name="test", server={"host": "localhost", "port": 8971}, silos=("north", "south"), requesters=("a@example.org",)
+    )
+    return make_kits(options, tmp_path / "kits", None)["north"]
+
+
+@pytest.fixture
+def attendant(kit) -> Iterator[subprocess.Popen]:
+    """That of a silo whose server is not there, when it has started NVFlare's process."""
+    words = [sys.executable, "-P", "-m", "tacit.transport.attendant", str(kit), "--tell"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: (kit / "tacit" / PID).is_file())
+    yield process
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+
+
+def wait_for(is_so, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def told(attendant: subprocess.Popen, words: str) -> bool:
+    """Whether the attendant prints a line with these words; it waits for it."""
+    assert attendant.stdout is not None
+    return any(words in line for line in attendant.stdout)
+
+
+def test_a_process_number_that_is_in_use_again_does_not_block_a_start(kit):
+    (kit / "tacit" / PID).write_text(f"{os.getpid()}\n")  # of another process, which lives
+    stop(start(kit))
+    check_idle(kit)
+
+
+def test_one_party_runs_per_kit_until_its_process_has_ended(kit):
+    process = start(kit)
+    try:
+        for again in (start, check_idle):
+            with pytest.raises(AlreadyRunning, match=str(process.pid)):
+                again(kit)
+    finally:
+        process.kill()
+        process.wait()
+    check_idle(kit)
+    assert (kit / "tacit" / LOCK).stat().st_mode & 0o777 == 0o600
+
+
+def test_an_idle_attendant_is_small_and_has_no_jax(kit, attendant):
+    # the shared memory of libraries counts in full: an upper bound
+    resident = next(
+        int(line.split()[1]) for line in Path(f"/proc/{attendant.pid}/smaps_rollup").read_text().splitlines()
+        if line.startswith("Rss:")
+    )
+    assert resident < 60_000  # kB
+    mapped = Path(f"/proc/{attendant.pid}/maps").read_text()
+    assert "python" in mapped
+    assert not [name for name in ("jaxlib", "numpy", "pandas", "nvflare", "grpc") if f"/{name}/" in mapped]
+
+
+def test_the_attendant_imports_the_standard_library_alone():
+    code = "import tacit.transport.attendant, sys; print(*sys.modules)"
+    words = [sys.executable, "-P", "-c", code]
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    others = {"jax", "numpy", "pandas", "nvflare", "pydantic", "cryptography", "tacit.engine", "tacit.data"}
+    assert "tacit.transport.attendant" in found
+    assert not others & set(found)
+
+
+@pytest.mark.parametrize("rotate", ["cut", "replace", "move"])
+def test_the_attendant_reports_after_its_log_was_rotated(kit, attendant, rotate):
+    log, writer = kit / "tacit" / LOG, log_of(kit)
+    writer.info("a long first line, which the file has before it is rotated")
+    assert told(attendant, "a long first line")
+    if rotate == "cut":
+        os.truncate(log, 0)
+    else:
+        log.rename(log.with_name("log.txt.1"))
+        if rotate == "replace":
+            log.touch()
+    writer.info("second")
+    assert told(attendant, "second")
+    assert "second" in log.read_text()
+    with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:  # what NVFlare says is written into the new log
+        nvflare.write(REGISTERED)
+    assert told(attendant, "joined  the server, as north")
+    assert "as north" in log.read_text()
+
+
+def test_a_tail_tells_every_line_once_however_the_log_is_rotated(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    tail = Tail(log)
+    with log.open("a") as writer:
+        writer.write("one\nhalf")
+        writer.flush()
+        assert tail.lines() == ["one"]
+        writer.write(" two\n")
+        writer.flush()
+        log.rename(tmp_path / "old")
+        assert tail.lines() == ["half two"]
+        writer.write("three\n")
+    log.write_text("four\n")
+    assert tail.lines() == ["three", "four"]
+    os.truncate(log, 0)
+    assert tail.lines() == []
+    log.write_text("5\n")
+    assert tail.lines() == ["5"]
+    tail.close()
+
+
+def test_nvflares_log_is_kept_over_starts_and_only_what_follows_the_last_one_counts(kit):
+    log = kit / "tacit" / NVFLARE_LOG
+    log.write_bytes(b"of an earlier start\n" + REGISTERED)
+    assert joined(kit)
+    process = start(kit)
+    try:
+        assert log.read_bytes().startswith(b"of an earlier start\n" + REGISTERED)
+        assert not joined(kit)
+        with log.open("ab") as output:
+            output.write(REGISTERED)
+        assert joined(kit)
+    finally:
+        stop(process)
+
+
+def test_nvflares_log_is_bounded_and_its_writer_goes_on_in_the_same_file(tmp_path):
+    log = tmp_path / "nvflare.log"
+    with log.open("ab", buffering=0) as output:
+        for text in (b"first" * 10, b"second" * 10):
+            output.write(text)
+            bound(log, most=20)
+            assert log.read_bytes() == b""
+            assert (tmp_path / "nvflare.log.1").read_bytes() == text
+        output.write(b"short")
+        bound(log, most=20)
+    assert log.read_bytes() == b"short"
+    assert len(list(tmp_path.iterdir())) == 2
