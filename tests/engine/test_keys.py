@@ -56,7 +56,7 @@ class Shards:
         self._shards = []
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False)
-            options = SiloData(path=str(folder / f"{name}.csv"))
+            options = SiloData(path=str(folder / f"{name}.csv"), subjects="patient")
             self._shards.append(load_shard(plan, name, options, SECRET).federation)
 
     def alone(self, k: int) -> Federation:

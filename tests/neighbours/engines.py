@@ -168,7 +168,7 @@ def shard(plan: Plan, frame: pd.DataFrame, name: str) -> Any:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "table.csv"
         frame[frame["site"] == name].to_csv(file, index=False)
-        return load_shard(plan, name, SiloData(path=str(file), name=name), Secret(SECRET)).federation
+        return load_shard(plan, name, SiloData(path=str(file), subjects="person", name=name), Secret(SECRET)).federation
 
 
 ENGINES: dict[str, Callable[..., Seen | None]] = {"simulator": simulated, "federation": federated}

@@ -56,7 +56,7 @@ def test_a_silo_does_not_start_with_a_file_that_is_missing_or_wrong(kits, tmp_pa
     arguments = ("silo", kits / "silos" / "north", "--data", data, "--policy", policy)
     with pytest.raises(UserError, match="does not exist"):
         called(*arguments)
-    data.write_text('path = "nowhere.csv"\n')
+    data.write_text('path = "nowhere.csv"\nsubjects = "patient"\n')
     with pytest.raises(UserError, match=r"no file .*nowhere\.csv"):
         called(*arguments)
     (tmp_path / "nowhere.csv").write_text("patient,age\n1,2\n")
@@ -109,7 +109,7 @@ def test_a_silo_looks_which_of_its_rows_an_experiment_would_use(tmp_path):
         categorical = { sex = ["f", "m"] }
         """
     )
-    (tmp_path / "DATA.toml").write_text('path = "table.csv"\n')
+    (tmp_path / "DATA.toml").write_text('path = "table.csv"\nsubjects = "patient"\n')
     (tmp_path / "table.csv").write_text("patient,age,sex,ill\n1,40,f,0\n2,,m,1\n3,50,d,1\n4,60,m,0\n5,old,x,0\n")
     said = called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
     assert "2 of 5 rows are as the experiment declares them" in said

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -289,7 +290,7 @@ def test_the_disk_of_a_silos_ledger_is_full(trial, disk, drop_outs):
     settings, rounds = trial.home("north") / "DATA.toml", 12
     before = settings.read_text()
     settings.write_text(
-        tomli_w.dumps({"path": "visits.parquet", "name": f"small-{rule}", "ledger": str(disk / "ledger.jsonl")})
+        tomli_w.dumps(tomllib.loads(before) | {"name": f"small-{rule}", "ledger": str(disk / "ledger.jsonl")})
     )
 
     def then() -> None:

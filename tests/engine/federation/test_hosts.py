@@ -60,7 +60,8 @@ name = "masked"
 """
 DATA = """
 path = "table.csv"
-hold_out = { column = "patient", fraction = 0.2 }
+subjects = "patient"
+hold_out = { fraction = 0.2 }
 """
 POLICY = {
     "requesters": [ANA],
@@ -506,7 +507,7 @@ def test_metrics_of_fewer_held_out_rows_than_the_policy_wants_stay(world):
 
 
 def test_metrics_without_noise_stay_where_the_silo_has_no_hold_out_of_its_own(world):
-    (world.homes["north"] / "DATA.toml").write_text('path = "table.csv"\n')
+    (world.homes["north"] / "DATA.toml").write_text('path = "table.csv"\nsubjects = "patient"\n')
     ended, host = world.attempt()
     assert ended.status == "finished"
     assert set(Run.load(host.folder).result["silos"]) == {"south", "west"}

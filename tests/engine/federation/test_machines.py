@@ -91,7 +91,7 @@ def consortium(tmp_path_factory) -> Iterator[Consortium]:
             shutil.move(kit, made.kit(who))
         for silo, table in parted({"north": SITES[:3], "south": SITES[3:]}).items():
             table.head(2000).to_csv(made.home(silo) / "visits.csv", index=False)
-            (made.home(silo) / "DATA.toml").write_text('path = "visits.csv"\n')
+            (made.home(silo) / "DATA.toml").write_text('path = "visits.csv"\nsubjects = "person"\n')
             (made.home(silo) / "POLICY.toml").write_text(tomli_w.dumps(ALLOWED))
         content = worlds.experiment(
             data={"silos": {"count": 2}, "records_per_silo": 2000},

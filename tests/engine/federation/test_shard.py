@@ -54,10 +54,10 @@ def table(people: range, seed: int) -> pd.DataFrame:
     return pd.DataFrame({"patient": who, "age": rng.uniform(0, 100, len(who)), "ill": rng.integers(0, 2, len(who))})
 
 
-def written(folder: Path, name: str, frame: pd.DataFrame, text: str = "") -> Path:
+def written(folder: Path, name: str, frame: pd.DataFrame, text: str = "", subjects: str = "patient") -> Path:
     frame.to_csv(folder / f"{name}.csv", index=False)
     file = folder / f"{name}.toml"
-    file.write_text(f'path = "{name}.csv"\n{text}')
+    file.write_text(f'path = "{name}.csv"\nsubjects = "{subjects}"\n{text}')
     return file
 
 
@@ -100,7 +100,7 @@ def test_columns_may_have_other_names_here(plan, tmp_path):
     ours = theirs.rename(columns={"patient": "ID", "age": "years", "ill": "outcome"}).assign(age="not a number")
     names = '[columns]\npatient = "ID"\nage = "years"\nill = "outcome"\n'
     one = shard_of(plan, "north", written(tmp_path, "theirs", theirs)).federation
-    two = shard_of(plan, "north", written(tmp_path, "ours", ours, names)).federation
+    two = shard_of(plan, "north", written(tmp_path, "ours", ours, names, "ID")).federation
     np.testing.assert_array_equal(one.train.features, two.train.features)
     np.testing.assert_array_equal(one.train.subject, two.train.subject)
 
@@ -259,10 +259,19 @@ def test_what_travels_has_no_paths_and_the_noise_that_was_solved_for(tmp_path):
     assert travelling(after) == text
 
 
+def test_an_experiment_cannot_name_visits_where_the_silo_has_people(tmp_path):
+    """Its guarantee for a subject would be one for a visit."""
+    file = written(tmp_path, "n", PEOPLE)
+    shard_of(read(EXPERIMENT), "n", file)
+    with pytest.raises(UserError) as refused:
+        shard_of(read(EXPERIMENT.replace('"patient"', '"visit"')), "n", file)
+    assert refused.value.field == "DATA.toml"
+
+
 def own(tmp_path: Path, rows: pd.DataFrame, **changes: object) -> Path:
     """A silo with a hold-out of its own."""
     file = written(tmp_path, "n", rows)
-    options = {"column": "patient", "fraction": 0.3, **changes}
+    options = {"fraction": 0.3, **changes}
     file.write_text(f"{file.read_text()}\n[hold_out]\n" + "".join(f"{k} = {v!r}\n" for k, v in options.items()))
     return file
 
@@ -284,7 +293,6 @@ PEOPLE = pd.DataFrame({"patient": NUMBERS, "age": NUMBERS, "ill": NUMBERS % 2, "
         EXPERIMENT,
         EXPERIMENT.replace("[data]", "[data]\nseed = 99"),
         EXPERIMENT.replace("test_fraction = 0.25", "test_fraction = 0.6"),
-        EXPERIMENT.replace('"patient"', '"visit"'),  # the requester says whose a row is, and not who is held out
     ],
 )
 def test_a_requester_does_not_choose_the_people_of_metrics_without_noise(tmp_path, text):

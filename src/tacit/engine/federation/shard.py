@@ -3,13 +3,13 @@
 ``DATA.toml`` says where the table lies and what its columns are called there::
 
     path = "visits.parquet"
+    subjects = "PATIENT_ID"    # the column of this table that identifies the subject of each row
 
     [columns]                  # the experiment's name = the name in this table, where they differ
     patient = "PATIENT_ID"
     age = "AGE_YEARS"
 
     [hold_out]                 # for metrics without noise: these people are trained on in no run
-    column = "PATIENT_ID"      # in this table
     fraction = 0.15
 
 Everything else is the experiment's: label, features, constants, who is held out. Identifiers of people become
@@ -19,7 +19,7 @@ count as one, and removing one of them could turn their joint contribution aroun
 n^2 / 2^65. Who is held out is drawn from the pseudonym, so that all silos hold out the same people.
 
 **Metrics without noise.** They show what they are computed on, and the requester of a run chooses its label, its
-columns and its ``data.seed``. So they are computed on the silo's own ``[hold_out]`` alone: people who are drawn by an
+columns and its ``data.seed``. So they are computed on the silo's own ``[hold_out]`` alone: people who are drawn by the
 identifier that the silo names and a secret that only it has, the same in every run, whatever is asked for. Their rows
 are in no other release of any run with this file; a metric therefore depends on no row of anybody else, and takes
 nothing from the guarantees of all others. About the people of the hold-out themselves, metrics without noise promise
@@ -60,12 +60,10 @@ _SECRET_BYTES = 32
 class HoldOut(Section):
     """``[hold_out]``: the people on whom metrics without noise are computed.
 
-    column    the table's own column that identifies the subject of each row
     fraction  of the subjects, drawn by lot
     key       a file with the 32 secret bytes of that lot; beside the data file by default, and made when it is missing
     """
 
-    column: str
     fraction: Share
     key: str | None = None
 
@@ -73,6 +71,8 @@ class HoldOut(Section):
 class SiloData(Section):
     """``DATA.toml``.
 
+    subjects    the table's own column that identifies the subject of each row. An experiment that names another column
+                is refused: with the number of a visit as the subject, it would protect visits and not people
     name        of the data set, by which the server knows its ledger again; by default the name of this file
     ledger      where everything is written down that was ever released of this table; beside this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
@@ -80,6 +80,7 @@ class SiloData(Section):
     """
 
     path: str
+    subjects: str
     name: str = ""
     columns: dict[str, str] = Field(default_factory=dict)
     ledger: str | None = None
@@ -125,7 +126,9 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     who could ask for any property of single rows in that way.
     """
     own = read_file(options.path, "DATA.toml")
-    here_alone = None if options.hold_out is None else _held_out_here(own, options.hold_out)
+    if options.subjects not in own.names:
+        raise UserError("DATA.toml", f"the table has no column '{options.subjects}'", "correct subjects")
+    here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
     frame = _renamed(own, options)
     data = plan.data
     known = source_facts(data)
@@ -134,6 +137,9 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
         problem = f"the table has no column '{known.subject_column}'"
         raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
     ours = options.columns.get(known.subject_column, known.subject_column)
+    if ours != options.subjects:
+        problem = f"the experiment's subjects are '{ours}', and those of this table are '{options.subjects}'"
+        raise UserError("DATA.toml", problem, "name in the experiment the column that identifies a person")
     frame[known.subject_column] = own.identifiers(ours, "DATA.toml")
     rows, unfit = len(frame), misfits(from_frame(frame), known, data)
     fits = ~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)
@@ -171,13 +177,11 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     return Shard(federation, rows, len(frame), left_out, None if here_alone is None else int(here_alone.sum()))
 
 
-def _held_out_here(table: Table, options: HoldOut) -> np.ndarray:
+def _held_out_here(table: Table, column: str, options: HoldOut) -> np.ndarray:
     """Mask ``[rows]`` of the silo's own hold-out: decided for each row by its own identifier and the silo's secret."""
-    if options.column not in table.names:
-        raise UserError("DATA.toml", f"the table has no column '{options.column}'", "correct hold_out.column")
     assert options.key is not None, "read_silo_data says where it is"
     with _own_secret(Path(options.key)) as secret:
-        codes, distinct = pd.factorize(table.identifiers(options.column, "DATA.toml"), use_na_sentinel=False)
+        codes, distinct = pd.factorize(table.identifiers(column, "DATA.toml"), use_na_sentinel=False)
         key = secret.expose()
         lots = np.array([_hashed(str(value), key, _LOT) for value in distinct], np.uint64)
     return drawn(lots, options.fraction, 0)[codes] if len(distinct) else np.zeros(table.rows, bool)

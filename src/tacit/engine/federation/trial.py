@@ -75,7 +75,7 @@ class Trial:
             home = self.home(silo)
             home.mkdir(parents=True)
             table.to_parquet(home / "visits.parquet", index=False)
-            (home / "DATA.toml").write_text(tomli_w.dumps({"path": "visits.parquet"}))
+            (home / "DATA.toml").write_text(tomli_w.dumps({"path": "visits.parquet", "subjects": "person"}))
             (home / "POLICY.toml").write_text(tomli_w.dumps(self.policy))
 
     @property
