@@ -119,7 +119,7 @@ def test_the_page_finds_in_the_ledger_what_the_guarantees_say(private, go):
 def test_a_budget_may_bind_what_the_paper_says_instead_of_what_is_proved(tmp_path, private, go):
     private["method"] |= {"name": "local-record", "sample_rate": 0.1, "noise_multiplier": 1.0}
     private["method"].pop("batch_size", None)
-    private["data"]["records_per_silo"] = 40
+    private["data"]["records_per_silo"] = 200
     private["privacy"] |= {"unit": "record", "target": "as-published"}
     whole = tacit.plan(private, folder=tmp_path).promise
     budget = whole.published_epsilon(5)

@@ -159,11 +159,11 @@ def test_a_seed_gives_the_same_batches_and_other_rounds_and_silos_others():
 
 
 def test_silos_of_different_sizes_share_one_plan_and_padding_has_no_step():
-    plan = PoissonBatches((1.0, 0.5), (2, 3), (7.0, 3.0), (1.5,))
+    plan = PoissonBatches((1.0, 0.5), (2, 3), (7.0, 20.0), (1.5,))
     streams = [Randomness.from_seed(1).stream("batches", 1, k) for k in range(2)]
     found = plan.draw([rows_of([2, 3]), rows_of([4] * 10, start=5, silo=1)], streams, 4)
     np.testing.assert_array_equal(found.steps, [2, 3, 0, 0])
-    np.testing.assert_array_equal(found.divisor, [7.0, 3.0, 1.0, 1.0])
+    np.testing.assert_array_equal(found.divisor, [7.0, 20.0, 1.0, 1.0])
     assert int(found.blocks[0, 1, -1]) == 10
     assert set(found.records[1, : int(found.blocks[1, 2, -1])]) <= set(range(5, 45))
     assert found.records.shape[1] & (found.records.shape[1] - 1) == 0

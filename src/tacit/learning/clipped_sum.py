@@ -47,8 +47,10 @@ CHUNK = 32
 # Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
 VANISHING = 1.1e-19
 
-# Records per sum in single precision, which then goes to the grid: 2^30 steps.
+# Records of a block on average, and the most of one sum in single precision, which then goes to the grid: 384 records
+# have fewer than 2^31 steps, and hardly any block has more.
 BLOCK = 256
+FLUSHED = 384
 
 # Operations that only arrange numbers anew
 _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
@@ -69,14 +71,6 @@ class ClippedSum(NamedTuple):
     below: jax.Array
     counted: Steps
 
-    def plus(self, other: ClippedSum) -> ClippedSum:
-        return ClippedSum(
-            self.total.plus(other.total),
-            self.not_finite + other.not_finite,
-            self.below + other.below,
-            self.counted.plus(other.counted),
-        )
-
     @classmethod
     def nothing(cls, numbers: int) -> ClippedSum:
         return cls(Steps.zeros((numbers,)), jnp.int32(0), jnp.int32(0), Steps.zeros((1,)))
@@ -93,8 +87,9 @@ def clipped_gradient_sum(
     stop: jax.Array | int,
     clip: jax.Array | float,
     counts: Counts | None = None,
+    so_far: ClippedSum | None = None,
 ) -> ClippedSum:
-    """``sum_i weight_i clip(gradient of record index_i)`` over the entries ``start .. stop-1`` of ``index``.
+    """``so_far`` and ``sum_i weight_i clip(gradient of record index_i)``, entries ``start .. stop-1`` of ``index``.
 
     ``index [capacity]`` int32 positions in ``arrays``; ``weight [capacity]`` float32, a factor of at most 1 per entry:
     1 for DP-SGD, one over the number of the person's records in the batch for HiGradAvgDP. ``start`` and ``stop`` may
@@ -111,11 +106,11 @@ def clipped_gradient_sum(
     either = None if counts is None else Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
 
     def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
-        first = start + i * BLOCK
-        last = jnp.minimum(first + BLOCK, stop)
+        first = start + i * FLUSHED
+        last = jnp.minimum(first + FLUSHED, stop)
 
-        def add_chunk(j: jax.Array, so_far: tuple[list[jax.Array], ClippedSum]) -> tuple[list[jax.Array], ClippedSum]:
-            total, found = so_far
+        def add_chunk(j: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array, Steps]) -> Any:
+            total, not_finite, all_below, counted = so_far
             places = first + j * CHUNK + jnp.arange(CHUNK)
             real = places < last
             # padding repeats the block's own: what another one holds may not change how this one is rounded
@@ -125,26 +120,25 @@ def clipped_gradient_sum(
             part, lengths = _clipped_sum(pieces, jnp.where(real, weight[places], 0.0), clip)
             finite = jnp.isfinite(lengths)
             below = finite & (lengths <= clip)
-            counted = found.counted
             if either is not None:
                 count = jnp.where(real, jnp.where(below, either.below, either.above), 0)
                 counted = counted.added(count.sum(dtype=jnp.int32)[None])
-            found = ClippedSum(
-                found.total,
-                found.not_finite + jnp.sum(real & ~finite, dtype=jnp.int32),
-                found.below + jnp.sum(real & below, dtype=jnp.int32),
+            return (
+                [t + p for t, p in zip(total, part, strict=True)],
+                not_finite + jnp.sum(real & ~finite, dtype=jnp.int32),
+                all_below + jnp.sum(real & below, dtype=jnp.int32),
                 counted,
             )
-            return [t + p for t, p in zip(total, part, strict=True)], found
 
         chunks = (last - first + CHUNK - 1) // CHUNK
         zeros = [jnp.zeros_like(leaf) for leaf in leaves]
-        total, found = jax.lax.fori_loop(0, chunks, add_chunk, (zeros, so_far))
+        total, *found = jax.lax.fori_loop(0, chunks, add_chunk, (zeros, *so_far[1:]))
         flat = ravel_pytree(jax.tree.unflatten(tree, total))[0]
-        return found._replace(total=found.total.added(toward_zero(flat, 1 / (FINEST * clip))))
+        return ClippedSum(so_far.total.added(toward_zero(flat, 1 / (FINEST * clip))), *found)
 
-    blocks = (stop - start + BLOCK - 1) // BLOCK
-    return jax.lax.fori_loop(0, blocks, add_block, ClippedSum.nothing(sum(leaf.size for leaf in leaves)))
+    flushes = (stop - start + FLUSHED - 1) // FLUSHED
+    before = ClippedSum.nothing(sum(leaf.size for leaf in leaves)) if so_far is None else so_far
+    return jax.lax.fori_loop(0, flushes, add_block, before)
 
 
 def blocks_for(expected: float) -> int:
@@ -175,10 +169,10 @@ def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) 
     Every entry falls into one of :func:`blocks_for` blocks by a coin of its own (those that share a weight by one
     coin). Given everybody's coins, an entry less changes its own block and no other. In this block:
 
-    - A term takes part in k roundings: 32 in the product of a chunk, 8 in the sum of a block's chunks, one in its
+    - A term takes part in k roundings: 32 in the product of a chunk, 12 in the sum of chunks, one in its
       factor, and 7 are to spare for factors that another place in the chunk rounds in another way. The error is at most
       k u / (1 - k u) sum |left| |right| in l2 norm, u = 2^-24, and the sum is at most the block's weights times the
-      clip. Both worlds have such an error. Every BLOCK entries, the sum is flushed to the grid and begins again.
+      clip. Both worlds have such an error. Every FLUSHED entries, the sum is flushed to the grid and begins again.
     - Rounding to the grid moves each number by at most one step at each flush.
 
     At the end, the sum goes to the grid of the noise: at most one step of that one for each number, once in a batch.
@@ -189,10 +183,10 @@ def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) 
     """
     blocks = blocks_for(expected)
     mean = most_expected(expected) / blocks
-    k = CHUNK + BLOCK // CHUNK + 1 + 7
+    k = CHUNK + FLUSHED // CHUNK + 1 + 7
     unit = 2.0**-24
     products = 2 * k * unit / (1 - k * unit) * _most(mean, 1)
-    flushes = _most(mean, repeated) / BLOCK + 1
+    flushes = _most(mean, repeated) / FLUSHED + 1
     at_the_end = max(FINEST, 2 * LARGEST_NORMAL * noise / REACHED)  # not below FINEST 2^doublings
     return Rounding(products + math.sqrt(parameters) * FINEST * flushes, math.sqrt(parameters) * at_the_end)
 

@@ -81,7 +81,7 @@ def clipped_records(
     blocks = batches.blocks[t]
 
     def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
-        block = clipped_gradient_sum(
+        return clipped_gradient_sum(
             work.objective,
             params,
             work.frozen,
@@ -92,8 +92,8 @@ def clipped_records(
             blocks[i + 1],
             clip,
             counts,
+            so_far,
         )
-        return so_far.plus(block)
 
     nothing = ClippedSum.nothing(sum(leaf.size for leaf in jax.tree.leaves(params)))
     found = jax.lax.fori_loop(0, len(blocks) - 1, add_block, nothing)
