@@ -127,7 +127,7 @@ class World:
 
 BATCHES = ("local-record", "local-group", "higrad", "user-ldp")
 SUMS = ("plain", "masked", "pairwise")
-SOME_MISSING = (*BATCHES, "uldp-avg", "uldp-naive", "dp-fedavg")
+SOME_MISSING = (*BATCHES, "subject-sgd", "uldp-naive", "dp-fedavg")
 IN_ONE = {"privacy": {"max_silos_per_subject": 1}}
 CROWD = 10
 WORLDS: dict[str, World] = {

@@ -122,12 +122,12 @@ def _(event: Repeated, shift: float) -> float:
 
 
 def too_often(event: Event, shifts: Sequence[float], tolerance: float) -> bool:
-    """Whether releases move further than ``event`` says more often than it says: by a binomial test at 1e-9 for every
+    """Whether releases move further than ``event`` says more often than it says: by a binomial test at 1e-4 for every
     distance that was seen, but those of rounding."""
     for shift in {shift for shift in shifts if shift > ROUNDING}:
         below = shift * (1 - tolerance) * (1 - 1e-9)
         seen = sum(other > below for other in shifts)
-        if binom.sf(seen - 1, len(shifts), min(1.0, chance_beyond(event, below))) < 1e-9:
+        if binom.sf(seen - 1, len(shifts), min(1.0, chance_beyond(event, below))) < 1e-4:
             return True
     return False
 
