@@ -22,7 +22,7 @@ SUM_NOISE = 0
 jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place", "weights"])
 FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # the least standard deviation of a party's noise, in steps of the grid of a sum
-LEAST_STEPS = 1000.0
+LEAST_STEPS = 8.0
 # no silo's part of a sum has more steps, and neither has the sum: a thousand such parts fit 64 bits
 LARGEST_STEPS = 2**52
 # a sum on a grid, or in floating point
