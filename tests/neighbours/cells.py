@@ -1,5 +1,4 @@
-"""Every cell of the harness: methods and exchanges as the registries list them, the worlds that each is tried in, and
-what is known to fail.
+"""Every cell of the harness: methods and exchanges as the registries list them, and the worlds that each is tried in.
 
 A method that adds noise and has no line in ``NUMBERS`` cannot be checked: ``test_cells`` fails until it has one.
 """
@@ -286,35 +285,6 @@ WORLDS: dict[str, World] = {
         sections={"privacy": {"max_silos_per_subject": 2}},
         units=("subject",),
     ),
-}
-
-# What fails today, with the number of the finding that says why. A repair makes its test fail: take the line out.
-KNOWN: dict[Cell, str] = {
-    **{
-        Cell(method, "weighted", engine, "private weights"): "F1"
-        for method in ("uldp-avg", "uldp-sgd")
-        for engine in ENGINES
-    },
-    **{
-        Cell(method, "plain", "federation", world): "F2"
-        for method in ("local-record", "local-group", "higrad")
-        for world in ("one missing", "one answers")
-    },
-    **{
-        Cell(method, exchange, "federation", "crowd"): "F3"
-        for method in ("subject-sgd", "uldp-avg")
-        for exchange in ("plain", "masked")
-    },
-    Cell("uldp-avg", "plain", "simulator", "turns"): "F4",
-    Cell("muffliato-sgd", "direct", "simulator", "people as nodes"): "F4",
-    Cell("random-walk", "direct", "simulator", "walk of people"): "F4",
-    Cell("local-walk", "direct", "simulator", "walk of people"): "F4",
-    **{Cell(method, METHODS[method].exchanges[0], "simulator", "reports"): "F4" for method in REPORTING},
-    Cell("central-group", "plain", "simulator", "many records"): "F6",
-    Cell("local-record", "plain", "simulator", "many records"): "F6",
-    Cell("subject-sgd", "plain", "simulator", "one silo each"): "F8",
-    Cell("subject-sgd", "masked", "simulator", "one silo each"): "F8",
-    Cell("subject-sgd", "plain", "simulator", "two silos each"): "F8",
 }
 
 

@@ -19,7 +19,7 @@ from tacit.audit.views import one_by_one
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.engine import node_work
-from tacit.engine.federation.messages import WORK, Desk, Message, read_numbers
+from tacit.engine.federation.messages import WORK, Desk, Message, read_numbers, read_steps
 from tacit.engine.federation.shard import SiloData, load_shard
 from tacit.engine.federation.sides import (
     AnalyzerSide,
@@ -159,7 +159,9 @@ def _update(answer: bytes, silo: str, identities: Any, roster: Any, coordinator:
     """The numbers of a silo's message, as the server reads them."""
     message = Message.from_bytes(answer, silo, 1 << 30)
     desk = Desk(message.run, SERVER, identities[SERVER], roster, message.round)
-    content = desk.read(silo, WORK, message.content)
+    content, step = desk.read(silo, WORK, message.content), coordinator._silos.grid
+    if step is not None:
+        return read_steps(content, len(content) // 8, silo) * step
     return np.asarray(read_numbers(content, len(content) // 4, silo), np.float64)
 
 

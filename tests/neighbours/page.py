@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.neighbours import reports
-from tests.neighbours.cells import KNOWN, Cell, cells, planned, verdicts
+from tests.neighbours.cells import Cell, cells, planned, verdicts
 from tests.neighbours.checks import Place, Verdict, told
 
 PAGE = Path(__file__).parents[2] / "docs" / "neighbours.md"
@@ -24,7 +24,6 @@ the noise (2 to 12 %). Where people report for themselves, it is the number of r
 accounted for.
 
 - `not printed`: no finite guarantee exists for this cell.
-- `fails (F3)`: the guarantee is false today, by the finding of that number.
 
 ## Limits
 
@@ -74,7 +73,7 @@ def merged(found: Mapping[Cell, Mapping[Place, Verdict]]) -> dict[Row, str]:
             row = Row(*cell[:3], *place)
             worst[row] = worst.get(row, Verdict(None)).worse(verdict)
             if not verdict.holds:
-                broken[row] = f"fails ({KNOWN.get(cell, 'unknown')})"
+                broken[row] = "fails"
     return {row: broken.get(row) or _text(worst.get(row, Verdict(None))) for row in rows()}
 
 
