@@ -1,8 +1,9 @@
-"""The page of all cells: ``python -m tests.neighbours.page`` runs the harness and writes docs/neighbours.md."""
+"""The page of all cells: ``python -m tests.neighbours.page [method …]`` runs the harness, writes docs/neighbours.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,15 +92,18 @@ def read(text: str) -> dict[Row, str]:
     return {Row(*line[:-1]): line[-1] for line in parts}
 
 
-def main() -> None:
+def main(methods: Sequence[str]) -> None:
+    """All methods, or some: the others keep what the page says of them."""
     found = {}
-    for cell in cells():
+    for cell in (cell for cell in cells() if not methods or cell.method in methods):
         found[cell] = verdicts(cell)
         finite = [verdict for verdict in found[cell].values() if verdict.ratio is not None]
         largest = max((verdict.ratio or 0.0 for verdict in finite), default=0.0)
         print(f"{cell}: {largest:.3f}{'' if all(v.holds for v in finite) else ' BROKEN'}", flush=True)
-    PAGE.write_text(written(merged(found)))
+    before = read(PAGE.read_text()) if methods else {}
+    results = {row: before.get(row, text) if row.method not in methods else text for row, text in merged(found).items()}
+    PAGE.write_text(written(results))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -159,8 +159,8 @@ def _changed(which: Callable[[pd.DataFrame], pd.Series], relation: str, silent: 
         return made[~which(made)].reset_index(drop=True)
 
     def silenced(made: pd.DataFrame) -> pd.DataFrame:
-        """A silo must have records: those that contribute nothing."""
-        return made.assign(y=made["y"].mask(which(made), 0.0), x=made["x"].mask(which(made), 0.0))
+        """A silo must have records: those whose gradient is not finite count as zero, whatever the model."""
+        return made.assign(y=made["y"].mask(which(made), 3e38))
 
     def replaced(made: pd.DataFrame) -> pd.DataFrame:
         return made.assign(y=made["y"].mask(which(made), -made["y"]))
