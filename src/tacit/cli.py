@@ -522,11 +522,14 @@ def silo(
     data: SiloTable,
     policy: Annotated[Path, typer.Option("--policy", metavar="POLICY.toml", help="What this silo allows.")],
     background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+    new_budget: Annotated[
+        bool, typer.Option("--new-budget", help="Start a new ledger, although this kit has one. Both logs say so.")
+    ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
     from tacit.engine.federation.processes import prepare_silo
 
-    _attend(prepare_silo(kit, data, policy), background)
+    _attend(prepare_silo(kit, data, policy, new_budget), background)
 
 
 @app.command()
