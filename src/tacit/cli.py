@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.engine import Run
     from tacit.engine.federation.kits import Kit
     from tacit.engine.federation.requester import Asked
+    from tacit.ledger_backup import State
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -82,6 +83,9 @@ SWEEP_HELP = (
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that `tacit federation init` made.")]
 RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The kit of a requester.")]
 SiloTable = Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Where this silo's table is.")]
+LedgerOrKit = Annotated[
+    Path, typer.Argument(metavar="KIT|LEDGER", help="The kit of a silo, whose ledger is meant, or a ledger.")
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -292,6 +296,55 @@ def ledger_check(
         print_checked(found)
     if any(each.status != "ok" for each in found):
         raise typer.Exit(3)
+
+
+@ledgers.command("backup")
+def ledger_backup(
+    target: LedgerOrKit,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to make.")],
+    passphrase: Annotated[
+        str,
+        typer.Option(
+            "--passphrase",
+            envvar="TACIT_PASSPHRASE",
+            prompt=True,
+            confirmation_prompt=True,
+            hide_input=True,
+            help="Encrypts the backup.",
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Write an encrypted backup of a ledger, and of the list of admissions beside it."""
+    from tacit.ledger_backup import backup
+
+    _show_state(backup(target, out, passphrase), f"backup  {out}", as_json)
+
+
+@ledgers.command("restore")
+def ledger_restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `tacit ledger backup` wrote.")],
+    target: LedgerOrKit,
+    passphrase: Annotated[
+        str,
+        typer.Option(
+            "--passphrase", envvar="TACIT_PASSPHRASE", prompt=True, hide_input=True, help="That of the backup."
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Put the ledger of a backup in place, unless a later state of it is there or known to the kit."""
+    from tacit.ledger_backup import restore
+
+    _show_state(restore(source, target, passphrase), "restored", as_json)
+
+
+def _show_state(state: State, words: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"ledger": str(state.path), "id": state.id, "lines": state.lines})
+        return
+    console.print(f"ledger  {state.path}  {state.lines:,} lines  id {state.id}", soft_wrap=True, highlight=False)
+    console.print(words, soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -522,11 +575,14 @@ def silo(
     data: SiloTable,
     policy: Annotated[Path, typer.Option("--policy", metavar="POLICY.toml", help="What this silo allows.")],
     background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+    new_budget: Annotated[
+        bool, typer.Option("--new-budget", help="Start a new ledger, although this kit has one. Both logs say so.")
+    ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
     from tacit.engine.federation.processes import prepare_silo
 
-    _attend(prepare_silo(kit, data, policy), background)
+    _attend(prepare_silo(kit, data, policy, new_budget), background)
 
 
 @app.command()

@@ -223,7 +223,7 @@ TREE = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "hello": (lambda data: read_hello(data, "south"), json.dumps(HELLO).encode()),
     "json": (lambda data: read_json(data, "south", {"done": int}), b'{"done": 3}'),
-    "counts": (lambda data: read_counts(data, 5, "south"), np.arange(5, dtype="<i8").tobytes()),
+    "counts": (lambda data: read_counts(data, "south"), np.arange(1, 11, dtype="<i8").tobytes()),
     "sums": (lambda data: read_sums(data, 5, "south"), np.arange(5, dtype="<f8").tobytes()),
     "numbers": (lambda data: read_numbers(data, 5, "south"), np.arange(5, dtype="<f4").tobytes()),
     "message": (lambda data: Message.from_bytes(data, "south", 1 << 16), Message("run", 1, "work", b"x").to_bytes()),

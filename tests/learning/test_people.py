@@ -149,7 +149,7 @@ def test_each_person_is_the_loops_person():
 def test_a_subset_of_a_persons_records_is_trained_on_in_its_order():
     local = Local(epochs=2, rate=0.5, batch_size=4)
     starts, counts = spans([20, 9])
-    rows, first, kept = drawn(starts, counts, Randomness.from_seed(5).stream("draw"), most=8)
+    rows, first, kept = drawn(starts, counts, Randomness.from_seed(5).stream("draw").words(29), most=8)
     found = total_of("logistic", local, first, kept, np.ones(2), rows=rows)
     people = [rows[a : a + n] for a, n in zip(first, kept, strict=True)]
     np.testing.assert_allclose(numbers(found), sum(plain_person("logistic", local, own) for own in people), atol=1e-5)

@@ -181,3 +181,25 @@ def test_a_symbolic_link_or_a_device_is_no_ledger(tmp_path):
             Ledger(tmp_path / name)
     assert other.read_text() == "kept"
     assert not (tmp_path / "nothing").exists()
+
+
+def test_an_id_is_a_line_of_the_chain_and_no_release(tmp_path):
+    with Ledger(tmp_path / "l") as old:
+        release(old, 1)
+        head = old.head
+        mark = old.identify()
+        assert (old.identify(), old.head, len(old.lines)) == (mark, head, 1)
+        release(old, 2)
+    with Ledger(tmp_path / "l") as again:
+        assert (again.id, len(again.lines)) == (mark, 2)
+    with Ledger(tmp_path / "new") as other:
+        assert other.id is None
+        assert other.identify() != mark
+    text = (tmp_path / "l").read_text()
+    (tmp_path / "l").write_text(text.replace(mark, "0" * 16))
+    with pytest.raises(LedgerError, match="line 2"):
+        Ledger(tmp_path / "l")
+    lines = text.splitlines(keepends=True)
+    (tmp_path / "l").write_text(lines[0] + lines[2])
+    with pytest.raises(LedgerError, match="line 2"):
+        Ledger(tmp_path / "l")

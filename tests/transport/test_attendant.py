@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 pytest.importorskip("nvflare")
 
 from tacit.engine.federation.kits import FederationOptions, make_kits
+from tacit.engine.federation.processes import prepare_server
 from tacit.transport.attendant import (
     LOCK,
     NVFLARE_LOG,
@@ -33,16 +36,31 @@ REGISTERED = b"Successfully registered client:north for project test\n"
 
 
 @pytest.fixture
-def kit(tmp_path) -> Path:
+def kits(tmp_path) -> dict[str, Path]:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        server = {"host": "localhost", "port": probe.getsockname()[1]}
     options = FederationOptions(
-        name="test", server={"host": "localhost", "port": 8971}, silos=("north", "south"), requesters=("a@example.org",)
+        name="test", server=server, silos=("north", "south"), requesters=("a@example.org",)
     )
-    return make_kits(options, tmp_path / "kits", None)["north"]
+    return make_kits(options, tmp_path / "kits", None)
+
+
+@pytest.fixture
+def kit(kits) -> Path:
+    """Of a silo whose server is not there."""
+    return kits["north"]
 
 
 @pytest.fixture
 def attendant(kit) -> Iterator[subprocess.Popen]:
-    """That of a silo whose server is not there, when it has started NVFlare's process."""
+    with attended(kit) as process:
+        yield process
+
+
+@contextmanager
+def attended(kit: Path) -> Iterator[subprocess.Popen]:
+    """The attendant of a kit, when it has started NVFlare's process."""
     words = [sys.executable, "-P", "-m", "tacit.transport.attendant", str(kit), "--tell"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     wait_for(lambda: (kit / "tacit" / PID).is_file())
@@ -81,6 +99,24 @@ def test_one_party_runs_per_kit_until_its_process_has_ended(kit):
         process.wait()
     check_idle(kit)
     assert (kit / "tacit" / LOCK).stat().st_mode & 0o777 == 0o600
+
+
+def test_after_its_attendant_was_killed_a_party_ends_and_can_be_started_again(kits):
+    kit = prepare_server(kits["server"]).path
+    with attended(kit) as attendant:
+        wait_for(lambda: b"deployed" in (kit / "tacit" / NVFLARE_LOG).read_bytes())
+        attendant.kill()
+        attendant.wait()
+
+    def is_idle() -> bool:
+        try:
+            check_idle(kit)
+        except AlreadyRunning:
+            return False
+        return True
+
+    wait_for(is_idle)
+    stop(start(kit))
 
 
 def test_an_idle_attendant_is_small_and_has_no_jax(kit, attendant):

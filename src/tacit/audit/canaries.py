@@ -99,13 +99,14 @@ def plant(
         encoder=None,
         unpaid=None,
     )
+    watched = _watched(learner, federation.train.features, canaries + BLANKS)
     changed = replace(
         facts,
+        parameters=watched.parameters,
         subjects=None if facts.subjects is None else facts.subjects + units,
         silos=facts.silos + more_silos,
         records_per_silo=None if facts.records_per_silo is None else facts.records_per_silo + (1,) * more_silos,
     )
-    watched = _watched(learner, federation.train.features, canaries + BLANKS)
     run = replace(plan, promise=replace(plan.promise, facts=changed))
     return Planted(run, made, watched, unit, relation, coins, homes, inputs, input_coins)
 

@@ -62,7 +62,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     if sim.sums_elsewhere or not isinstance(work, PeopleWork | SiloWork):  # nodes without a server are neither
         return None
     if isinstance(work, PeopleWork):
-        if not work.draws_everybody_always:
+        if not work.draws_everybody_always or sim.noise is None:
             return None
         if view == "server":
             parts = contributions(sim, numbers[0])

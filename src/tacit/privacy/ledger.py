@@ -14,6 +14,8 @@ people, on whom a model is evaluated that was trained without them; batches of p
 two of them, and of that run the largest counts for anybody: ``Largest``. Over runs everything adds up: who is held out
 in one may be trained on in the next.
 
+A ledger may have an id: a line of the chain that is no release. It says which budget this is, wherever the file lies.
+
 Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
 wrote.
 """
@@ -25,6 +27,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +38,7 @@ from typing import Any
 from tacit.privacy.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
 
 _GENESIS = "0" * 64
+_ID = "ledger"  # the key of the line with the id
 # which accounting wrote a line; lines without the key are of the first, some of which count too little (TACIT-2026-01)
 ACCOUNTING = 2
 
@@ -54,7 +58,8 @@ class Ledger:
         if is_new:
             sync_folder(path.parent)
         self._lines: list[dict[str, Any]] = []
-        self._end = 0
+        self._end, self._last = 0, _GENESIS
+        self.id: str | None = None
         try:
             self.refresh()
         except LedgerError:
@@ -63,7 +68,7 @@ class Ledger:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """All lines known to this process, oldest first."""
+        """All releases known to this process, oldest first."""
         return list(self._lines)
 
     def refresh(self) -> None:
@@ -106,9 +111,28 @@ class Ledger:
             refusal = unless(self._lines)
             if refusal is not None:
                 raise refusal
-            line = _sealed(body, self.head)
-            self._end = self._written(json.dumps(line, sort_keys=True).encode() + b"\n")
+            self._append(body)
+
+    def identify(self) -> str:
+        """The id of the ledger; a new one where it has none."""
+        with self._locked():
+            self._read_on()
+            if self.id is None:
+                self._append({_ID: secrets.token_hex(8)})
+            assert self.id is not None
+            return self.id
+
+    def _append(self, body: Mapping[str, Any]) -> None:
+        line = _sealed(body, self._last)
+        self._end = self._written(json.dumps(line, sort_keys=True).encode() + b"\n")
+        self._take_in(line)
+
+    def _take_in(self, line: dict[str, Any]) -> None:
+        if _ID in line:
+            self.id = str(line[_ID])
+        else:
             self._lines.append(line)
+        self._last = line["hash"]
 
     def close(self) -> None:
         self._file.close()
@@ -123,7 +147,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The hash of the last line: it stands for all lines up to it."""
+        """The hash of the last release: it stands for all lines up to it."""
         return str(self._lines[-1]["hash"]) if self._lines else _GENESIS
 
     def _locked(self) -> _Lock:
@@ -141,14 +165,12 @@ class Ledger:
             os.fsync(self._file.fileno())
             raw += b"\n"
         whole = raw[: raw.rfind(b"\n") + 1]
-        head = self.head
         for text in whole.splitlines():
-            line = _verified(text, head)
-            if line is None:
-                where = f"{self.path.name}: line {len(self._lines) + 1}"
+            line = _verified(text, self._last)
+            if line is None or (_ID in line and self.id is not None):
+                where = f"{self.path.name}: line {len(self._lines) + (self.id is not None) + 1}"
                 raise LedgerError(f"{where} does not continue the chain: the ledger was altered")
-            self._lines.append(line)
-            head = line["hash"]
+            self._take_in(line)
         self._end += len(whole)
         if len(whole) != len(raw):
             self._file.truncate(self._end)

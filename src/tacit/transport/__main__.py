@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
-from tacit.transport.attendant import LOCK_VARIABLE
+from tacit.transport.attendant import LOCK_VARIABLE, TIMEOUT
 
 PROGRAMS = {
     "client": "nvflare.private.fed.app.client.client_train",
@@ -19,11 +22,23 @@ PROGRAMS = {
     "server-job": "nvflare.private.fed.app.server.runner_process",
 }
 
+_LOOK = 0.5  # seconds between two looks whether the attendant is there
+
+
+def end_with(attendant: int) -> None:
+    """End this process when its attendant has ended, however that ended: a supervisor can then start both again."""
+    while os.getppid() == attendant:
+        time.sleep(_LOOK)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(TIMEOUT)
+    os.kill(os.getpid(), signal.SIGKILL)
+
 
 def main(program: str) -> int:
     """Run a program of NVFlare's with its arguments in ``sys.argv``."""
     if (lock := os.environ.pop(LOCK_VARIABLE, None)) is not None:
         os.set_inheritable(int(lock), False)  # job processes do not hold it
+        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     from nvflare.fuel.f3.mpm import MainProcessMonitor
 
     from tacit.transport.gate import close

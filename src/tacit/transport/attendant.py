@@ -1,7 +1,7 @@
 """The attendant of a server, a silo or the analyzer: it starts NVFlare's process from a kit, reports, and stops it.
 
 ``python -m tacit.transport.attendant KIT [--tell]`` stays for as long as the party runs, so it imports the standard
-library alone: with JAX, an idle party would take hundreds of MB.
+library alone: with JAX, an idle party would take hundreds of MB. NVFlare's process ends when its attendant has ended.
 
 process.lock  locked (flock) by NVFlare's process for as long as it lives: one party per kit
 process.pid   the number of that process, for people
@@ -33,7 +33,7 @@ LOCK_VARIABLE = "TACIT_LOCK"  # tells NVFlare's process which descriptor is its 
 MOST_LOG_BYTES = 10_000_000  # of nvflare.log, before its text is moved to nvflare.log.1
 _STARTED = "==== started by Tacit at "
 _LOOK = 0.2  # seconds between two looks at the logs
-_TIMEOUT = 15  # seconds in which a process must end by itself
+TIMEOUT = 15  # seconds in which a process must end by itself
 
 
 class AlreadyRunning(Exception):
@@ -121,7 +121,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
     try:
-        process.wait(_TIMEOUT)
+        process.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -25,6 +25,8 @@ pytest.importorskip("nvflare")
 
 from tacit.data.sources.randhie import SITES
 from tacit.engine import Run
+from tacit.engine.federation.ledgers import LEDGERS
+from tacit.engine.federation.processes import prepare_silo
 from tacit.transport.attendant import joined
 
 from . import faults, worlds
@@ -292,6 +294,7 @@ def test_the_disk_of_a_silos_ledger_is_full(trial, disk, drop_outs):
     settings.write_text(
         tomli_w.dumps(tomllib.loads(before) | {"name": f"small-{rule}", "ledger": str(disk / "ledger.jsonl")})
     )
+    prepare_silo(trial.kit("north").path, settings, trial.home("north") / "POLICY.toml", new_budget=True)
 
     def then() -> None:
         fill(disk)
@@ -409,12 +412,15 @@ def test_a_silo_comes_back_with_an_older_ledger(trial):
     name = "a silo is started again with an older copy of its ledger"
     ledger = faults.ledger(trial, "west")
     older, newer = ledger.with_suffix(".older"), ledger.with_suffix(".newer")
-    older.write_bytes(ledger.read_bytes() if ledger.is_file() else b"")
+    known = trial.kit("west").ours / LEDGERS  # restored with the ledger: else the silo would not start
+    shutil.copy(ledger, older)
+    state = known.read_bytes()
     story = faults.story(trial, experiment(2), "newer", [], patience=PATIENCE)
     finished(story, 1)
     trial.stop("west")
     shutil.copy(ledger, newer)
     shutil.copy(older, ledger)
+    known.write_bytes(state)
     trial.start("west")
     trial.wait("west")
     refused = faults.story(trial, experiment(2), "older", [Fault(name, lambda: True)], patience=PATIENCE)

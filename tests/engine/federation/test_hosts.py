@@ -371,7 +371,7 @@ def test_a_run_is_neither_gone_on_with_nor_shown_to_somebody_else(world, tmp_pat
 def test_a_silo_with_an_older_ledger_is_refused(world):
     world.attempt()
     ledger = world.ledger("north")
-    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:1]))
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))  # its id, and a release
     ended, _ = world.attempt(run="f" * 32)
     assert ended.rules == {"north": ("ledger",)}
     assert any("ledger: it has 1 lines, and the server has seen line 3" in line for line in log_of(world, "north"))
@@ -690,11 +690,16 @@ def test_without_the_analyzer_nothing_begins(world):
     assert all(not world.lines(name) for name in SILOS)
 
 
-def test_a_policy_that_names_the_server_does_not_let_reports_out(world):
-    """Who mixes is the server: a policy for this exchange speaks of the shuffler and the analyzer."""
+def test_a_policy_that_names_the_server_counts_what_the_shuffler_sees(world):
+    """Who mixes is the server."""
+    for name in SILOS:
+        world.allow(name, **{**REPORTED, "against": ["public", "server"], "epsilon_per_run": 1.0})
+    assert set(world.attempt(text=SHUFFLED)[0].rules.values()) == {("epsilon_per_run",)}
     for name in SILOS:
         world.allow(name, **{**REPORTED, "against": ["public", "server"]})
-    assert set(world.attempt(text=SHUFFLED)[0].rules.values()) == {("against",)}
+    assert world.attempt(2, text=SHUFFLED)[0].status == "finished"
+    for line in world.lines("north"):
+        assert line["events"]["subject/server/replace"] == line["events"]["subject/shuffler/replace"]
 
 
 def test_the_analyzer_takes_part_in_nothing_else(world):

@@ -16,6 +16,7 @@ And a federation of organisations that carries them:
     request      an experiment that means the same wherever it is read
     shard        the silo's own table
     policy       what the silo allows, and its ledger
+    ledgers      which ledgers the silo's kit knows
     envelope     what goes around a message; a refusal is the name of a rule
     host         the process of a silo, and that of the server
     job, flare   NVFlare, which carries it all

@@ -8,13 +8,12 @@ it holds nobody's records, and adds up what silos have let leave.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -24,6 +23,7 @@ from tacit.engine.evaluate import score
 from tacit.engine.federation.agreement import check_federated
 from tacit.engine.federation.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Malformed, Reply, calls
 from tacit.engine.federation.kits import RUNS, Kit, read_secret
+from tacit.engine.federation.ledgers import registered, remember
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
 from tacit.engine.federation.request import SILO_COUNT, Request, Sealed
@@ -167,6 +167,8 @@ class SiloHost(Host[SiloSide]):
 
     def _end(self) -> None:
         if self._guard is not None:
+            with suppress(OSError):  # of a full disk; the server remembers the state of the ledger, too
+                remember(self.kit, self._dataset, self._guard.head)
             self._guard.__exit__(None, None, None)
         self._guard = None
 
@@ -179,7 +181,8 @@ class SiloHost(Host[SiloSide]):
         plan, self._requester = request.plan, request.requester
         with _refusing("data"):
             options = read_silo_data(settings(self.kit)[0])
-        self._dataset = hashlib.sha256(f"{self.kit.name}/{options.name}".encode()).hexdigest()[:16]
+        with _refusing("ledger"):
+            self._dataset, before = registered(self.kit, options)
         self._guard = guard = Guard(
             self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
         )
@@ -199,7 +202,7 @@ class SiloHost(Host[SiloSide]):
                 self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
             return loaded.rows
 
-        guard.admit(request, self.kit.silos, seen.get(self._dataset), records)
+        guard.admit(request, self.kit.silos, seen.get(self._dataset) or seen.get(before or ""), records)
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
         memory = self.kit.ours / RUNS / request.run
         return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)

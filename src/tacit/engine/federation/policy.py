@@ -217,7 +217,7 @@ class Guard:
         self._places, self._place = places, -1
         self._ledger = _opened(ledger)
         try:
-            self._admissions = _opened(ledger.with_name(f"{ledger.stem}.admissions.jsonl"))
+            self._admissions = _opened(admissions_of(ledger))
         except Refusal:
             self._ledger.close()
             raise
@@ -470,6 +470,11 @@ class _Admitted:
         if not 1 <= number <= promise.facts.rounds:
             raise Refusal("request", f"the plan has no round {number}")
         return round_line(promise, number, self.events)
+
+
+def admissions_of(ledger: Path) -> Path:
+    """The list of admissions beside a ledger."""
+    return ledger.with_name(f"{ledger.stem}.admissions.jsonl")
 
 
 def _run_name(plan: Plan, run: str) -> str:

@@ -23,6 +23,7 @@ from tacit.engine.federation.kits import (
     read_secret,
     require_nvflare,
 )
+from tacit.engine.federation.ledgers import register
 from tacit.engine.federation.policy import Policy
 from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import read_json, write_json
@@ -72,8 +73,9 @@ def prepare_analyzer(path: Path) -> Kit:
     return _prepared(Kit.load(path, "analyzer"))
 
 
-def prepare_silo(path: Path, data: Path, policy: Path) -> Kit:
-    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now."""
+def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False) -> Kit:
+    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
+    ledger that the kit does not know, it starts for a ``new_budget`` alone."""
     require_nvflare()
     kit = _prepared(Kit.load(path, "silo"))
     options = read_silo_data(data)
@@ -82,6 +84,7 @@ def prepare_silo(path: Path, data: Path, policy: Path) -> Kit:
     if options.pseudonyms is not None:
         read_secret(Path(options.pseudonyms), "DATA.toml")
     read_section(policy, Policy, "POLICY.toml")
+    register(kit, options, new_budget)
     write_json(kit.ours / SETTINGS, {"data": str(data.resolve()), "policy": str(policy.resolve())})
     return kit
 

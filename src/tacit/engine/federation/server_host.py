@@ -390,7 +390,9 @@ class CoordinatorHost:
             known = seen.setdefault(silo, {})
             if silo not in self._kit.silos or (dataset not in known and len(known) >= MOST_DATASETS):
                 self._log.warning("refused %s: a ledger that is one too many", silo)
-            elif head.lines > known.get(dataset, [0])[0]:
+            elif head.lines > known.get(dataset, [-1])[0]:
+                if known and dataset not in known:
+                    self._log.warning("new budget: %s uses a ledger that is new here (%s)", silo, dataset)
                 known[dataset] = [head.lines, head.hash]
                 write_json(self._kit.ours / HEADS, seen)
         finally:

@@ -73,7 +73,7 @@ class SiloData(Section):
 
     subjects    the table's own column that identifies the subject of each row. An experiment that names another column
                 is refused: with the number of a visit as the subject, it would protect visits and not people
-    name        of the data set, by which the server knows its ledger again; by default the name of this file
+    name        of the data set, for people; by default the name of this file
     ledger      where everything is written down that was ever released of this table; beside this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
     hold_out    who is held out of every run, for metrics without noise; by default such metrics stay here
