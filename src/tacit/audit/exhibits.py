@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +65,13 @@ def record_rate(randomness: Randomness, canaries: int = 1000, records: int = 10)
     one = case({"name": "higrad", **numbers}, silos=2, subject_silos=1, records=records)
     crowd = one.absent
     base = learner(one.plan.experiment.model, crowd.labels, crowd.train.features.shape[1:], randomness)
-    planted = plant(one.plan, crowd, base, canaries, 0, randomness.stream("canaries"))
+    promise = one.plan.promise
+    declared = replace(promise, facts=replace(promise.facts, records_per_silo=(canaries * records,) * 2))
+    planted = plant(replace(one.plan, promise=declared), crowd, base, canaries, 0, randomness.stream("canaries"))
     seen = train(planted, randomness)
     assert seen.uploads is not None
     server = View.parse("server")
-    event = one.plan.promise.total(server, 1)
+    event = planted.plan.promise.total(server, 1)
     scores = score_uploads(planted, seen.uploads, event)
     proved = account(event, DELTA).epsilon
     made = guesses_to_make(canaries, gaussian_mu(proved, DELTA), DELTA, CONFIDENCE)
