@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,7 +22,7 @@ from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
-from tacit.learning import Steps, clipped
+from tacit.learning import clipped
 from tacit.methods.central import CentralSilo
 from tacit.methods.local_noise import HiGrad, NoisyBatches
 from tacit.methods.per_subject import PerSubject, SubjectSGD, Uldp
@@ -157,13 +156,6 @@ def modulo_count(identifiers: Any, secret: Any) -> np.ndarray:
     return (pseudonyms(identifiers, secret).view(np.uint64) % np.uint64(CROWD)).astype(np.int64)
 
 
-def added_in_single_precision(self: Steps, steps: jax.Array) -> Steps:
-    total = self.numbers(1.0) + steps.astype(jnp.float32)
-    high = jnp.floor(jnp.abs(total) / 2.0**32)
-    low = jnp.abs(total) - high * 2.0**32
-    return Steps(low.astype(jnp.uint32), high.astype(jnp.uint32))._negated(total < 0)
-
-
 # the guarantees of the first version that were false, by the number of the advisory
 REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "F1": (
@@ -185,10 +177,6 @@ REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "F4, reports": (
         Cell("ldp-laplace", "plain", "simulator", "reports"),
         lambda: patch("tacit.engine.encoder_work.shares", by_rank),
-    ),
-    "F6": (
-        Cell("central-group", "plain", "simulator", "many records"),
-        lambda: patch.object(Steps, "added", added_in_single_precision),
     ),
     "F8": (
         Cell("subject-sgd", "plain", "simulator", "one silo each"),
