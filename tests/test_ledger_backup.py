@@ -140,7 +140,7 @@ def kit(tmp_path) -> Kit:
     made = Kit.load(make_kits(options, tmp_path / "kits", None)["north"], "silo")
     (tmp_path / "POLICY.toml").write_text(POLICY)
     (tmp_path / "table.csv").write_text("patient,age\n1,2\n")
-    (tmp_path / "DATA.toml").write_text('path = "table.csv"\n')
+    (tmp_path / "DATA.toml").write_text('path = "table.csv"\nsubjects = "patient"\n')
     started(made, tmp_path)
     for number in (1, 2):
         release(tmp_path / "DATA.ledger.jsonl", number)

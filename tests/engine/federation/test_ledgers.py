@@ -30,7 +30,7 @@ class Silo:
 
     def written(self, file: str = "DATA.toml", **changes: str) -> Path:
         """A data file with these lines."""
-        (self.home / file).write_text(tomli_w.dumps({"path": "table.csv", **changes}))
+        (self.home / file).write_text(tomli_w.dumps({"path": "table.csv", "subjects": "patient", **changes}))
         return self.home / file
 
     def start(self, data: Path, new_budget: bool = False) -> str:
@@ -113,7 +113,7 @@ def test_other_rows_columns_names_and_places_continue_the_ledger_that_is_named(s
 
 def test_two_lines_in_the_data_file_of_a_silo_that_runs_do_not_start_a_budget(world):
     assert world.attempt()[0].status == "finished"
-    lines = {"path": "table.csv", "name": "other", "ledger": "other.jsonl"}
+    lines = {"path": "table.csv", "subjects": "patient", "name": "other", "ledger": "other.jsonl"}
     (world.homes["north"] / "DATA.toml").write_text(tomli_w.dumps(lines))
     assert world.attempt(run="f" * 32)[0].rules == {"north": ("ledger",)}
     assert not (world.homes["north"] / "other.jsonl").exists()
