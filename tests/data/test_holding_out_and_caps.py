@@ -82,6 +82,23 @@ def test_an_odd_cell_of_one_row_changes_the_lots_of_no_other(tmp_path: Path, odd
     assert len(set(before)) == 20
 
 
+@pytest.mark.parametrize("gone", range(10))
+def test_rows_that_differ_in_how_a_cell_is_written_have_keys_of_their_own(gone: int) -> None:
+    """Where two rows had one key, the second would have another one without the first."""
+    frame = pd.DataFrame({"x": [1, "01", True, "true", 2**53 + 1, 2**53, "1.10", "1.1", "", None], "y": 0.0})
+    options = DataOptions(silos={"assign": "uniform", "count": 2})
+    declared = Declaration(Columns({}), label="y", labels=Labels("real"))
+
+    def keys(table: pd.DataFrame) -> list[int]:
+        found = read_raw(from_frame(table), declared, options).keys
+        assert found is not None
+        return list(found())
+
+    others = keys(frame)
+    del others[gone]
+    assert keys(frame.drop(index=gone)) == others
+
+
 def test_held_out_records_keep_the_shares_of_classes() -> None:
     labels = np.repeat([0, 1], [99_508, 492]).astype(np.int32)
     test = hold_out_records(rng().permutation(labels), 0.15, rng())

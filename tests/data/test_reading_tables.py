@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tacit.data.encode import as_numbers, match_names
+from tacit.data.cells import as_name, match_names, numbers_in
+from tacit.data.encode import as_numbers
 from tacit.data.table import from_arrays, from_frame, read_file
 from tacit.errors import UserError
 
@@ -30,7 +34,7 @@ def test_every_format_gives_the_same_columns(tmp_path: Path, visits: pd.DataFram
     assert set(table.names) == set(frame.columns)
     assert table.rows == len(frame)
     for column in frame:
-        np.testing.assert_allclose(table.read(column), frame[column])
+        np.testing.assert_allclose(numbers_in(table.read(column)), frame[column])
 
 
 def test_a_wide_array_of_an_npz_becomes_columns_named_by_feature_names() -> None:
@@ -48,7 +52,7 @@ def test_arrays_of_another_length_are_no_columns() -> None:
 
 def test_gaps_in_nullable_columns_become_nan() -> None:
     table = from_frame(pd.DataFrame({"x": pd.array([1, None, 3], dtype="Int64")}))
-    np.testing.assert_array_equal(table.read("x"), [1, np.nan, 3])
+    np.testing.assert_array_equal(numbers_in(table.read("x")), [1, np.nan, 3])
 
 
 def test_the_word_none_in_a_csv_is_a_category_and_an_empty_cell_is_a_gap(tmp_path: Path) -> None:
@@ -112,7 +116,8 @@ def test_cells_with_a_leading_zero_are_names_and_other_cells_are_numbers(tmp_pat
     table = read_file(tmp_path / "t.csv")
     assert table.read("ward").tolist() == ["01", "02", "11"]
     assert as_numbers(table.read("ward"), "ward").tolist() == [1, 2, 11]  # whoever declares them as numbers gets them
-    assert table.read("hour").dtype == table.read("dose").dtype == np.float64
+    np.testing.assert_array_equal(numbers_in(table.read("hour")), [7, np.nan, 12])
+    assert match_names(table.read("dose"), ["0", "0.5", "10"])[0].tolist() == [1, 2, 0]
 
 
 def test_two_columns_of_one_name_are_refused_in_a_csv_too(tmp_path: Path) -> None:
@@ -141,7 +146,22 @@ def test_truth_values_go_by_the_declared_names(tmp_path: Path, names: tuple[str,
 
 
 def test_a_category_has_one_name_in_columns_of_numbers_and_of_text() -> None:
-    numbers, text = np.array([1.0, 2.5, np.nan]), np.array(["1.0", "2.50", "x"], dtype=object)
-    assert match_names(numbers, ["1", "2.5"])[0].tolist() == [0, 1, -1]
-    assert match_names(text, ["1", "2.5"])[0].tolist() == [0, 1, -1]
+    numbers, text = np.array([1.0, 2.5, 1e5, 1e-5, np.nan]), np.array(["1.0", "2.50", "1E+05", "1e-05", "x"], object)
+    names = ["1", "2.5", "100000", "0.00001"]
+    assert match_names(numbers, names)[0].tolist() == [0, 1, 2, 3, -1]
+    assert match_names(text, names)[0].tolist() == [0, 1, 2, 3, -1]
     assert match_names(np.array(["01"], dtype=object), ["1"])[0].tolist() == [-1]
+
+
+@settings(max_examples=200)
+@given(st.floats(-(2.0**53), 2.0**53) | st.integers(-(10**25), 10**25))
+def test_a_name_is_the_exact_number_without_an_exponent(value: float) -> None:
+    name = as_name(value)
+    assert "e" not in name
+    assert Decimal(name) == Decimal(repr(value))
+    assert as_name(repr(value)) == as_name(f" +{name}" if value > 0 else name) == name
+
+
+@pytest.mark.parametrize("text", ["01", "", ".", "-", "e5", "1e", "1_0", "x", "1e4000", "true", "0x1"])
+def test_what_is_no_plain_number_is_a_name_as_it_is_written(text: str) -> None:
+    assert as_name(text) == text

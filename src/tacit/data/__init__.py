@@ -8,7 +8,7 @@ from tacit.data.arrange import OverCap
 from tacit.data.describe import describe
 from tacit.data.encode import Encoder
 from tacit.data.evaluation import load_evaluation
-from tacit.data.load import load
+from tacit.data.load import check_silo_cap, load
 from tacit.data.options import DataOptions, NumericColumn, Silos, Subjects, SurvivalLabel
 from tacit.data.records import Federation, Labels, Records, Silo
 from tacit.data.sources import SOURCES, SourceFacts, source_facts
@@ -27,6 +27,7 @@ __all__ = [
     "SourceFacts",
     "Subjects",
     "SurvivalLabel",
+    "check_silo_cap",
     "describe",
     "load",
     "load_evaluation",

@@ -1,6 +1,9 @@
 """Assigned subjects and silos, for studies on data that have none.
 
-Records per person (``subjects.assign``) and a person's spread over silos (``silos.assign``) are two draws:
+Records per person (``subjects.assign``) and a person's spread over silos (``silos.assign``) are two draws. A record's
+lot comes from what the record says (its key), a person's order of silos from the person's key: nobody's presence
+changes them. The draws that look at all labels, or at the sizes of fixed silos, depend on all records; guarantees then
+say that data are assigned once.
 
 ``uniform``  every record to every person, or silo, with equal probability.
 ``zipf``     person k with probability proportional to k^-alpha; within a person, the silo that is r-th in that
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tacit.data.arrange import lots, mixed
 from tacit.data.options import Silos, Subjects
 from tacit.errors import UserError
 
@@ -29,12 +33,13 @@ HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one
 def assign_subjects(
     spec: Subjects,
     labels: np.ndarray,
-    rng: np.random.Generator,
+    keys: np.ndarray,
+    seed: int,
     *,
     labels_per_subject: int | None = None,
     silo: np.ndarray | None = None,
 ) -> np.ndarray:
-    """A person 0 .. count-1 for every record ``[records]``; ``labels`` and fixed ``silo`` are ``[records]``."""
+    """A person 0 .. count-1 for every record; ``labels``, ``keys`` and fixed ``silo`` are ``[records]``."""
     count = _count(spec.count, "data.subjects.count")
     if labels_per_subject is not None and silo is not None and spec.assign == "zipf":
         raise UserError(
@@ -42,7 +47,8 @@ def assign_subjects(
             "it cannot be joined with zipf subjects where silos are fixed",
             'use subjects.assign = "uniform" or "power", or assign the silos',
         )
-    subject = _slots(spec.assign, spec.alpha, count, len(labels), rng)
+    subject = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "subjects"))
+    rng = _generator(seed, "subjects")
     if labels_per_subject is not None:
         return _with_few_labels(np.bincount(subject, minlength=count), labels, labels_per_subject, rng)
     if spec.assign == "zipf" and silo is not None:
@@ -50,20 +56,22 @@ def assign_subjects(
     return subject.astype(np.int32)
 
 
-def assign_silos(spec: Silos, subject: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A silo 0 .. count-1 for every record ``[records]``, given whose record it is."""
+def assign_silos(spec: Silos, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+    """A silo 0 .. count-1 for every record ``[records]``, given the record's key and that of its person."""
     count = _count(spec.count, "data.silos.count")
-    place = _slots(spec.assign, spec.alpha, count, len(subject), rng)
+    place = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "silos"))
     if spec.assign == "uniform":
         return place.astype(np.int32)
     people, who = np.unique(subject, return_inverse=True)
-    order = np.argsort(rng.random((len(people), count)), axis=1)  # each person's own order of silos
+    seats = mixed(people.astype(np.uint64))[:, None] ^ np.arange(count, dtype=np.uint64)
+    order = np.argsort(lots(seats, seed, "order"), axis=1)  # each person's own order of silos
     silo: np.ndarray = order[who, place].astype(np.int32)
     return silo
 
 
-def assign_silos_by_label(spec: Silos, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The same, given its label."""
+def assign_silos_by_label(spec: Silos, labels: np.ndarray, seed: int) -> np.ndarray:
+    """A silo 0 .. count-1 for every record ``[records]``, given all labels."""
+    rng = _generator(seed, "silos")
     count = _count(spec.count, "data.silos.count")
     if labels.dtype.kind != "i":
         raise UserError("data.silos.assign", f"'{spec.assign}' is for classes as labels", "use another assignment")
@@ -75,24 +83,27 @@ def assign_silos_by_label(spec: Silos, labels: np.ndarray, rng: np.random.Genera
     return _with_few_labels(np.full(count, len(labels) / count), labels, spec.labels, rng)
 
 
-def follow(labels: np.ndarray, train_labels: np.ndarray, silo: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def follow(labels: np.ndarray, train_labels: np.ndarray, silo: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
     """Held-out rows ``[rows]`` over silos as the training rows of the same label are, by lot."""
     silos, classes = int(silo.max()) + 1, int(max(labels.max(), train_labels.max())) + 1
     counts = np.bincount(train_labels * silos + silo, minlength=classes * silos).reshape(classes, silos)
     # a label that nobody trains on goes anywhere
     shares = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1).cumsum(axis=1)
-    draw = rng.random(len(labels)) * shares[labels, -1]
+    draw = lots(keys, seed, "held-out") * shares[labels, -1]
     return (draw[:, None] >= shares[labels]).sum(axis=1).astype(np.int32)
 
 
-def spread(rows: int, silos: int, rng: np.random.Generator) -> np.ndarray:
-    """Held-out rows ``[rows]`` over assigned silos, evenly by lot: they serve per-silo metrics only."""
-    return rng.integers(silos, size=rows, dtype=np.int32)
+def spread(keys: np.ndarray, silos: int, seed: int) -> np.ndarray:
+    """Held-out rows ``[rows]`` over assigned silos, evenly by lot: they serve metrics only."""
+    return _slots("uniform", 1.0, silos, lots(keys, seed, "held-out")).astype(np.int32)
 
 
-def _slots(assign: str | None, alpha: float, count: int, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """``rows`` draws from 0 .. count-1 by the named law, by inverting its distribution function."""
-    uniform = rng.random(rows)
+def _generator(seed: int, purpose: str) -> np.random.Generator:
+    return np.random.default_rng([seed % 2**64, {"subjects": 2, "silos": 3}[purpose]])  # negative seeds are seeds too
+
+
+def _slots(assign: str | None, alpha: float, count: int, uniform: np.ndarray) -> np.ndarray:
+    """Places 0 .. count-1 by the named law, by inverting its distribution function at ``uniform`` lots."""
     if assign == "zipf":
         weights = np.arange(1, count + 1, dtype=np.float64) ** -alpha
         cumulated = np.cumsum(weights) / weights.sum()

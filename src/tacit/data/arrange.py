@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Literal
 
@@ -32,6 +33,12 @@ def drawn(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     lots = mixed(mixed(keys.astype(np.uint64)) ^ mixed(np.array([seed % 2**64], np.uint64)))
     chosen: np.ndarray = lots < np.uint64(min(fraction, 1 - 2**-53) * 2.0**64)
     return chosen
+
+
+def lots(keys: np.ndarray, seed: int, purpose: str) -> np.ndarray:
+    """One number of [0, 1) for each key, by lot: key, seed and purpose decide alone, whoever else is there."""
+    salt = np.frombuffer(hashlib.blake2b(f"{seed % 2**64} {purpose}".encode(), digest_size=8).digest(), np.uint64)
+    return (mixed(mixed(keys.astype(np.uint64)) ^ salt) >> np.uint64(11)) * 2.0**-53
 
 
 def mixed(numbers: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ same clothes as its training rows.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from tacit.data.options import DataOptions, Name, NumericColumn, as_name
-from tacit.data.table import Table, as_python, from_frame
+from tacit.data.cells import gaps, match_names, numbers_in
+from tacit.data.options import DataOptions, Name, NumericColumn
+from tacit.data.table import Table, from_frame
 from tacit.errors import UserError, nearest
 
 
@@ -188,16 +189,16 @@ class Encoder:
             raise UserError(
                 "data.numeric", f"column '{name}' is infinite in {infinite} rows", "replace the values or drop the rows"
             )
-        gaps = np.isnan(values)
-        if not gaps.any():
+        missing = np.isnan(values)
+        if not missing.any():
             return values
         stand_in = self.columns.numeric[name].missing
         if stand_in is not None:
-            return np.where(gaps, stand_in, values)
+            return np.where(missing, stand_in, values)
         if self.missing == "refuse":
             raise UserError(
                 "data.numeric",
-                f"column '{name}' is missing in {int(gaps.sum())} rows",
+                f"column '{name}' is missing in {int(missing.sum())} rows",
                 "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows",
             )
         return values
@@ -230,11 +231,11 @@ class Encoder:
                 f"column '{name}' has the value '{unknown}' outside its declared categories",
                 f"add it to data.categorical.{name} or replace it in the table",
             )
-        gaps = int((codes < 0).sum())
-        if gaps and self.missing == "refuse":
+        missing = int((codes < 0).sum())
+        if missing and self.missing == "refuse":
             raise UserError(
                 "data.categorical",
-                f"column '{name}' is missing in {gaps} rows",
+                f"column '{name}' is missing in {missing} rows",
                 'set data.missing = "center" or give the gap a category of its own',
             )
         return codes
@@ -277,12 +278,8 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
 
 def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
     """Any numeric column ``[rows]`` as float32 or float64, missing values as NaN; text that is no number is refused."""
-    if values.dtype.kind == "f":
-        return values
-    if values.dtype.kind in "biu":
-        return values.astype(np.float64)
     numbers = numbers_in(values)
-    unread = np.flatnonzero(np.isnan(numbers) & ~pd.isna(values))
+    unread = np.flatnonzero(np.isnan(numbers) & ~gaps(values))
     if unread.size:
         raise UserError(
             "data.numeric",
@@ -290,28 +287,6 @@ def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
             f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric",
         )
     return numbers
-
-
-def numbers_in(values: np.ndarray) -> np.ndarray:
-    """Values ``[rows]`` as floats, NaN where they are missing or no numbers."""
-    return pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, str | None]:
-    """Positions ``[rows]`` of the values in ``names`` (-1 where missing), and the first value that is none of them."""
-    codes, distinct = pd.factorize(values, use_na_sentinel=True)
-    place = {name: k for k, name in enumerate(names)}
-    texts = [_as_named(as_python(value), place) for value in distinct]
-    unknown = next((text for text in texts if text not in place), None)
-    table = np.array([*(place.get(text, -1) for text in texts), -1], np.int32)  # the last answers the sentinel -1
-    return table[codes], unknown
-
-
-def _as_named(value: Any, known: Container[str]) -> str:
-    """A value as text; a truth value as it is spelled in what is known: ``True``, ``true`` or ``TRUE``."""
-    text = str(as_name(value))
-    spellings = (text, text.lower(), text.upper()) if isinstance(value, bool) else ()
-    return next((spelling for spelling in spellings if spelling in known), text)
 
 
 def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

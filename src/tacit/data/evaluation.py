@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data.allocate import spread
-from tacit.data.encode import Part, match_names
+from tacit.data.cells import match_names
+from tacit.data.encode import Part
 from tacit.data.options import DataOptions
-from tacit.data.raw import subject_keys
+from tacit.data.raw import record_keys, subject_keys
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
 from tacit.data.tabular import TableFeatures
@@ -29,12 +30,13 @@ def load_evaluation(path: Path, options: DataOptions, federation: Federation) ->
 
 def _read(path: Path, options: DataOptions, federation: Federation) -> Records:
     assert federation.encoder is not None
-    rng = np.random.default_rng(0)
-    raw = find_source(options.source).read(options.model_copy(update={"path": str(path)}), None, rng)
+    raw = find_source(options.source).read(
+        options.model_copy(update={"path": str(path)}), None, np.random.default_rng(0)
+    )
     assert isinstance(raw.features, TableFeatures)
-    rows = len(raw.labels)
-    silo = spread(rows, len(federation.silo_names), rng)  # as held-out rows of assigned silos are
-    if raw.silo is not None:
+    if raw.silo is None:
+        silo = spread(record_keys(raw), len(federation.silo_names), options.seed or 0)  # as held-out rows are
+    else:
         names = np.array(raw.silo_names, dtype=object)[raw.silo]
         silo, unknown = match_names(names, federation.silo_names)
         if unknown is not None:

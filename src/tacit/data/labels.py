@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.encode import as_numbers, match_names
+from tacit.data.cells import match_names
+from tacit.data.encode import as_numbers
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.records import Labels
 from tacit.data.table import Table
@@ -56,13 +57,8 @@ def as_label_numbers(values: np.ndarray, name: str) -> np.ndarray:
         raise UserError("data.label", error.problem, fix) from error
 
 
-def class_codes(values: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, str | None]:
-    """Positions ``[rows]`` of labels in ``classes``, -1 where there is none, and the first label that is no class."""
-    return match_names(values.astype(np.int8) if values.dtype.kind == "b" and classes == BINARY else values, classes)
-
-
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
-    codes, unknown = class_codes(values, labels.classes)
+    codes, unknown = match_names(values, labels.classes)
     if unknown is not None:
         raise UserError(
             "data.label",

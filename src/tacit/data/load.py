@@ -1,13 +1,11 @@
 """From options to a :class:`Federation`: read, hold out, assign, cap, order, and only then build features.
 
 Everything that decides *which* rows are used and in what order works on small integer arrays; features are built last,
-once, straight into their final place. All chance comes from one seed, in one stream per purpose, so that (say) another
-number of silos does not change who is held out.
+once, straight into their final place. All chance comes from one seed and a purpose, so that (say) another number of
+silos does not change who is held out, and from the key of each record or person, so that nobody else's presence does.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,7 +13,7 @@ import pandas as pd
 from tacit.data import allocate, arrange
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions
-from tacit.data.raw import Raw, subject_keys
+from tacit.data.raw import Raw, record_keys, subject_keys
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
 from tacit.errors import UserError
@@ -40,16 +38,15 @@ def load(
     if "window_stride" in options.model_fields_set and options.source != "shakespeare":
         raise UserError("data.window_stride", f"source '{options.source}' has no windows", "leave it out")
     seed = options.seed if options.seed is not None else seed
-    streams = Streams(seed)
-    raw = find_source(options.source).read(options, frame, streams("source"))
+    raw = find_source(options.source).read(options, frame, np.random.default_rng([seed % 2**64, 0]))
     keys = subject_keys(raw)
     held_out, is_test = _hold_out(raw, keys, options, seed, hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    subject, test_subject = _subjects(raw, keys, options, train, test, streams("subjects"))
-    silo, test_silo, silo_names = _silos(raw, options, train, test, subject, streams("silos"))
+    subject, test_subject = _subjects(raw, keys, options, train, test, seed)
+    silo, test_silo, silo_names = _silos(raw, options, train, test, subject, seed)
 
     if over_silo_cap == "refuse":
-        _check_silo_cap(np.append(subject, test_subject), np.append(silo, test_silo), max_silos_per_subject)
+        check_silo_cap(np.append(subject, test_subject), np.append(silo, test_silo), max_silos_per_subject)
     kept = arrange.within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
     train, subject, silo = train[kept], subject[kept], silo[kept]
     _check_silos(silo, silo_names, options)
@@ -71,24 +68,12 @@ def load(
     )
 
 
-def _check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
+def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
     """Refuse data that break the promise about a subject's silos, held-out rows included: they are paid for, too."""
     if not arrange.within_caps(subject, silo, silos=most).all():
         problem = f"a subject has records in more than {most} silos"
         fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
         raise UserError("privacy.max_silos_per_subject", problem, fix)
-
-
-class Streams:
-    """Independent generators by purpose, all from one seed."""
-
-    PURPOSES: ClassVar = {"source": 0, "subjects": 2, "silos": 3}
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed % 2**64  # negative seeds are seeds too
-
-    def __call__(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng([self._seed, self.PURPOSES[purpose]])
 
 
 def _hold_out(
@@ -106,7 +91,7 @@ def _hold_out(
 
 
 def _subjects(
-    raw: Raw, keys: np.ndarray, options: DataOptions, train: np.ndarray, test: np.ndarray, rng: np.random.Generator
+    raw: Raw, keys: np.ndarray, options: DataOptions, train: np.ndarray, test: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whose the training and the held-out rows are, by key: the data's own people, assigned ones (whose keys are their
     numbers), or every row its own.
@@ -127,11 +112,12 @@ def _subjects(
     subject = allocate.assign_subjects(
         options.subjects,
         labels,
-        rng,
+        keys[train],
+        seed,
         labels_per_subject=options.labels_per_subject,
         silo=None if raw.silo is None else raw.silo[train],
     )
-    return subject.astype(np.int64), np.arange(len(test)) + int(subject.max(initial=0)) + 1
+    return subject.astype(np.int64), arrange.mixed(keys[test].astype(np.uint64)).view(np.int64)
 
 
 def _silos(
@@ -140,7 +126,7 @@ def _silos(
     train: np.ndarray,
     test: np.ndarray,
     subject: np.ndarray,
-    rng: np.random.Generator,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Where the training and the held-out rows live, and the silos' names."""
     if raw.silo is not None:
@@ -153,12 +139,13 @@ def _silos(
             'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })',
         )
     names = tuple(f"silo {k + 1}" for k in range(count))
+    keys = record_keys(raw)
     if options.silos.by_label:
         labels = raw.labels[train]
-        silo = allocate.assign_silos_by_label(options.silos, labels, rng)
-        return silo, allocate.follow(raw.labels[test], labels, silo, rng), names
-    silo = allocate.assign_silos(options.silos, subject, rng)
-    return silo, allocate.spread(len(test), count, rng), names
+        silo = allocate.assign_silos_by_label(options.silos, labels, seed)
+        return silo, allocate.follow(raw.labels[test], labels, silo, keys[test], seed), names
+    silo = allocate.assign_silos(options.silos, subject, keys[train], seed)
+    return silo, allocate.spread(keys[test], count, seed), names
 
 
 def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions) -> None:

@@ -8,10 +8,9 @@ only their holder is told how many.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
-from tacit.data.encode import match_names, numbers_in
-from tacit.data.labels import BINARY, class_codes
+from tacit.data.cells import gaps, match_names, numbers_in
+from tacit.data.labels import BINARY
 from tacit.data.options import DataOptions, NumericColumn, SurvivalLabel
 from tacit.data.sources.base import SourceFacts
 from tacit.data.table import Table
@@ -34,26 +33,26 @@ def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str,
         found[name] = ~_numbers_fit(table.column(name, "data.numeric"), column, options)
     for name, categories in known.columns.categorical.items():
         values = table.column(name, "data.categorical")
-        gaps = pd.isna(values) if options.missing != "refuse" else np.zeros(table.rows, bool)
-        found[name] = (match_names(values, categories)[0] < 0) & ~gaps
+        filled = gaps(values) if options.missing != "refuse" else np.zeros(table.rows, bool)
+        found[name] = (match_names(values, categories)[0] < 0) & ~filled
     if isinstance(known.label, SurvivalLabel):
         times, events = (table.column(name, "data.label") for name in (known.label.time, known.label.event))
         found[known.label.time] = ~(_finite(times) & (numbers_in(times).astype(np.float32) > 0))
-        found[known.label.event] = class_codes(events, BINARY)[0] < 0
+        found[known.label.event] = match_names(events, BINARY)[0] < 0
     elif known.label is not None:
         labels = table.column(known.label, "data.label")
         is_real = known.labels.kind == "real"
-        found[known.label] = ~_finite(labels) if is_real else class_codes(labels, known.labels.classes)[0] < 0
+        found[known.label] = ~_finite(labels) if is_real else match_names(labels, known.labels.classes)[0] < 0
     if known.subject_column is not None:
-        found[known.subject_column] = pd.isna(table.column(known.subject_column, "data.subjects.column"))
+        found[known.subject_column] = gaps(table.identifiers(known.subject_column, "data.subjects.column"))
     return {name: rows for name, rows in found.items() if rows.any()}
 
 
 def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions) -> np.ndarray:
     """Which values are numbers that have a place in single precision, or gaps that may be filled."""
-    numbers, gaps = numbers_in(values), pd.isna(values)
+    numbers, missing = numbers_in(values), gaps(values)
     if column.missing is not None:
-        numbers, gaps = np.where(gaps, column.missing, numbers), np.zeros(len(numbers), bool)
+        numbers, missing = np.where(missing, column.missing, numbers), np.zeros(len(numbers), bool)
     if options.standardize == "paid":
         assert column.low is not None
         assert column.high is not None
@@ -64,7 +63,7 @@ def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions
     else:
         place, most = numbers, _LARGEST
     fits = np.abs(place) <= most  # False for what is no number
-    return np.asarray(fits | gaps if options.missing != "refuse" else fits)
+    return np.asarray(fits | missing if options.missing != "refuse" else fits)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

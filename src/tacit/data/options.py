@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-
-def as_name(value: Any) -> Any:
-    """A class, category, silo or identifier as text: ``1``, ``1.0``, ``"1"`` and ``"1.0"`` are the same name, and
-    ``"01"`` is another. A number has the same name in a column of numbers and in one of text: which of the two a column
-    is depends on all rows."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, str) and (number := _DECIMAL.fullmatch(value)) is not None:
-        return f"{number[1]}.{number[2]}" if number[2] else number[1]
-    return str(value) if isinstance(value, bool | int | float) else value
-
-
-# a number in decimal notation, without zeros at its ends
-_DECIMAL = re.compile(r"\s*(-?(?:0|[1-9]\d*))(?:\.(\d*?)0*)?\s*", re.ASCII)
+from tacit.data.cells import as_name
 
 Name = Annotated[str, BeforeValidator(as_name)]
 
@@ -135,6 +121,12 @@ class DataOptions(Section):
     records_per_silo: Count | tuple[Count, ...] | None = None
     window_stride: Count = 1
     seed: Whole | None = None
+
+    @property
+    def assigned_together(self) -> bool:
+        """Whether it depends on other records to whom or where a record is assigned."""
+        at_home = self.subjects.assign == "zipf" and not self.silos.assign
+        return self.silos.by_label or self.labels_per_subject is not None or at_home
 
     @model_validator(mode="after")
     def _one_declaration_of_columns(self) -> Self:

@@ -65,6 +65,7 @@ class Raw:
     test_is_drawn whether the source drew that mask itself, by ``data.test_fraction``
     keys          gives ``[rows]`` keys of 64 bits, each made from its person's name alone, or, where nobody is named,
                   from what the row says; None: person numbers, or numbers of rows, are those of a public file
+    record_keys   the same for single rows, made from what each says, whether a person is named or not
     """
 
     kind: Labels
@@ -76,6 +77,7 @@ class Raw:
     test: np.ndarray | None = None
     test_is_drawn: bool = False
     keys: Callable[[], np.ndarray] | None = None
+    record_keys: Callable[[], np.ndarray] | None = None
 
 
 def subject_keys(raw: Raw) -> np.ndarray:
@@ -84,6 +86,14 @@ def subject_keys(raw: Raw) -> np.ndarray:
         keys: np.ndarray = raw.keys().view(np.int64)
         return keys
     return np.arange(len(raw.labels)) if raw.subject is None else raw.subject.astype(np.int64)
+
+
+def record_keys(raw: Raw) -> np.ndarray:
+    """The key of every row, ``[rows]`` int64."""
+    if raw.record_keys is None:
+        return np.arange(len(raw.labels))
+    keys: np.ndarray = raw.record_keys().view(np.int64)
+    return keys
 
 
 @dataclass(frozen=True)

@@ -6,35 +6,36 @@ the float32 features that are made from it.
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
-import re
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from tacit.data.options import as_name
+from tacit.data.cells import cells, identifiers
 from tacit.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length; ``read`` gives one of them as ``[rows]``, numeric, bool or object.
+    """Named columns of equal length; ``read`` gives one of them ``[rows]``: numbers or texts, see ``data.cells``.
 
-    ``written`` gives the cells of a column as the file has them, where ``read`` converts them to a common type.
+    ``unread``: so many more lines of the file cannot be read.
     """
 
     names: tuple[str, ...]
     rows: int
     read: Callable[[str], np.ndarray]
-    written: Callable[[str], np.ndarray] | None = None
+    unread: int = 0
 
     def column(self, name: str, field: str) -> np.ndarray:
         """The values of column ``name`` ``[rows]``; ``field`` is the setting to blame where there is none."""
@@ -43,25 +44,20 @@ class Table:
         return self.read(name)
 
     def identifiers(self, name: str, field: str) -> np.ndarray:
-        """Column ``name`` as text ``[rows]``, None where a cell is empty; ``7``, ``7.0`` and ``"7"`` are the same.
+        """Column ``name`` as text ``[rows]``, None where a cell is empty."""
+        return identifiers(self.column(name, field))
 
-        Each cell is read by itself. The type of a whole column depends on every row: one gap makes floats of integers,
-        which rounds identifiers above 2^53, and one letter makes text of numbers.
-        """
-        values = self.column(name, field) if self.written is None or name not in self.names else self.written(name)
-        codes, distinct = pd.factorize(values, use_na_sentinel=True)
-        texts = np.array([*(str(as_name(as_python(value))) for value in distinct), None], dtype=object)
-        found: np.ndarray = texts[codes]  # the last answers the sentinel -1
-        return found
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """The same rows with columns ``names``: new name to name here."""
+        return Table(tuple(names), self.rows, lambda name: self.read(names[name]))
 
-
-def as_python(value: Any) -> Any:
-    """A numpy scalar as the Python value that it holds."""
-    return value.item() if isinstance(value, np.generic) else value
+    def take(self, which: np.ndarray) -> Table:
+        """Some of the rows, by a mask."""
+        return Table(self.names, int(which.sum()), lambda name: self.read(name)[which])
 
 
-def read_file(path: str | Path, field: str = "data.path") -> Table:
-    """The table in a file, by its ending."""
+def read_file(path: str | Path, field: str = "data.path", *, leave_out: bool = False) -> Table:
+    """The table in a file, by its ending; lines that cannot be read are refused, or left out."""
     path = Path(path)
     if not path.is_file():
         raise UserError(field, f"there is no file '{path}'", "give the path of a csv, csv.gz, parquet or npz file")
@@ -74,6 +70,9 @@ def read_file(path: str | Path, field: str = "data.path") -> Table:
         raise UserError(
             field, f"'{path.name}' cannot be read ({_first_line(error)})", "check that the file is complete"
         ) from error
+    if table.unread and not leave_out:
+        fix = f"give every line {len(table.names)} cells of text in UTF-8, none of which goes on in the next line"
+        raise UserError(field, f"'{path.name}' has malformed lines ({table.unread})", fix)
     return _not_empty(table, field, path.name)
 
 
@@ -82,7 +81,7 @@ def from_frame(frame: pd.DataFrame, field: str = "frame", called: str = "the fra
     names = [str(name) for name in frame.columns]
     _refuse_twins(names, field)
     by_name = dict(zip(names, frame.columns, strict=True))
-    table = Table(tuple(names), len(frame), lambda name: series_values(frame[by_name[name]]))
+    table = Table(tuple(names), len(frame), lambda name: cells(frame[by_name[name]]))
     return _not_empty(table, field, called)
 
 
@@ -92,44 +91,40 @@ def _refuse_twins(names: Sequence[str], field: str) -> None:
         raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
 
 
-def series_values(series: pd.Series) -> np.ndarray:
-    """A pandas column as numpy values: numbers and bools as they are, everything else as objects."""
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
-        return series.to_numpy()
-    if pd.api.types.is_numeric_dtype(series.dtype) and not pd.api.types.is_complex_dtype(series.dtype):
-        # nullable integers, floats and bools: missing values become NaN
-        return series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return series.to_numpy(dtype=object)
-
-
 def _read_csv(path: Path) -> Table:
-    """Numbers where every cell of a column is one; ``01`` is a name, and stays as it is written."""
-    gaps: dict[str, Any] = {"keep_default_na": False, "na_values": _GAPS}
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **gaps)
-    _refuse_twins([str(name) for name in header.iloc[0].dropna()], "data.path")
-    frame = pd.read_csv(path, **gaps)
-    if _has_padded(path):
-        guessed = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
-        texts = pd.read_csv(path, dtype=str, usecols=guessed, **gaps)
-        padded = [name for name in guessed if texts[name].str.match(_PADDED, na=False).any()]
-        frame = frame.assign(**{name: texts[name] for name in padded})
-    table = from_frame(frame, "data.path", path.name)
-
-    def written(name: str) -> np.ndarray:
-        return pd.read_csv(path, dtype=str, usecols=[name], **gaps)[name].to_numpy(object)
-
-    return replace(table, written=written)
-
-
-def _has_padded(path: Path) -> bool:
-    """Whether any cell of the file begins with a zero and goes on with a digit."""
+    """Every cell as it is written. One line is one row, whatever the lines around it are: no cell goes on in the next
+    line, and a line that cannot be read is left out."""
     with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        before = b"\n"
-        while block := file.read(1 << 20):
-            if _PADDED_CELL.search(before + block):
-                return True
-            before = block[-2:]
-    return False
+        content = file.read().removeprefix(codecs.BOM_UTF8)
+    header, *lines = [line for line in content.replace(b"\r\n", b"\n").split(b"\n") if line] or [b""]
+    cells_of = next(csv.reader([header.decode()], strict=True), [])
+    _refuse_twins([name for name in cells_of if name], "data.path")
+    names = tuple(name or f"Unnamed: {j}" for j, name in enumerate(cells_of))
+    rows = [line for line in lines if _is_row(line, len(names))]
+    if not rows:
+        return Table(names, 0, lambda name: np.empty(0, object), len(lines))
+    found = pa_csv.read_csv(
+        pa.BufferReader(b"\n".join(rows)),
+        pa_csv.ReadOptions(column_names=names, block_size=max(1 << 20, 2 * max(map(len, rows)))),
+        pa_csv.ParseOptions(),
+        pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=_GAPS
+        ),
+    )
+    return Table(
+        names, len(rows), lambda name: found.column(name).to_numpy(zero_copy_only=False), len(lines) - len(rows)
+    )
+
+
+def _is_row(line: bytes, width: int) -> bool:
+    """Whether a line of a csv file holds ``width`` cells that can be read."""
+    if b"\r" in line:
+        return False
+    try:
+        text = line.decode()
+        return (len(next(csv.reader([text], strict=True))) if '"' in text else text.count(",") + 1) == width
+    except (UnicodeDecodeError, csv.Error):
+        return False
 
 
 def _read_parquet(path: Path) -> Table:
@@ -139,17 +134,13 @@ def _read_parquet(path: Path) -> Table:
 
     def read(name: str) -> np.ndarray:
         try:
-            return series_values(file.read(columns=[name]).column(name).to_pandas())
+            return cells(file.read(columns=[name]).column(name).to_pandas(integer_object_nulls=True))
         except (pa.ArrowException, OSError) as error:
             raise UserError(
                 "data.path", f"column '{name}' of '{path.name}' cannot be read", "check that the file is complete"
             ) from error
 
-    def written(name: str) -> np.ndarray:
-        column = file.read(columns=[name]).column(name)
-        return column.to_pandas(integer_object_nulls=True).to_numpy(dtype=object)
-
-    return Table(names, file.metadata.num_rows, read, written)
+    return Table(names, file.metadata.num_rows, read)
 
 
 def _read_npz(path: Path) -> Table:
@@ -168,8 +159,7 @@ def from_arrays(arrays: dict[str, np.ndarray]) -> Table:
     place = {name: j for j, name in enumerate(_wide_names(arrays, wide.shape[1])) if name not in columns}
 
     def read(name: str) -> np.ndarray:
-        values = columns[name] if name in columns else wide[:, place[name]]
-        return values if values.dtype.kind in "biuf" else values.astype(object)
+        return cells(columns[name] if name in columns else wide[:, place[name]])
 
     return Table((*place, *columns), rows, read)
 
@@ -200,10 +190,16 @@ _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
 # What a gap looks like in a csv file; "None" is left out, as it is a category in many tables
 _GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
-# Digits behind a zero, as in the names 01, 02, …
-_PADDED = r"0\d+$"
-_PADDED_CELL = re.compile(rb'[\n,"]0[0-9]')
-
 # ValueError covers pandas' parser and empty-file errors, wrong encodings and arrays that would need unpickling;
 # TypeError an .npy under the name .npz, which has no members
-_CORRUPT = (pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError)
+_CORRUPT = (
+    pa.ArrowException,
+    csv.Error,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+)

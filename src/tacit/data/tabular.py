@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tacit.data import arrange
-from tacit.data.encode import Columns, Encoder, Part, match_names, numbers_in
+from tacit.data.cells import as_name, as_written, gaps, match_names, numbers_in, texts
+from tacit.data.encode import Columns, Encoder, Part
 from tacit.data.labels import read_labels
-from tacit.data.options import DataOptions, SurvivalLabel, as_name
+from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Built, Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table, as_python
+from tacit.data.table import Table
 from tacit.errors import UserError, nearest
 
 SUBJECTS = "data.subjects.column"
@@ -97,7 +97,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
     if silo_column is not None:
         known = declared.silo_names if silo_column == declared.silo else ()
         silo, silo_names = _silos(table, silo_column, known)
-    test = None if declared.split is None else table.column(declared.split, "data.path").astype(bool)
+    test = None if declared.split is None else numbers_in(table.column(declared.split, "data.path")) == 1
     columns = declared.columns.checked()
     if options.standardize == "paid":
         columns = columns.scaled_by_bounds()
@@ -112,6 +112,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         test,
         declared.split_is_drawn,
         keys=partial(_keys, table, subject_column),
+        record_keys=partial(_keys, table, None),
     )
 
 
@@ -133,21 +134,19 @@ def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Silo numbers ``[rows]`` and silo names: in the ``known`` order, else sorted (numbers as numbers)."""
-    values = table.column(column, "data.silos.column")
-    numbers = _numbered(values, column, "data.silos.column")
-    first = np.unique(numbers, return_index=True)[1]
-    names = known or sorted_names([as_python(value) for value in values[first]])
+    values = texts(table.column(column, "data.silos.column"))
+    _numbered(values, column, "data.silos.column")
+    names = known or sorted_names(pd.unique(values))
     codes, unknown = match_names(values, names)
     if unknown is not None:
         raise UserError("data.silos.column", f"column '{column}' has the silo '{unknown}'", nearest(unknown, names))
     return codes, names
 
 
-def sorted_names(values: list[Any]) -> tuple[str, ...]:
-    """The values as distinct names, numbers in numeric order before text in alphabetic order."""
-    numbers = sorted(value for value in values if isinstance(value, int | float))
-    text = sorted(str(value) for value in values if not isinstance(value, int | float))
-    return tuple(dict.fromkeys([str(as_name(value)) for value in numbers] + text))
+def sorted_names(values: np.ndarray) -> tuple[str, ...]:
+    """Texts as distinct names, numbers in numeric order before text in alphabetic order."""
+    numbers = np.nan_to_num(numbers_in(values), nan=np.inf)
+    return tuple(dict.fromkeys(str(as_name(values[k])) for k in np.lexsort((values.astype(str), numbers))))
 
 
 def _keys(table: Table, subject_column: str | None) -> np.ndarray:
@@ -174,12 +173,11 @@ def identifier_keys(identifiers: np.ndarray) -> np.ndarray:
 
 
 def _cell_keys(values: np.ndarray) -> np.ndarray:
-    """Keys ``[rows]`` of cells: a number has the same key in a column of integers, of floats and of text."""
-    numbers = values.astype(np.float64) if values.dtype.kind in "biuf" else numbers_in(values)
-    keys = pd.util.hash_array(numbers)
-    if values.dtype.kind not in "biuf":
-        text = np.isnan(numbers) & ~pd.isna(values)
-        keys[text] = pd.util.hash_array(values[text].astype(str).astype(object))
+    """Keys ``[rows]`` of cells, by what is written in them: cells of one key say the same in every use."""
+    written, missing = as_written(values), gaps(values)
+    written[missing] = ""
+    keys = pd.util.hash_array(written, categorize=False)
+    keys[missing] = 0
     return keys
 
 

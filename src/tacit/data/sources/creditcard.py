@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.arrange import hold_out_records
+from tacit.data.cells import numbers_in
 from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
@@ -48,7 +49,7 @@ DECLARATION = Declaration(
 def read_rows(options: DataOptions, rng: np.random.Generator) -> Table:
     """The held-out payments, and the frauds and a tenth of the honest payments of the rest."""
     table = read_file(FOLDER.file(options, *FILES))
-    fraud = table.column("Class", "data.path").astype(np.int32)
+    fraud = numbers_in(table.column("Class", "data.path")).astype(np.int32)
     fraction = options.test_fraction if "test_fraction" in options.model_fields_set else TEST_FRACTION
     test = hold_out_records(fraud, fraction, rng)
     honest = np.flatnonzero(~test & (fraud == 0))
