@@ -11,7 +11,7 @@ import pytest
 from tacit.config import plan
 from tacit.crypto import Identity, Refused
 from tacit.engine.federation.agreement import mark
-from tacit.engine.federation.messages import BEGIN, Desk, Message, write_json, write_numbers
+from tacit.engine.federation.messages import BEGIN, Desk, Message, write_counts, write_json, write_numbers
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
@@ -80,6 +80,58 @@ def test_disclosed_counts_weigh_people_as_in_the_simulator(experiment, few):
     method = {"weights": "records", "disclose_counts": True}
     made = planned(experiment, "uldp-sgd", "masked", method=method)
     np.testing.assert_allclose(flat(parties(made, few).run().model), flat(simulated(made, few).model()), atol=1e-6)
+
+
+def counting(experiment, visits):
+    """A federation whose silos have told their counts, and these, as they have signed them."""
+    made = planned(experiment, "uldp-avg", "masked", method={"weights": "records", "disclose_counts": True})
+    federation = parties(made, visits)
+    phases = federation.coordinator.phases()
+    told = next(phases)
+    for _ in range(2):  # hello, begin
+        answers = {silo: federation.silos[silo].handle(message) for silo, message in told.items()}
+        told = phases.send(answers)
+    return federation, {silo: Message.from_bytes(answer, silo, 1 << 24).content for silo, answer in answers.items()}
+
+
+def alone(side, relayed):
+    """The counts of a silo, as those of all silos."""
+    _, counts = np.unique(side._placed.train.subject, return_counts=True)
+    order = np.argsort(side._counted)
+    return write_counts(side._counted[order], counts[order])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        alone,
+        lambda side, relayed: join_named({"south": relayed["south"]}),
+        lambda side, relayed: join_named(relayed | {"north": relayed["south"]}),
+        lambda side, relayed: join_named(relayed | {"north": relayed["north"][:-16]}),
+    ],
+)
+def test_a_server_cannot_make_a_silo_count_its_own_records_as_all_there_are(lie, experiment, visits):
+    """A person with records in m silos would weigh nearly m, and 1 is counted."""
+    federation, relayed = counting(experiment, visits)
+    south, desk = federation.silos["south"], federation.coordinator._desk
+    with pytest.raises(Refused):
+        south.handle(desk.write("south", "totals", lie(south, relayed)))
+
+
+def test_counts_of_an_earlier_start_of_the_run_are_refused(experiment, visits):
+    """Their names are those of other draws: nobody of this silo would be found among them."""
+    federation, before = counting(experiment, visits)
+    desk = federation.coordinator._desk
+    again = {name: SiloSide(old.plan, name, old._shard, old._keys) for name, old in federation.silos.items()}
+    greeting = write_json({"silos": list(federation.names), "plan": mark(federation.plan)})
+    heard = {name: side.handle(desk.write(name, "hello", greeting)) for name, side in again.items()}
+    signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
+    begin = join([write_json({"done": 0}), join_named(signed), packed(again["south"]._made.frozen)])
+    now = {name: side.handle(desk.write(name, BEGIN, begin)) for name, side in again.items()}
+    counts = {silo: Message.from_bytes(answer, silo, 1 << 24).content for silo, answer in now.items()}
+    with pytest.raises(Refused, match="another start"):
+        again["south"].handle(desk.write("south", "totals", join_named(counts | {"north": before["north"]})))
+    again["north"].handle(desk.write("north", "totals", join_named(counts)))
 
 
 def test_noise_that_is_correlated_over_rounds_is_that_of_the_simulator(experiment, visits):
@@ -178,9 +230,10 @@ def test_a_method_that_promises_nothing_announces_its_counts(experiment, visits)
     assert ("fedavg", 3, {}) in announced
 
 
-def test_counts_that_a_plan_discloses_are_announced_before_they_leave(experiment, visits):
+@pytest.mark.parametrize("exchange", ["plain", "masked"])
+def test_counts_that_a_plan_discloses_are_announced_before_they_leave(exchange, experiment, visits):
     """To who sees them they are unprotected; the others learn nothing from them."""
-    made = planned(experiment, "uldp-avg", "plain", method={"weights": "records", "disclose_counts": True})
+    made = planned(experiment, "uldp-avg", exchange, method={"weights": "records", "disclose_counts": True})
     announced = []
 
     def hook(name):
@@ -412,13 +465,41 @@ def test_what_a_silo_told_at_an_earlier_start_is_not_good_at_this_one(experiment
         again.handle(begin["south"])
 
 
-def test_parties_that_mean_different_plans_do_not_begin(experiment, visits):
+# Each of them could make silos hold out, or use, different people or records.
+OTHER_PLANS = {
+    "noise": {"method": {"noise_multiplier": 0.9}},
+    "data.seed": {"data": {"seed": 5}},
+    "data.test_fraction": {"data": {"test_fraction": 0.4}},
+    "privacy.delta": {"privacy": {"delta": 1e-7}},
+    "title": {"title": "another"},
+}
+
+
+@pytest.mark.parametrize("field", OTHER_PLANS)
+def test_parties_that_mean_different_plans_do_not_begin(field, experiment, visits):
     one = parties(planned(experiment, "local-record"), visits)
-    other = planned(experiment, "local-record", method={"noise_multiplier": 0.9})
     side = one.silos["south"]
-    one.silos["south"] = type(side)(other, "south", side._shard, side._keys)
+    other = planned(experiment, "local-record", **OTHER_PLANS[field])
+    one.silos["south"] = SiloSide(other, "south", side._shard, side._keys)
     with pytest.raises(RoundFailed, match=r"setup .*south"):
         one.run()
+
+
+@pytest.mark.parametrize("field", OTHER_PLANS)
+def test_a_server_cannot_lead_silos_with_different_plans_by_telling_each_its_own(field, experiment, visits):
+    federation = parties(planned(experiment, "uldp-avg", "masked"), visits)
+    coordinator, side = federation.coordinator, federation.silos["south"]
+    other = planned(experiment, "uldp-avg", "masked", **OTHER_PLANS[field])
+    federation.silos["south"] = south = SiloSide(other, "south", side._shard, side._keys)
+    told = next(coordinator.phases())
+    greeting = {"silos": list(coordinator.names), "plan": mark(other)}
+    told["south"] = coordinator._desk.write("south", "hello", write_json(greeting))
+    heard = {silo: federation.silos[silo].handle(message) for silo, message in told.items()}
+    signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
+    content = join([write_json({"done": 0}), join_named(signed), packed(south._made.frozen)])
+    for silo, party in federation.silos.items():
+        with pytest.raises(Refused, match="plan mismatch"):
+            party.handle(coordinator._desk.write(silo, BEGIN, content))
 
 
 def test_records_of_another_form_are_found_before_the_first_round(experiment, visits):

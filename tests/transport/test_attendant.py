@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("nvflare")
@@ -31,6 +32,7 @@ from tacit.transport.attendant import (
     stop,
 )
 from tacit.transport.log import LOG, log_of
+from tests.transport.test_refusals import REASON, TLS
 
 REGISTERED = b"Successfully registered client:north for project test\n"
 
@@ -119,6 +121,25 @@ def test_after_its_attendant_was_killed_a_party_ends_and_can_be_started_again(ki
     stop(start(kit))
 
 
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_process_ends_with_its_parent_even_if_it_is_not_asked_to(terminates):
+    code = f"""
+import os, signal, tacit.transport.__main__ as program
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+program.TIMEOUT = 0.2
+program.end_with(os.getppid(), {terminates})
+"""
+    parent = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {code!r}]); print(p.pid); p.wait()"
+    process = subprocess.Popen([sys.executable, "-uc", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    time.sleep(1)
+    assert psutil.pid_exists(child)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE, 10)
+
+
 def test_an_idle_attendant_is_small_and_has_no_jax(kit, attendant):
     # the shared memory of libraries counts in full: an upper bound
     resident = next(
@@ -154,10 +175,17 @@ def test_the_attendant_reports_after_its_log_was_rotated(kit, attendant, rotate)
     writer.info("second")
     assert told(attendant, "second")
     assert "second" in log.read_text()
-    with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:  # what NVFlare says is written into the new log
-        nvflare.write(REGISTERED)
-    assert told(attendant, "joined  the server, as north")
-    assert "as north" in log.read_text()
+    with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:  # what gRPC says is written into the new log
+        nvflare.write(f"{TLS}{REASON}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid\n".encode())
+    assert told(attendant, "it shows no certificate")
+    assert "it shows no certificate" in log.read_text()
+
+
+def test_lines_about_connections_are_bounded(kit, attendant):
+    with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:
+        nvflare.write(f"{TLS}{REASON}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid\n".encode() * 4200)
+    assert told(attendant, "refused connections too often")
+    assert (kit / "tacit" / LOG).read_text().count("it shows no certificate") == 20
 
 
 def test_a_tail_tells_every_line_once_however_the_log_is_rotated(tmp_path):

@@ -42,6 +42,76 @@ def test_another_nvflare_is_not_started(tmp_path, change):
     assert "closed" not in ended.stdout
 
 
+JOB = "9357edf7-794b-4e17-bb2d-a353c2b61186"
+LAUNCHED = f"""
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.job_launcher import client_process_launcher, process_launcher
+from tacit.transport.gate import close
+kit = Path(sys.argv[1])
+close(kit) if CLOSES else None
+process_launcher.spawn_process = lambda argv, env: print(env.get("PYTHONPATH", "")) or 1
+args = {{"exe_module": ("-m", "nvflare.private.fed.app.client.worker_process"), "workspace": ("-m", "x")}}
+context = FLContext()
+context.set_prop("__workspace_object__", Workspace(str(kit), "north"), sticky=False, private=True)
+context.set_prop("__job_process_args__", args, sticky=False, private=True)
+client_process_launcher.ClientProcessJobLauncher().launch_job({{"job_id": "{JOB}"}}, context)
+"""
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_code_in_the_folder_of_a_job_is_not_on_the_path_of_its_process(tmp_path, closes):
+    for name in ("tacit", "startup", "local", f"{JOB}/app_north/custom"):
+        (tmp_path / name).mkdir(parents=True)
+    program = f"import sys\nfrom pathlib import Path\nCLOSES = {closes}\n{LAUNCHED}"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ("custom" in ended.stdout) != closes  # NVFlare as it comes puts it there
+
+
+ASKED = """
+import json
+from types import SimpleNamespace
+from nvflare.apis.impl.job_def_manager import JobDefManagerSpec
+from nvflare.apis.job_def import Job
+from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.private.fed.server.job_cmds import JobCommandModule
+from tacit.transport.gate import close
+close(Path(sys.argv[1])) if CLOSES else None
+job = Job("1", {}, {}, {"job_id": "1", "submitter_name": "ana@example.org", "job_deploy_detail": ["north: secret"]})
+class Jobs(JobDefManagerSpec):
+    pass
+Jobs.__abstractmethods__ = frozenset()
+Jobs.get_job = lambda self, jid, fl_ctx: job
+class Context:
+    __enter__ = __exit__ = lambda self, *_: None
+for user in ("ana@example.org", "eve@example.org"):
+    told = []
+    props = {ConnProps.USER_NAME: user, ConnProps.SUBMITTER_NAME: "ana@example.org"}
+    add = lambda *words, **more: told.append(str(words) + str(more))
+    conn = SimpleNamespace(
+        get_prop=lambda key, default=None: props.get(key, default), append_dict=add, append_error=add,
+        append_string=add, app_ctx=SimpleNamespace(job_def_manager=Jobs(), new_context=Context),
+    )
+    JobCommandModule.get_job_meta(JobCommandModule(), conn, ["get_job_meta", "1"])
+    JobCommandModule._send_detail_list(conn, [job])
+    print("secret" in told[0], "ana@" in str(told[1:]), "secret" in str(told[1:]))
+"""
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_what_silos_have_said_about_a_job_is_for_its_requester(tmp_path, closes):
+    (tmp_path / "tacit").mkdir()
+    program = f"import sys\nfrom pathlib import Path\nCLOSES = {closes}\n{ASKED}"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not ended.returncode, ended.stderr
+    other = "False True False" if closes else "True True True"  # NVFlare as it comes tells all
+    assert ended.stdout.splitlines() == ["True True True", other]
+    log = tmp_path / "tacit" / "log.txt"
+    assert (log.is_file() and "refused eve@example.org: the description of a job" in log.read_text()) == closes
+
+
 def test_an_idle_partys_program_imports_neither_jax_nor_numpy(tmp_path):
     program = "import json, sys, tacit.transport.gate; print(json.dumps([n in sys.modules for n in ('jax', 'numpy')]))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

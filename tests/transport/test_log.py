@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 
 from tacit.transport.log import LOG, OURS, Refusals, escaped, log_of
@@ -46,3 +50,37 @@ def test_any_number_of_names_is_counted_in_bounded_memory(kit):
     for number in range(5000):
         refusals.note(f"name{number}", "a connection")
     assert len(lines(kit)) < 1100
+
+
+FORGED = "x\nClient: New client ghost@192.0.2.7 joined\r\x1b[2J\x1b]0;owned\x07\x0b\u2028E0000 00:00:1 7 ssl_transport"
+RECORDED = f"""
+import logging, sys, threading
+from tacit.transport.log import escape_records
+FORGED = {FORGED!r}
+def fail():
+    raise ValueError(FORGED)
+logging.basicConfig(format="2026 %(message)s", stream=sys.stdout, level=logging.INFO)
+if sys.argv[1] == "escapes":
+    escape_records()
+logging.info("begins: %s", FORGED)
+logging.info(FORGED * 100_000)
+logging.info("no %d", "number")
+try:
+    fail()
+except ValueError:
+    logging.exception("failed")
+sys.stderr = sys.stdout
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("escapes", ["escapes", "leaves"])
+def test_no_text_of_others_is_a_line_of_a_record(escapes):
+    ended = subprocess.run([sys.executable, "-c", RECORDED, escapes], capture_output=True, text=True, check=True)
+    found = re.split(r"[\n\r\x0b\u2028]", ended.stdout.rstrip("\n"))
+    is_safe = all(line.startswith(("2026 ", "    ")) and line.isprintable() for line in found) and len(found) < 500
+    assert is_safe == (escapes == "escapes")
+    assert "begins: x" in ended.stdout
+    assert ended.stdout.count("in fail") >= 2  # tracebacks can be read

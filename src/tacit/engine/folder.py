@@ -61,7 +61,7 @@ def read_json(path: Path, field: str) -> Any:
     """The content of a JSON file; a UserError on ``field`` where it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         raise UserError(field, f"'{path.name}' is damaged", "restore it, or run the experiment anew") from None
 
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from tacit.transport.attendant import LOCK_VARIABLE, TIMEOUT
+from tacit.transport.log import escape_records
 
 PROGRAMS = {
     "client": "nvflare.private.fed.app.client.client_train",
@@ -22,30 +23,40 @@ PROGRAMS = {
     "server-job": "nvflare.private.fed.app.server.runner_process",
 }
 
-_LOOK = 0.5  # seconds between two looks whether the attendant is there
+_LOOK = 0.5  # seconds between two looks whether the parent process is there
 
 
-def end_with(attendant: int) -> None:
-    """End this process when its attendant has ended, however that ended: a supervisor can then start both again."""
-    while os.getppid() == attendant:
+def end_with(parent: int, terminates: bool) -> None:
+    """End this process when its parent (the attendant, or NVFlare's process of a job) has ended, however that ended: a
+    supervisor can then start the party again. NVFlare asks the process of a job to stop by itself, but one that has not
+    begun its work yet tries to reach the old parent for ever."""
+    while os.getppid() == parent:
         time.sleep(_LOOK)
-    os.kill(os.getpid(), signal.SIGTERM)
+    if terminates:
+        os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(TIMEOUT)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(program: str) -> int:
     """Run a program of NVFlare's with its arguments in ``sys.argv``."""
-    if (lock := os.environ.pop(LOCK_VARIABLE, None)) is not None:
+    lock = os.environ.pop(LOCK_VARIABLE, None)
+    if lock is not None:
         os.set_inheritable(int(lock), False)  # job processes do not hold it
-        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(), lock is not None), daemon=True).start()
+    escape_records()
     from nvflare.fuel.f3.mpm import MainProcessMonitor
 
     from tacit.transport.gate import close
 
     theirs = importlib.import_module(PROGRAMS[program])
     args = theirs.parse_arguments()
-    close(Path(args.workspace))
+    kit = Path(args.workspace)
+    close(kit)
+    if program in ("client", "server"):
+        from tacit.transport.upkeep import limit_deployments, limit_uploads
+
+        (limit_uploads if program == "server" else limit_deployments)(kit)
     run_dir = os.path.join(args.workspace, args.job_id) if hasattr(args, "job_id") else args.workspace
     return int(MainProcessMonitor.run(main_func=theirs.main, run_dir=run_dir, args=args) or 0)
 

@@ -25,8 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tacit.escape import escaped
-from tacit.transport.log import LOG, OURS, log_of
-from tacit.transport.refusals import Listener
+from tacit.transport.log import LOG, OURS, Refusals, log_of
+from tacit.transport.refusals import heard
 
 NVFLARE_LOG, PID, LOCK, KIT = "nvflare.log", "process.pid", "process.lock", "kit.json"
 LOCK_VARIABLE = "TACIT_LOCK"  # tells NVFlare's process which descriptor is its lock
@@ -172,15 +172,15 @@ class Tail:
 def attend(kit: Path, tell: Callable[[str], None]) -> int:
     """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
 
-    What NVFlare's own log says about parties that it has let in or turned away is written into the kit's log, too.
+    What gRPC says there about connections that it has turned away is written into the kit's log, too.
     """
-    words, listener = log_of(kit), Listener()
+    refusals = Refusals(log_of(kit))
     log, nvflare_log = Tail(kit / OURS / LOG), Tail(kit / OURS / NVFLARE_LOG, follows_name=False)
 
     def report() -> None:
         for line in nvflare_log.lines():
-            if (found := listener.heard(line)) is not None:
-                words.info("%s", found)
+            if (found := heard(line)) is not None:
+                refusals.write("connections", found)
         for line in log.lines():
             tell(line)
 

@@ -12,8 +12,13 @@ replaced                              because
 ``FedAdminAgent.register_processor``  ``sys.shell``, ``train.shutdown`` and fourteen others are registered
 ``FedAdminAgent._dispatch_request``   it checks rights only if the sender asks for it
 ``AuthzFilter.pre_command``           ``process_info``, ``stress`` and eleven others need no right
+``JobCommandModule.get_job_meta``     it shows every requester what silos have said about jobs of others
 ``TcpStreamServer.get_request``       one local connection that says nothing blocks all others in the TLS handshake
 ``….ProcessJobLauncher.get_command``  job processes have cells, too: they start from :mod:`tacit.transport.__main__`
+``GRPC_DEFAULT_OPTIONS``              a message of 2 GB is received before any of it is looked at
+``….require_match``, ``…verify_common_name``, ``ClientManager.authenticate``, ``….client_register``
+                                      who was let in or turned away is a line of Tacit's log, without others' words
+``Workspace.get_app_custom_dir``      code in the folder of a job would be on the path of its process
 ====================================  ==============================================================================
 """
 
@@ -22,33 +27,48 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nvflare
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.drivers import aio_grpc_driver, grpc_driver
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.hci.proto import MetaStatusValue, ReplyKeyword, make_meta
 from nvflare.fuel.hci.server.authz import AuthzFilter
 from nvflare.fuel.hci.server.constants import ConnProps
 from nvflare.private.admin_defs import error_reply
-from nvflare.private.defs import RequestHeader, new_cell_message
+from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.client.fed_client_base import FederatedClientBase
+from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.job_cmds import JobCommandModule
+from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifier, get_cn_from_cert
 
 from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.table import COMMANDS, DATA, REQUESTS, VERSION, Cell, Message, known_as, verdict
+from tacit.transport.streams import MOST_FRAME, PROCESS, Streams
+from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
 
 _HANDSHAKE = 10.0  # seconds
 _MTLS = "mtls"
 _UNKNOWN, _LOCAL = "unknown", "local-user"
+_PUBLIC = ("job_id", "name", "status", "submitter_name", "submit_time", "duration", "study")  # of jobs of others
+_RECEIVED = "grpc.max_receive_message_length"  # 2 GB in NVFlare
+_EXCEPTION = "exception_occurred"  # begins an answer of FedAdminAgent
 _PROGRAMS = {
     "nvflare.private.fed.app.client.worker_process": "client-job",
     "nvflare.private.fed.app.server.runner_process": "server-job",
@@ -57,8 +77,7 @@ _PROGRAMS = {
 
 def close(kit: Path) -> None:
     """Close NVFlare's doors in this process; what is refused is written into the log of a kit."""
-    if nvflare.__version__ != VERSION:
-        raise RuntimeError(f"NVFlare {nvflare.__version__} is installed; Tacit needs {VERSION}")
+    _check_version()
     refusals = Refusals(log_of(kit))
     _replace(CoreCell, "process_message", lambda old: _guarded(old, refusals))
     _replace(CoreCell, "_create_internal_listener", _encrypted)
@@ -66,15 +85,36 @@ def close(kit: Path) -> None:
     _replace(FedAdminAgent, "register_processor", _registered)
     _replace(FedAdminAgent, "_dispatch_request", lambda old: _dispatched(old, refusals))
     _replace(AuthzFilter, "pre_command", lambda old: _authorized(old, refusals))
+    _replace(JobCommandModule, "get_job_meta", lambda old: _described(old, refusals))
+    _replace(JobCommandModule, "_send_detail_list", _listed)
     _replace(TcpStreamServer, "get_request", lambda old: _accepted, inherited=True)
     _replace(TcpStreamServer, "finish_request", lambda old: _shaken(old, refusals), inherited=True)
     for launcher in (ClientProcessJobLauncher, ServerProcessJobLauncher):
         _replace(launcher, "get_command", _launched)
+    _replace(Workspace, "get_app_custom_dir", lambda old: lambda self, job_id: "")
+    _replace(CellIdentityResolver, "require_match", lambda old: _matched(old, refusals))
+    _replace(IdentityVerifier, "verify_common_name", lambda old: _verified(old, refusals))
+    _replace(ClientManager, "authenticate", lambda old: _let_in(old, refusals))
+    _replace(FederatedClientBase, "client_register", lambda old: _joined(old, refusals))
+    for driver in (grpc_driver, aio_grpc_driver):
+        options = [one for one in driver.GRPC_DEFAULT_OPTIONS if one[0] != _RECEIVED]
+        driver.GRPC_DEFAULT_OPTIONS[:] = [*options, (_RECEIVED, MOST_FRAME)]
     needed = frozenset().union(*REQUESTS.values())
     kept = [one for one in ClientRequestProcessors.request_processors if needed.issuperset(one.get_topics())]
     if frozenset().union(*(one.get_topics() for one in kept)) != needed:
         raise RuntimeError("NVFlare lacks a request processor that a run needs")
     ClientRequestProcessors.request_processors[:] = kept
+
+
+def guard(cell: CoreCell, kit: Path) -> None:
+    """Enforce the table in one cell alone: a requester's, whose process has no other part of a party in it."""
+    _check_version()
+    cell.process_message = partial(_guarded(CoreCell.process_message, Refusals(log_of(kit))), cell)
+
+
+def _check_version() -> None:
+    if nvflare.__version__ != VERSION:
+        raise RuntimeError(f"NVFlare {nvflare.__version__} is installed; Tacit needs {VERSION}")
 
 
 def _replace(owner: type, name: str, made: Callable[[Any], Any], inherited: bool = False) -> None:
@@ -88,6 +128,8 @@ def _replace(owner: type, name: str, made: Callable[[Any], Any], inherited: bool
 
 
 def _guarded(old: Any, refusals: Refusals) -> Any:
+    streams = Streams(_is_open, PROCESS)
+
     def process_message(self: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
         """Called for every message that arrives over a connection, before any of it is decoded."""
         if not isinstance(connection, NullConnection):  # that one is from this very cell
@@ -96,6 +138,8 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
             party, rule = _judged(self, endpoint, connection, read)
             if rule is None and headers.get(MessageHeaderKey.CONN_URL) is not None:
                 rule = "relay"  # an invitation to connect to another address
+            if rule is None and read.destination == self.my_info.fqcn and not _is_taken(streams, party, read, message):
+                rule = "size"
             if rule is not None:
                 channel, topic = read.inner or (read.channel, read.topic)
                 names = (channel, topic, "from", read.origin, "to", read.destination)
@@ -107,6 +151,20 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
         old(self, endpoint, connection, app_id, message)
 
     return process_message
+
+
+def _is_taken(streams: Streams, party: str, read: Message, message: Any) -> bool:
+    """Whether a message is small enough, and the stream that it belongs to."""
+    headers, payload = message.headers or {}, message.payload
+    stream = (read.origin, headers.get(StreamHeaderKey.STREAM_ID)) if read.inner is not None else None
+    sender = party if "@" in party else str(read.origin)  # a requester can have many cells
+    length = len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
+    return streams.takes(sender, stream, headers.get(StreamHeaderKey.SIZE) or 0, length)
+
+
+def _is_open(stream: tuple[object, object]) -> bool:
+    task = RxTask.rx_task_map.get(stream)
+    return task is not None and not task.completed and not task.failed
 
 
 def _read(headers: Mapping[str, Any]) -> Message:
@@ -147,6 +205,52 @@ def _is_awaited(cell: Any, headers: Mapping[str, Any]) -> bool:
     asked = headers.get(MessageHeaderKey.REQ_ID)
     ids = asked if isinstance(asked, list) else [asked]
     return any(isinstance(one, str) and one in cell.waiters for one in ids)
+
+
+# -- who is let in
+
+
+def _matched(old: Any, refusals: Refusals) -> Any:
+    def require_match(self: Any, fqcn: Any, peer_cn: Any, peer_desc: Any) -> Any:
+        try:
+            return old(self, fqcn, peer_cn, peer_desc)
+        except ValueError:
+            refusals.note(peer_cn if isinstance(peer_cn, str) else _UNKNOWN, f"it calls itself {escaped(fqcn)}")
+            raise
+
+    return require_match
+
+
+def _verified(old: Any, refusals: Refusals) -> Any:
+    def verify_common_name(self: Any, asserted_cn: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return old(self, asserted_cn, *args, **more)
+        except CNMismatch:
+            party = get_cn_from_cert(more["asserter_cert"]) if "asserter_cert" in more else _UNKNOWN
+            refusals.note(party, f"a login as {escaped(asserted_cn)}")
+            raise
+
+    return verify_common_name
+
+
+def _let_in(old: Any, refusals: Refusals) -> Any:
+    def authenticate(self: Any, request: Any, fl_ctx: Any) -> Any:
+        client = old(self, request, fl_ctx)
+        if client is not None and client.name in self.name_to_clients:  # a silo or the analyzer, by its certificate
+            refusals.write(client.name, f"joined  {escaped(client.name)}")
+        return client
+
+    return authenticate
+
+
+def _joined(old: Any, refusals: Refusals) -> Any:
+    def client_register(self: Any, project_name: Any, fl_ctx: Any) -> Any:
+        before = self.token
+        old(self, project_name, fl_ctx)
+        if self.token and self.token != before:
+            refusals.write(SERVER, f"joined  the server, as {escaped(self.client_name)}")
+
+    return client_register
 
 
 # -- the port for job processes
@@ -222,13 +326,21 @@ def _dispatched(old: Any, refusals: Refusals) -> Any:
         names_a_job = topic == "scheduler.cancel_resource" or Cell.named(f"job.{job}") is not None
         is_its_own = origin is None or origin.job is None or origin.job == job
         if is_known and names_a_job and is_its_own:
-            return old(self, request)
+            return _without_errors(old(self, request))
         claimed = escaped(request.get_header(MessageHeaderKey.ORIGIN))
         rule = "job" if is_known else "topic"
         refusals.note(_UNKNOWN if origin is None else origin.party, f"admin {escaped(topic)} from {claimed} ({rule})")
         return new_cell_message({}, error_reply(ReplyKeyword.NOT_AUTHORIZED))
 
     return _dispatch_request
+
+
+def _without_errors(answer: Any) -> Any:
+    """An answer without the text of an exception, which may hold paths, and what was read from files."""
+    body = getattr(answer.payload, "body", None)
+    if isinstance(body, str) and body.startswith((_EXCEPTION, ERROR_MSG_PREFIX)):
+        return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: see the log of the silo"))
+    return answer
 
 
 def _authorized(old: Any, refusals: Refusals) -> Any:
@@ -243,6 +355,34 @@ def _authorized(old: Any, refusals: Refusals) -> Any:
         return False
 
     return pre_command
+
+
+def _described(old: Any, refusals: Refusals) -> Any:
+    def get_job_meta(self: Any, conn: Any, args: list[str]) -> None:
+        """What silos have said about a job is for its requester."""
+        user = conn.get_prop(ConnProps.USER_NAME, "")
+        if user and user == conn.get_prop(ConnProps.SUBMITTER_NAME, ""):
+            old(self, conn, args)
+            return
+        refusals.note(user or _UNKNOWN, "the description of a job of another requester")
+        meta = make_meta(MetaStatusValue.NOT_AUTHORIZED, ReplyKeyword.NOT_AUTHORIZED)
+        conn.append_error(f"This action is {ReplyKeyword.NOT_AUTHORIZED}", meta=meta)
+
+    return get_job_meta
+
+
+def _listed(old: Any) -> Any:
+    def _send_detail_list(conn: Any, jobs: list[Any]) -> None:
+        """Of the jobs of others, their names alone."""
+        user, shown = conn.get_prop(ConnProps.USER_NAME, ""), []
+        for job in jobs:
+            if not user or job.meta.get(JobMetaKey.SUBMITTER_NAME.value) != user:
+                job = copy(job)
+                job.meta = {key: job.meta[key] for key in _PUBLIC if key in job.meta}
+            shown.append(job)
+        old(conn, shown)
+
+    return staticmethod(_send_detail_list)
 
 
 # -- job processes

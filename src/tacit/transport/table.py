@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 VERSION: Final = "2.9.0"  # of NVFlare: the table was made by looking at this one
 
 Kind = Literal["server", "server's job", "silo", "silo's job", "requester"]
-Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply"]
+Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply", "size"]
 """Why a message is refused.
 
 name    a malformed name of a cell, or one that the certificate does not permit
@@ -25,6 +25,7 @@ relay   its destination is another cell, and this party does not forward message
 sender  this sender may not send anything to this receiver
 topic   this sender may not use this channel and topic
 reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it
+size    it, the stream that it is part of, or all open streams of its sender are larger than the receiver takes
 """
 
 SERVER: Final = "server"
@@ -80,6 +81,7 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     | _topics(AUX, "__end_run__", "tacit-call", "tacit-message", "tacit-evaluate")
     | _topics(REPLIES, "*"),
     ("silo's job", "its silo"): _BYE | _STREAMED | _topics("client_command", "abort"),
+    ("requester", "the server"): _BYE | _STREAMED | _topics("hci_channel", "SESSION_EXPIRED") | _topics(REPLIES, "*"),
 }
 
 # The topic of a request on a silo's channel `admin` is in its payload.
@@ -182,6 +184,7 @@ def known_as(receiver: Cell, sender: Cell) -> str | None:
         ("silo's job", "server"): ("the server", True),
         ("silo's job", "server's job"): ("the server's job", same_job),
         ("silo's job", "silo"): ("its silo", receiver.party == sender.party),
+        ("requester", "server"): ("the server", True),
     }
     name, holds = names.get((receiver.kind, sender.kind), ("", False))
     return name if holds else None
@@ -190,8 +193,10 @@ def known_as(receiver: Cell, sender: Cell) -> str | None:
 def _speaks_for(own: Cell, neighbour: Cell, origin: Cell) -> bool:
     """Whether the neighbour may deliver a message of this origin: its own; those of its jobs; to a job, what its parent
     process or the server forwards."""
-    if own.kind == "requester" or known_as(own, neighbour) is None:
+    if known_as(own, neighbour) is None:
         return False
+    if own.kind == "requester":
+        return neighbour == origin
     if own.kind == "server":
         return neighbour == origin or (neighbour.kind == "silo" and neighbour.party == origin.party)
     if own.kind == "server's job":

@@ -1,62 +1,74 @@
 """Keeps what NVFlare writes within bounds: uploads, jobs, their folders.
 
 NVFlare 2.9.0 takes in a job of any size, unpacks it, and keeps all jobs, their results, their folders at silos and what
-was uploaded in vain for ever. :class:`Upkeep` is a component of the server's and of every silo's main process (not of
-those of jobs), named in ``local/resources.json``:
+was uploaded in vain for ever. :func:`limit_uploads` and :func:`limit_deployments` are in force before a main process of
+the server or a silo connects; :class:`Upkeep` is a component of these processes (not of those of jobs), named in
+``local/resources.json``.
 
-server    an upload ends at ``MOST_BYTES``; a job is measured before it is unpacked or stored, brings no number of its
-          own (which would become the name of a folder), and is refused while ``MOST_WAITING`` wait. When a job has
-          ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that has not
-          collected a result by then asks again, and the server finds it in its own run folder.
-silo      a job is measured before it is unpacked; its folder goes when it has ended.
+server    an upload ends at ``MOST_BYTES``; a job is judged (:mod:`tacit.transport.packed`) before it is unpacked or
+          stored, and is refused while ``MOST_WAITING`` wait. When a job has ended, the last ``KEPT_JOBS`` stay, as long
+          as they take at most ``KEPT_BYTES``: a requester that has not collected a result by then asks again, and the
+          server finds it in its own run folder.
+silo      a job is judged before it is unpacked: its files, its signature, and whether the policy lists its requester;
+          its folder goes when it has ended, or was not deployed.
 
-Runs are resumed from what is Tacit's own (``KIT/tacit/runs``), which is not touched.
+Runs are resumed from what is Tacit's own (``KIT/tacit/runs``), which is not touched here.
 """
 
 from __future__ import annotations
 
-import io
+import gc
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.app_common.streamers import file_streamer
-from nvflare.private.admin_defs import error_reply
+from nvflare.lighter.utils import verify_folder_signature_and_get_signers
+from nvflare.private.admin_defs import MsgHeader, ReturnCode, error_reply
+from nvflare.private.defs import RequestHeader
+from nvflare.private.fed.client.scheduler_cmds import StartJobProcessor
 from nvflare.private.fed.client.training_cmds import DeployProcessor
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.escape import escaped
 from tacit.transport.log import log_of
+from tacit.transport.packed import MOST_BYTES, ROLE, Unfit, deployed, submitted
 
-MOST_BYTES, MOST_FILES = 1 << 20, 64  # of a job, packed and unpacked
 MOST_WAITING = 32  # jobs that have not ended, and uploads that have not become jobs
-KEPT_JOBS, KEPT_BYTES = 8, 1 << 30
+KEPT_JOBS, KEPT_BYTES = MOST_WAITING, 1 << 30  # all that wait may end before a requester looks again
 ABANDONED = 3600.0  # seconds after which a download or a folder without a job is taken to be given up
 _GRACE = 60.0  # seconds between a record of a submission and its job, or between a download's folder and its files
 _JOB = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ENDED = ("FINISHED", "FAILED")
+MOST_KNOWN = 10_000  # numbers of jobs that a silo remembers
+NOT_DEPLOYED = "the job was not deployed"
 
 
 class Upkeep(FLComponent):
     """The component; it takes no arguments."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        if event_type not in (EventType.SYSTEM_BOOTSTRAP, EventType.JOB_COMPLETED):
+        if event_type not in (EventType.SYSTEM_BOOTSTRAP, EventType.JOB_COMPLETED, EventType.JOB_ABORTED):
             return
         kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
         is_server = (kit / "startup" / "fed_server.json").is_file()
         if event_type == EventType.SYSTEM_BOOTSTRAP:  # no job is at work yet
-            (limit_uploads if is_server else limit_deployments)(kit)
             remove_job_folders(kit)
+            if is_server:  # NVFlare would call jobs of a server that was killed running for ever
+                fl_ctx.get_engine().job_runner.update_abnormal_finished_jobs((), fl_ctx)
         else:
             engine = fl_ctx.get_engine()
             at_work = engine.run_processes if is_server else engine.get_all_job_ids()
@@ -65,6 +77,7 @@ class Upkeep(FLComponent):
             remove_job_folders(
                 kit, lambda job: job.name == ended or (job.name not in at_work and _age(job) > ABANDONED)
             )
+            gc.collect()  # what NVFlare leaves of a job refers to itself: tens of MB that nothing else soon collects
         if is_server:
             prune_store(kit)
 
@@ -72,27 +85,8 @@ class Upkeep(FLComponent):
 # -- what comes in
 
 
-def problem_of(packed: str | bytes) -> str | None:
-    """Why a packed job is refused before it is unpacked."""
-    try:
-        with ZipFile(packed if isinstance(packed, str) else io.BytesIO(packed)) as job:
-            entries = job.infolist()
-            size = sum(entry.file_size for entry in entries)
-            if len(entries) > MOST_FILES or size > MOST_BYTES:
-                return f"{len(entries)} files of {size} bytes; at most {MOST_FILES} of {MOST_BYTES} are accepted"
-            described = [entry for entry in entries if re.fullmatch(r"[^/]+/meta\.\w+", entry.filename)]
-            for entry in described:
-                if not entry.filename.endswith(".json"):
-                    return "its description is not JSON"
-                if "job_id" in json.loads(job.read(entry)):
-                    return "it brings a number of its own"
-    except (BadZipFile, ValueError, TypeError, RecursionError, NotImplementedError, RuntimeError, OSError, EOFError):
-        return "it cannot be unpacked"
-    return None
-
-
 def limit_uploads(kit: Path) -> None:
-    """At the server: measure jobs while they are uploaded, and before they are unpacked."""
+    """At the server: measure jobs while they are uploaded, and judge them before they are unpacked."""
     log, uploads = log_of(kit), kit / "tacit" / "store" / "uploads"
     shutil.rmtree(uploads, ignore_errors=True)
     uploads.mkdir(parents=True, mode=0o700)
@@ -118,7 +112,11 @@ def limit_uploads(kit: Path) -> None:
     validate = JobMetaValidator.validate
 
     def measured(self: Any, job_name: str, job_data: Any) -> tuple[bool, str, dict[str, Any]]:
-        problem = problem_of(job_data)
+        problem = None
+        try:
+            submitted(Path(job_data).read_bytes() if isinstance(job_data, str) else job_data, job_name)
+        except (Unfit, OSError) as unfit:
+            problem = str(unfit) if isinstance(unfit, Unfit) else "it cannot be read"
         if problem is None and sum(not has_ended for has_ended in _jobs(kit).values()) >= MOST_WAITING:
             problem = f"{MOST_WAITING} jobs wait already"
         if problem is None:
@@ -134,20 +132,65 @@ def limit_uploads(kit: Path) -> None:
 
 
 def limit_deployments(kit: Path) -> None:
-    """At a silo: measure jobs before they are unpacked."""
-    log, process = log_of(kit), DeployProcessor.process
+    """At a silo: judge jobs before they are unpacked, one at a time, and each number once. What the server adds to a
+    job goes no further: NVFlare would write it down, and choose how the job is started by it."""
+    log, lock, process, start = log_of(kit), Lock(), DeployProcessor.process, StartJobProcessor.process
+    known: dict[str, None] = {}  # numbers of jobs, the latest last
 
-    def measured(self: Any, req: Any, app_ctx: Any) -> Any:
-        body = req.body
-        problem = "it is not packed"
-        if isinstance(body, bytes):
-            problem = f"it has {len(body)} bytes" if len(body) > 2 * MOST_BYTES else problem_of(body) or ""
-        if not problem:
-            return process(self, req, app_ctx)
-        log.warning("refused a job of the server: %s", problem)
-        return error_reply("the job is too large")
+    def deploy(self: Any, req: Any, app_ctx: Any) -> Any:
+        job = str(req.get_header(RequestHeader.JOB_ID))
+        with lock:
+            try:
+                requester = requester_of(kit, deployed(req.body))
+                folders = [folder.name for folder in _folders(kit) if _JOB.fullmatch(folder.name)]
+                if job in known or job in folders or len(folders) >= MOST_WAITING:
+                    raise Unfit("its number is known already" if job in known else "other jobs have not ended")
+            except Unfit as unfit:
+                log.warning("refused job %s%s: %s", job, f" of {unfit.by}" if unfit.by else "", unfit)
+                return error_reply(json.dumps({"rules": [unfit.rule]}))
+            for old in list(known)[: len(known) - MOST_KNOWN + 1]:
+                del known[old]
+            known[job] = None
+            req.set_header(RequestHeader.JOB_META, {JobMetaKey.JOB_ID.value: job})
+            with suppress(Exception):  # whatever it is: its text is not for others
+                reply = process(self, req, app_ctx)
+                if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.OK:
+                    return reply
+            log.warning("failed  job %s of %s: it was not deployed, see nvflare.log", job, requester)
+            remove_job_folders(kit, lambda folder: folder.name == job)
+            return error_reply(NOT_DEPLOYED)
 
-    DeployProcessor.process = measured
+    def start_job(self: Any, req: Any, app_ctx: Any) -> Any:
+        told, job = req.get_header(RequestHeader.JOB_META), str(req.get_header(RequestHeader.JOB_ID))
+        clients = told.get(JobMetaKey.JOB_CLIENTS.value) if isinstance(told, dict) else None
+        meta = {JobMetaKey.JOB_ID.value: job, JobMetaKey.JOB_CLIENTS.value: clients}
+        req.set_header(RequestHeader.JOB_META, meta)
+        return start(self, req, app_ctx)
+
+    DeployProcessor.process, StartJobProcessor.process = deploy, start_job
+
+
+def requester_of(kit: Path, files: Mapping[str, bytes]) -> str:
+    """The requester who has signed the files of a job; Unfit where it is not one requester of this federation, or not
+    one whom the silo's policy lists. Where there is no policy that can be read (the analyzer has none), the process of
+    the job says what is wrong."""
+    with TemporaryDirectory() as scratch:
+        for name, content in files.items():
+            file = Path(scratch, name)
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(content)
+        is_signed, signers = verify_folder_signature_and_get_signers(scratch, str(kit / "startup" / "rootCA.pem"))
+    if not is_signed or len(signers) != 1 or signers[0][2] != ROLE:
+        raise Unfit("it is not signed by one requester of this federation")
+    requester = str(signers[0][0])
+    try:
+        policy = Path(_read(kit / "tacit" / "settings.json")["policy"])
+        listed = tomllib.loads(policy.read_text(encoding="utf-8"))["requesters"]
+    except (KeyError, TypeError, OSError, ValueError):
+        return requester
+    if isinstance(listed, list) and requester not in listed:
+        raise Unfit(f"requesters: {requester} is not among them", "requesters", requester)
+    return requester
 
 
 # -- what has ended

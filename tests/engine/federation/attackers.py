@@ -32,7 +32,8 @@ class Sent:
     topic: str
     asks: str | None = None
     body: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
+    packed: str | None = None  # the bytes within, as hexadecimal digits
+    headers: dict[str, Any] = field(default_factory=dict)
     origin: str | None = None  # another than the sender's, forged
     stream: bool = False  # as a stream
     timeout: float = 2.0
@@ -181,7 +182,8 @@ def _sent(cell: Any, message: dict[str, Any]) -> str:
 
     payload: Any = message["body"]
     if message["asks"] is not None:
-        payload = Message(topic=message["asks"], body=message["body"])
+        content = message["body"] if message["packed"] is None else bytes.fromhex(message["packed"])
+        payload = Message(topic=message["asks"], body=content)
         payload.set_headers(message["headers"])
     request = new_cell_message({} if message["asks"] is not None else message["headers"], payload)
     if message["origin"] is not None:

@@ -6,17 +6,24 @@ as it comes, each of these attacks succeeds.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("nvflare")
 
+from tacit.engine.federation.job import write_job
+from tacit.engine.federation.kits import Kit
+from tacit.engine.federation.requester import _session
 from tacit.engine.federation.trial import REQUESTER, Trial, parted
+from tacit.transport.attendant import NVFLARE_LOG
 from tacit.transport.log import LOG
 
 from . import worlds
@@ -133,14 +140,131 @@ def test_an_origin_that_the_certificate_does_not_bear_out_is_refused(trial, name
         assert logged(trial, "server", f"refused {name}", f"from {origin} to north", "(origin)")
 
 
-def test_the_servers_operator_makes_a_silo_do_nothing(trial, planted):
-    """The last test here: another process takes the server's place, with its certificate."""
+def reading(folder: Path, file: Path) -> Path:
+    """A job that makes who unpacks it read a file, into the text of an error."""
+    write_job(folder, "{}", "0" * 32, 1, ("north",), 20)
+    config = folder / "app" / "config"
+    (config / "config_fed_client.json").unlink()
+    (config / "config_fed_client.conf").write_text(f'include required(file("{file}"))\nleak = [1] ${{row}}\n')
+    return folder
+
+
+def job_folders(trial: Trial, name: str) -> list[Path]:
+    return list(trial.kit(name).path.glob("*-*-*-*-*"))
+
+
+def test_a_requesters_job_makes_a_silo_read_no_file(trial, tmp_path):
+    file = tmp_path / "row.json"
+    file.write_text(json.dumps({"row": PLANTED}))
+    told = ""
+    with _session(trial.kit(REQUESTER)) as session:
+        try:
+            job = session.submit_job(str(reading(tmp_path / "job", file)))
+            end = time.monotonic() + 30
+            while "FINISHED" not in (told := str(session.get_job_meta(job))) and time.monotonic() < end:
+                time.sleep(0.5)
+        except Exception as error:  # NVFlare has many kinds
+            told = str(error)
+    assert PLANTED not in told
+    assert "its files are not those of a request" in told
+    assert logged(trial, "server", "refused a job: job: its files are not those of a request")
+    assert not job_folders(trial, "north")
+
+
+def declaring(size: int, number: int, channel: str, topic: str) -> Sent:
+    """The first message of a stream."""
+    headers = {
+        "sm__id": number,
+        "sm__dt": 1,
+        "sm__sz": size,
+        "sm__sq": 0,
+        "sm__os": 0,
+        "sm__ch": channel,
+        "sm__tp": topic,
+    }
+    return Sent("server", "sm__STREAM", "sm__DATA", body="x", headers=headers, timeout=1)
+
+
+def test_a_requester_writes_no_lines_into_a_log(trial):
+    forged = "Client: New client ghost@192.0.2.7 joined. Sent token"
+    opened = declaring(0, 200, "return_only", "x:y")
+    failed = {**opened.headers, "sm__sq": 1, "sm__em": f"x\n{forged}\n\x1b[2J"}
+    control, *_ = requester(trial).sends(CHALLENGE, opened, Sent("server", "sm__STREAM", "sm__DATA", headers=failed))
+    assert control.startswith("ok")
+    log = trial.kit("server").ours / NVFLARE_LOG
+    end = time.monotonic() + 5
+    while forged not in log.read_text(errors="replace") and time.monotonic() < end:
+        time.sleep(0.1)
+    text = log.read_text(errors="replace")
+    assert forged in text  # NVFlare has printed it
+    assert not [line for line in text.splitlines() if line.startswith(forged)]
+    assert "\x1b" not in text
+    assert not [line for line in lines(trial, "server") if "ghost" in line]
+    assert [line for line in lines(trial, "server") if line.endswith("joined  north")]
+
+
+def test_a_stream_takes_no_memory_by_what_it_declares(trial):
+    """Its streams stay open for minutes: until then, the server takes no others of this requester."""
+    server = psutil.Process(trial.processes["server"].pid)
+    before = server.memory_info().rss >> 20
+    huge = [
+        declaring(300 << 20, 77 + k, *where)
+        for k, where in enumerate([("return_only", "x:y"), ("hci_channel", "command")])
+    ]
+    many = [declaring(4 << 20, 100 + k, "return_only", "x:y") for k in range(30)]
+    held = []
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(requester(trial).sends, CHALLENGE, *huge, *many)
+        while not sent.done():
+            held.append((server.memory_info().rss >> 20) - before)
+            time.sleep(0.05)
+    assert sent.result()[0].startswith("ok")
+    assert max(held) < 80  # NVFlare as it comes: 720
+    assert logged(trial, "server", REQUESTER, "return_only x:y", "(size)")
+    assert logged(trial, "server", REQUESTER, "hci_channel command", "(size)")
+
+
+# -- the last tests here: another process takes the server's place, with its certificate
+
+
+def rogue(trial: Trial) -> Attacker:
     kit = trial.kit("server")
-    trial.stop("server")
-    rogue = Attacker("server", listen=f"grpc://localhost:{kit.port}", startup=str(kit.startup), waits_for="north")
+    if "server" in trial.processes:
+        trial.stop("server")
+    return Attacker("server", listen=f"grpc://localhost:{kit.port}", startup=str(kit.startup), waits_for="north")
+
+
+def deployed(job: Path, kit: Kit, number: str, **told: object) -> Sent:
+    """A job, signed with a requester's key, as the server sends it to a silo."""
+    from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+    from nvflare.lighter.utils import load_private_key_file, sign_folders
+
+    sign_folders(
+        str(job / "app"), load_private_key_file(str(kit.startup / "client.key")), str(kit.startup / "client.crt")
+    )
+    content = zip_directory_to_bytes(str(job / "app"), "").hex()
+    headers = {"job_id": number, "app_name": "app", "job_meta": {"job_id": number, **told}}
+    return Sent("north", "admin", "admin", "train.deploy", packed=content, headers=headers, timeout=20)
+
+
+def test_the_servers_operator_makes_a_silo_read_no_file(trial, tmp_path):
+    file, kit = tmp_path / "row.json", trial.kit(REQUESTER)
+    file.write_text(json.dumps({"row": PLANTED}))
+    write_job(tmp_path / "good", "{}", "0" * 32, 1, ("north",), 20)
+    good = deployed(tmp_path / "good", kit, str(uuid.uuid4()))
+    bad = deployed(reading(tmp_path / "bad", file), kit, str(uuid.uuid4()))
+    control, answer = rogue(trial).sends(good, bad)
+    assert control == "ok: deployed app to north"
+    assert answer == 'ok: {"rules": ["request"]}'
+    assert logged(trial, "north", "refused job", "its files are not those of a request")
+    assert [folder.name for folder in job_folders(trial, "north")] == [good.headers["job_id"]]
+
+
+def test_the_servers_operator_makes_a_silo_do_nothing(trial, planted):
+    rogue_server = rogue(trial)
     job = {"job_id": str(uuid.uuid4())}
     control = Sent("north", "admin", "admin", "scheduler.check_resource", headers=job)
-    answer, *answers = rogue.sends(control, *attacks("north", planted))
+    answer, *answers = rogue_server.sends(control, *attacks("north", planted))
     assert answer.startswith("ok")
     assert is_unharmed(trial, answers)
     for topic in ASKED:

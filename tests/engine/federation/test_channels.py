@@ -290,7 +290,7 @@ def test_processes_accept_what_the_table_allows_and_nothing_else(world):
                 mark = f"{sender.neighbour} {sender.own_port} {channel} {topic} {receiver}"
                 headers = {"x-attack": mark}
                 if channel == REPLIES:
-                    headers |= {"sm__ch": channel, "sm__tp": topic}
+                    headers |= {"sm__ch": channel, "sm__tp": topic, "sm__id": 1}
                     sent = Sent(receiver, STREAM, DATA, headers=headers, origin=sender.origin)
                 else:
                     sent = Sent(receiver, channel, topic, headers=headers, origin=sender.origin)

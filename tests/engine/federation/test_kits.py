@@ -200,6 +200,7 @@ def test_a_silo_can_be_added_with_the_passphrase_and_leaves_the_others_as_they_a
             ["silos", "at least 2"],
         ),
         ('name = "x"\nsilos = ["a", "A"]\nrequesters = ["a@b.org"]\nserver = { host = "localhost" }', ["'a' is taken"]),
+        ('name = "x"\nsilos = ["a", "b"]\nrequesters = ["a@b.org"]\nserver = { host = "B" }', ["'b' is taken"]),
         (
             'name = "x"\nsilos = ["a", "server"]\nrequesters = ["a@b.org"]\nserver = { host = "h" }',
             ["'server' is taken"],

@@ -7,10 +7,12 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tacit.config import plan
 from tacit.engine.federation import limits, server_host
 from tacit.engine.federation.envelope import CALL, Call, Malformed, Reply, calls
 from tacit.engine.federation.host import SiloHost
@@ -18,7 +20,7 @@ from tacit.engine.federation.job import REQUEST, read_job, write_job
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.limits import MOST_TEXT, deadline, megabytes
 from tacit.engine.federation.policy import Guard, Head, Refusal
-from tacit.engine.federation.request import Sealed, received
+from tacit.engine.federation.request import Request, Sealed, received
 from tacit.engine.federation.server_host import CoordinatorHost
 from tacit.errors import UserError
 from tacit.exchange.post import join
@@ -37,6 +39,9 @@ def changed(section: str, **values: object) -> str:
     return json.dumps({**SECTION, section: {**SECTION.get(section, {}), **values}})
 
 
+BATCHES = {"clip": 1.0, "noise_multiplier": 8.0, "sample_rate": 0.01}
+CAP = "privacy.max_records_per_subject_and_silo"
+IN_MANY = {**SECTION["data"], "silos": {"count": 1000}}
 HUGE = {
     "4 MB": ("x" * (4 << 20), "experiment"),
     "4 MB of a table": (changed("data", categorical={f"c{i}": ["a"] for i in range(300_000)}), "experiment"),
@@ -51,6 +56,13 @@ HUGE = {
     "rounds": (changed("train", rounds=10**7), "train.rounds"),
     "epochs": (changed("method", local_epochs=10**10), "method.local_epochs"),
     "records": (changed("privacy", max_records_per_subject_and_silo=10**18), None),
+    "10^7 records": (changed("privacy", max_records_per_subject_and_silo=10**7), CAP),
+    "10^4 records in 1,000 silos": (
+        json.dumps({**SECTION, "data": IN_MANY, "privacy": {"max_records_per_subject_and_silo": 10**4}}),
+        CAP,
+    ),
+    "a group": (changed("method", name="uldp-group", group_size=10**8), "method.group_size"),
+    "bands": (changed("method", correlated_noise={"bands": 10**8}), "method.correlated_noise.bands"),
     "classes": (changed("data", classes=10**9, task="multiclass"), "data.categorical"),
     "layers": (changed("model", name="mlp", hidden=[2] * 5000), "model.hidden"),
     "a wide layer": (changed("model", name="mlp", hidden=[10**12]), None),
@@ -95,6 +107,46 @@ def test_what_a_plan_of_the_largest_counts_costs_is_bounded(memory, tmp_path):
     assert memory() - before < 50
     assert set(caught.value.rules) == {"silos", "most_parameters", "most_rounds", "most_subjects", "most_memory"}
     assert megabytes(asked.plan) > 100_000
+
+
+# Plans with the most records of a subject that are accepted, or the most rounds.
+LARGEST = {
+    "local-record": {"method": BATCHES, "exchange": {"name": "plain"}},
+    "uldp-group": {"method": BATCHES | {"group_size": 100_000}, "exchange": {"name": "plain"}},
+    "uldp-avg": {
+        "method": {"noise_multiplier": 8.0, "correlated_noise": {"groups": 10_000, "bands": 1000}},
+        "train": {"rounds": 10_000},
+        "exchange": {"name": "plain"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_what_the_price_of_the_largest_counts_costs_is_bounded(name, memory, tmp_path):
+    sections = {**LARGEST[name], "method": {"name": name, **LARGEST[name]["method"]}}
+    data = {**SECTION["data"], "silos": {"count": 10}, "records_per_silo": 10**6}
+    privacy = {"max_records_per_subject_and_silo": 10**4, "max_silos_per_subject": 10, "unit": "subject"}
+    text = json.dumps({**SECTION, "evaluation": {}, "data": data, "privacy": privacy, **sections})
+    names = [f"silo-{k}" for k in range(10)]
+    policy = POLICY.model_copy(update={"methods": tuple(LARGEST), "exchanges": ("plain", "masked")})
+    before, began = memory(), time.process_time()
+    asked = Sealed(text, RUN, 1, ANA).opened()
+    with Guard(policy, "silo-0", tmp_path / "ledger") as guard, suppress(Refusal):
+        guard.admit(asked, names, None, lambda: 100)
+    print(name, time.process_time() - began, memory() - before)
+    assert time.process_time() - began < 20
+    assert memory() - before < 500
+
+
+def test_a_plan_whose_price_does_not_fit_into_memory_is_refused(tmp_path):
+    sections = LARGEST["local-record"] | {"method": {"name": "local-record", **BATCHES}}
+    content = {**SECTION, **sections, "privacy": {"max_records_per_subject_and_silo": 10**15, "unit": "subject"}}
+    content["data"] = {**SECTION["data"], "records_per_silo": 10**6}
+    asked = Request(plan(content), RUN, 1, ANA)  # the limits on a request would not let it pass
+    policy = POLICY.model_copy(update={"methods": ("local-record",), "exchanges": ("plain",)})
+    with Guard(policy, "north", tmp_path / "ledger") as guard, pytest.raises(Refusal) as caught:
+        guard.admit(asked, SILOS, None, lambda: 100)
+    assert "request" in caught.value.rules
 
 
 def test_memory_is_estimated_above_what_was_measured():
@@ -193,11 +245,13 @@ def world(kits, tmp_path) -> World:
     return World(tmp_path / "kits", tmp_path)
 
 
-def job(kits: Path, folder: Path, text: str) -> Path:
-    """A job of the requester, signed, as it is deployed."""
+def job(kits: Path, folder: Path, text: str, **changes: object) -> Path:
+    """A job of the requester, signed, as it is deployed. ``changes``: of the request, before it is signed."""
     from nvflare.lighter.utils import load_private_key_file, sign_folders
 
     write_job(folder, text, RUN, 1, SILOS, 20)
+    file = folder / "app" / "config" / REQUEST
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     startup = kits / "requesters" / ANA / "startup"
     key = load_private_key_file(str(startup / "client.key"))
     sign_folders(str(folder / "app"), key, str(startup / "client.crt"))
@@ -224,6 +278,25 @@ def test_a_job_is_measured_and_its_signature_checked_before_its_experiment_is_re
             read_job(app, kit)
         assert caught.value.field == "request"
         assert time.process_time() - began < 1
+
+
+DAY = 86400
+
+
+@pytest.mark.parametrize("expires", [None, "soon", True, -2 * DAY, -2 * 3600, 8 * DAY, 10**9, 10**300])
+def test_a_request_that_has_expired_or_has_no_date_is_refused(expires, kits, tmp_path):
+    """A server that has kept it cannot send it to a silo later, when its policy is another."""
+    when = int(time.time()) + expires if type(expires) is int else expires
+    app = job(kits, tmp_path / "job", travelled(EXPERIMENT), expires=when)
+    with pytest.raises(UserError, match="expire") as caught:
+        read_job(app, Kit.load(kits / "silos" / "north", "silo"))
+    assert caught.value.field == "request"
+
+
+@pytest.mark.parametrize("expires", [-1800, 0, 7 * DAY, 7 * DAY + 1800])
+def test_a_request_is_valid_for_a_week_though_clocks_differ(expires, kits, tmp_path):
+    app = job(kits, tmp_path / "job", travelled(EXPERIMENT), expires=int(time.time()) + expires)
+    assert read_job(app, Kit.load(kits / "silos" / "north", "silo"))[0].run == RUN
 
 
 def told_heads(world: World, silo: str, datasets: int) -> dict:

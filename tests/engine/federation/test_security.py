@@ -33,7 +33,7 @@ from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
 from tacit.transport.log import LOG
-from tacit.transport.refusals import Listener
+from tacit.transport.refusals import heard
 
 from . import worlds
 
@@ -59,8 +59,8 @@ def elsewhere(tmp_path_factory):
 
 def refusals(kit: Kit) -> list[str]:
     """What the log of a kit says was turned away, by NVFlare or by Tacit."""
-    listener, file = Listener(), kit.ours / LOG
-    carried = (listener.heard(line) for line in (kit.ours / NVFLARE_LOG).read_text(errors="replace").splitlines())
+    file = kit.ours / LOG
+    carried = (heard(line) for line in (kit.ours / NVFLARE_LOG).read_text(errors="replace").splitlines())
     own = [line for line in file.read_text().splitlines() if "refused" in line] if file.is_file() else []
     return [*(line for line in carried if line is not None), *own]
 
@@ -207,7 +207,7 @@ def test_a_job_that_ships_code_is_refused_and_its_code_never_runs(trial):
         renamed(folder, "client", "tacit.engine.federation.flare.SiloExecutor", "own.Own")
 
     assert submitted(trial, "code", ships_code) != "FINISHED:COMPLETED"
-    wait_for(trial.kit("server"), "it brings code")
+    wait_for(trial.kit("server"), "refused a job: code: its files are not those of a request")
     assert not marker.exists()
 
 
@@ -215,24 +215,16 @@ OTHER_SILO = "nvflare.app_common.np.np_trainer.NPTrainer"
 OTHER_SERVER = "nvflare.app_common.workflows.scatter_and_gather.ScatterAndGather"
 
 
-def test_a_job_that_names_another_class_for_silos_is_refused_by_them(trial):
+@pytest.mark.parametrize(
+    ("side", "ours", "other"), [("client", "SiloExecutor", OTHER_SILO), ("server", "Coordinator", OTHER_SERVER)]
+)
+def test_a_job_that_names_another_class_is_refused_by_the_server(trial, side, ours, other):
 
     def spoil(folder):
-        renamed(folder, "client", "tacit.engine.federation.flare.SiloExecutor", OTHER_SILO)
+        renamed(folder, side, f"tacit.engine.federation.flare.{ours}", other)
 
-    assert submitted(trial, "class", spoil) != "FINISHED:COMPLETED"
-    for silo in PARTS:
-        wait_for(trial.kit(silo), OTHER_SILO)
-
-
-@pytest.mark.slow
-def test_a_job_that_names_another_class_for_the_server_is_refused_by_it(trial):
-
-    def spoil(folder):
-        renamed(folder, "server", "tacit.engine.federation.flare.Coordinator", OTHER_SERVER)
-
-    assert submitted(trial, "server-class", spoil) != "FINISHED:COMPLETED"
-    wait_for(trial.kit("server"), OTHER_SERVER)
+    assert submitted(trial, f"class-{side}", spoil) != "FINISHED:COMPLETED"
+    wait_for(trial.kit("server"), f"refused a job: class-{side}: ")
 
 
 def signed(folder: Path, kit: Kit) -> Path:

@@ -86,6 +86,11 @@ def test_a_number_means_the_same_however_it_is_written():
     assert pseudonyms(pd.Series(["07"]), SECRET)[0] != first[0]
 
 
+def test_people_whose_identifiers_differ_by_zeros_of_a_fraction_are_two():
+    people = pd.Series([f"1.{k}" for k in range(1, 31)])
+    assert len(set(pseudonyms(people, SECRET).tolist())) == 30
+
+
 def test_caps_hold_and_rows_are_grouped_by_person(plan, tmp_path):
     shard = shard_of(plan, "north", written(tmp_path, "north", table(range(40), 3))).federation
     _, counts = np.unique(shard.train.subject, return_counts=True)

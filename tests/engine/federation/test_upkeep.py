@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import time
 import uuid
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
 pytest.importorskip("nvflare")
 
 from nvflare.app_common.streamers import file_streamer
-from nvflare.private.fed.client.training_cmds import DeployProcessor
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.engine.federation.limits import MOST_JOB_BYTES
 from tacit.engine.federation.requester import _session
+from tacit.engine.federation.retention import KEPT_RUNS
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
+from tacit.engine.folder import LEDGER, RESULT
 from tacit.transport import upkeep
 
 from . import worlds
-
-
-def packed(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return out.getvalue()
-
-
-META = json.dumps({"deploy_map": {"app": ["server"]}, "name": "x"}).encode()
+from .test_packed import kits as kits
+from .test_packed import packed, signed
 
 
 @pytest.fixture
@@ -43,38 +33,11 @@ def kit(tmp_path, monkeypatch) -> Path:
     (tmp_path / "tacit").mkdir()
     monkeypatch.setattr(file_streamer, "_ChunkConsumer", file_streamer._ChunkConsumer)
     monkeypatch.setattr(JobMetaValidator, "validate", JobMetaValidator.validate)
-    monkeypatch.setattr(DeployProcessor, "process", DeployProcessor.process)
     return tmp_path
 
 
 def test_jobs_of_tacit_and_the_bound_of_both_sides_are_the_same():
     assert upkeep.MOST_BYTES == MOST_JOB_BYTES
-
-
-@pytest.mark.parametrize(
-    ("content", "is_refused"),
-    [
-        (packed({"x/meta.json": META, "x/app/config/request.json": b"{}"}), False),
-        (packed({"x/meta.json": META, "x/app/zeros": bytes(400 << 20)}), True),  # 400 kB as it travels
-        (packed({"x/meta.json": META, **{f"x/{k}": b"" for k in range(100)}}), True),
-        (packed({"x/meta.json": META[:-1] + b', "job_id": "tacit"}'}), True),  # the name of a folder of the kit
-        (packed({"x/meta.json": b"[" * 100_000}), True),
-        (packed({"x/meta.conf": b"a = 1"}), True),
-        (b"no archive", True),
-        (b"", True),
-    ],
-)
-def test_a_job_is_measured_before_it_is_unpacked(kit, content, is_refused):
-    began = time.process_time()
-    assert (upkeep.problem_of(content) is not None) == is_refused
-    upkeep.limit_uploads(kit)
-    file = kit / "upload"
-    file.write_bytes(content)
-    assert not JobMetaValidator().validate("x", str(file))[0]  # NVFlare wants more of a job than any of these
-    assert not file.exists()  # what was uploaded in vain does not stay
-    log = kit / "tacit" / "log.txt"
-    assert (log.exists() and "refused a job: x" in log.read_text()) == is_refused
-    assert time.process_time() - began < 1
 
 
 def test_an_upload_ends_where_it_is_too_long(kit):
@@ -105,11 +68,11 @@ def test_an_upload_ends_where_it_is_too_long(kit):
     assert len(list((kit / "tacit" / "store" / "uploads").iterdir())) <= upkeep.MOST_WAITING
 
 
-def test_jobs_that_wait_are_limited_in_number(kit):
+def test_jobs_that_wait_are_limited_in_number(kit, kits, tmp_path):
     upkeep.limit_uploads(kit)
     for _ in range(upkeep.MOST_WAITING):
         stored(kit, "SUBMITTED")
-    ok, problem, _ = JobMetaValidator().validate("x", packed({"x/meta.json": META}))
+    ok, problem, _ = JobMetaValidator().validate("job", packed(signed(kits, tmp_path / "job").parent, "job"))
     assert not ok
     assert "wait" in problem
 
@@ -125,10 +88,10 @@ def stored(kit: Path, status: str, age: float = 0.0, size: int = 10) -> Path:
 
 
 def test_the_server_keeps_the_last_jobs_within_a_bound(kit, monkeypatch):
-    ended = [stored(kit, "FINISHED:COMPLETED", age=k) for k in range(30)]
+    ended = [stored(kit, "FINISHED:COMPLETED", age=k) for k in range(50)]
     at_work = [stored(kit, state, age=10**6) for state in ("SUBMITTED", "RUNNING", "DISPATCHED")]
     upkeep.prune_store(kit)
-    assert [job.exists() for job in ended] == [True] * upkeep.KEPT_JOBS + [False] * (30 - upkeep.KEPT_JOBS)
+    assert [job.exists() for job in ended] == [True] * upkeep.KEPT_JOBS + [False] * (50 - upkeep.KEPT_JOBS)
     assert all(job.exists() for job in at_work)
     monkeypatch.setattr(upkeep, "KEPT_BYTES", 300)
     large = [stored(kit, "FINISHED:COMPLETED", age=-k, size=100) for k in (1, 2, 3)]
@@ -176,7 +139,7 @@ def disk(folder: Path) -> int:
 
 
 def without_logs_and_runs(folder: Path) -> int:
-    """What grows with every run by intent: logs, and the server's folder of the run."""
+    """What has no bound of its own but for the store of jobs: not logs, and not the folders of runs."""
     logs = sum(file.lstat().st_size for file in folder.rglob("*log*") if file.is_file())
     return disk(folder) - logs - disk(folder / "tacit" / "runs")
 
@@ -196,12 +159,25 @@ def grown(trial: Trial, runs: int) -> dict[str, list[int]]:
 
 def check_bounds(trial: Trial, runs: int) -> None:
     found = grown(trial, runs)
-    jobs = list((trial.kit("server").path / "tacit" / "store" / "jobs").iterdir())
-    assert len(jobs) <= upkeep.KEPT_JOBS
+    server = trial.kit("server").path
+    jobs = list((server / "tacit" / "store" / "jobs").iterdir())
+    folders = list((server / "tacit" / "runs").iterdir())
+    whole = [folder for folder in folders if (folder / RESULT).is_file()]
+    reduced = [folder for folder in folders if folder not in whole]
+    kb = {name: [size // 1024 for size in sizes[:: max(1, runs // 10)]] for name, sizes in found.items()}
+    print(f"after {runs} runs: {len(jobs)} jobs of {max(map(disk, jobs))} bytes at most,")
+    sizes = [sum(map(disk, some)) for some in (whole, reduced)]
+    print(f"{len(whole)} run folders of {sizes[0]} bytes together, {len(reduced)} reduced ones of {sizes[1]}")
+    print(f"kB without logs and runs: {kb}")
     for silo in PARTS:
         assert found[silo][-1] <= found[silo][0] + 4096
-    job = max(map(disk, jobs))
-    assert found["server"][-1] <= found["server"][0] + (upkeep.KEPT_JOBS + 1) * (job + 4096)
+        assert not any((trial.kit(silo).ours / "runs").iterdir())
+    assert len(jobs) == min(runs, upkeep.KEPT_JOBS)
+    assert found["server"][-1] <= found["server"][0] + (upkeep.KEPT_JOBS + 1) * (max(map(disk, jobs)) + 4096)
+    assert len(whole) == min(runs, KEPT_RUNS)
+    assert len(folders) == runs  # no ledger is removed
+    assert all((folder / LEDGER).is_file() for folder in folders)
+    assert all(disk(folder) <= (folder / LEDGER).lstat().st_size + 1024 for folder in reduced)
 
 
 def test_disk_of_server_and_silos_stays_within_its_bound(tmp_path):

@@ -9,6 +9,7 @@ records everybody has, by names that stand for people in this run alone.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -18,14 +19,14 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation, Labels, Records, source_facts
-from tacit.engine.encoder_work import people_of, places_of
-from tacit.engine.federation.messages import read_json
+from tacit.engine.encoder_work import places_of
+from tacit.engine.federation.messages import read_counts, read_json, write_counts
 from tacit.errors import UserError
 from tacit.exchange import Masked, Plain, Shuffled, Weighted
-from tacit.exchange.post import SERVER, join, join_named
+from tacit.exchange.post import SERVER, join, join_named, parted
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
-from tacit.methods import Facts, Method
-from tacit.methods.encoders import Encoder
+from tacit.methods import Calibrated, Facts, Method
+from tacit.methods.encoders import Encoder, people_of
 from tacit.methods.per_subject import Uldp
 from tacit.privacy import Randomness
 
@@ -106,14 +107,18 @@ class Hello(NamedTuple):
     records: int
 
 
-def read_hello(content: bytes, peer: str) -> Hello:
-    told = read_json(content, peer, {"form": dict, "drawn": str, "records": int})
+def read_hello(content: bytes, peer: str, plan: str) -> Hello:
+    """What ``peer`` told, which must mean the plan with that mark: a server that tells every silo the mark that it
+    expects is found out by all of them, since silos sign theirs for everyone."""
+    told = read_json(content, peer, {"form": dict, "drawn": str, "records": int, "plan": str})
     try:
         drawn = bytes.fromhex(told["drawn"])
     except ValueError:
         drawn = b""
     if len(drawn) != DRAWN_BYTES or told["records"] < 0:
         raise Refused("a greeting that is none", peer)
+    if told["plan"] != plan:
+        raise Refused("plan mismatch: its plan hash differs from ours", peer)
     return Hello(Form.from_dict(told["form"], peer), drawn, told["records"])
 
 
@@ -178,26 +183,29 @@ def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Feder
     return replace(shard, train=replace(shard.train, subject=own[place]).grouped())
 
 
+def meant(plan: Plan) -> dict[str, Any]:
+    """The experiment of a plan as all parties mean it: without the paths of the one who wrote it, and with the noise
+    that was solved for."""
+    content: dict[str, Any] = plan.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+    content.get("data", {}).pop("path", None)
+    content.get("privacy", {}).pop("budget_file", None)
+    method = plan.method
+    if isinstance(method, Calibrated) and content["method"].pop("target_epsilon", None) is not None:
+        content["method"][method.noise_key] = getattr(method, method.noise_key)
+    return content
+
+
 def mark(plan: Plan) -> str:
-    """A hash of everything in a plan that parties must mean alike: not where their tables lie."""
-    model = plan.experiment.model
-    meant = (
-        plan.method,
-        plan.exchange,
-        plan.promise.facts,
-        plan.promise.unit,
-        plan.promise.relation,
-        plan.server_step,
-        model.name.rpartition("/")[2],
-        sorted(model.numbers.items()),
-        model.freeze,
-        plan.experiment.seed,
-        plan.records_kept,
-        plan.promise.once,
-        sorted(plan.paid_metrics.items()) if plan.promise.once else (),
-        () if plan.statistics is None else column_bounds(plan),
-    )
-    return hashlib.sha256(repr(meant).encode()).hexdigest()
+    """A hash of a plan and of the whole experiment that it was made of.
+
+    Every field counts: who is held out, for example, follows from ``data.seed`` and ``data.test_fraction``, and
+    ``Promise.total`` counts on all silos to hold out the same people. What the experiment leaves to defaults is in the
+    plan, so that parties with other defaults differ, too.
+    """
+    promise = plan.promise
+    made = (plan.method, plan.exchange, promise.facts, promise.unit, promise.relation, promise.once)
+    text = json.dumps(meant(plan), sort_keys=True)
+    return hashlib.sha256(repr((made, plan.server_step, plan.records_kept, text)).encode()).hexdigest()
 
 
 def agreed_facts(plan: Plan, silos: Sequence[str], records: Mapping[str, int]) -> Facts:
@@ -226,6 +234,19 @@ def discloses_counts(plan: Plan) -> bool:
 def longest_counts(plan: Plan) -> int:
     """No list of everybody's counts has more bytes: room for four times as many people as are declared."""
     return 16 * max(4 * (plan.promise.facts.subjects or 0), 1 << 16)
+
+
+def tell_counts(run: str, names: np.ndarray, counts: np.ndarray) -> bytes:
+    """How many records a silo has of everybody, for this start of the run (:func:`run_mark`) and no other."""
+    return join([run.encode(), write_counts(names, counts)])
+
+
+def told_counts(content: bytes, run: str, peer: str) -> tuple[np.ndarray, np.ndarray]:
+    """What ``peer`` told with :func:`tell_counts`: names and counts."""
+    of, counts = parted(content, peer, 2)
+    if of != run.encode():
+        raise Refused("counts of another start of the run", peer)
+    return read_counts(counts, peer)
 
 
 def run_mark(run: str, told: Mapping[str, bytes]) -> str:

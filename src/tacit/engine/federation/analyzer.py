@@ -71,7 +71,7 @@ class AnalyzerSide:
         self._names = [str(name) for name in told["silos"]]
         check_silos(self.plan, self._names, self._keys.roster, SERVER)
         if told["plan"] != mark(self.plan):
-            raise Refused("means another plan than we do", SERVER)
+            raise Refused("plan mismatch: its plan hash differs from ours", SERVER)
         self._next, self._most = (BEGIN,), (1 + len(self._names)) * AROUND
         return desk.write(SERVER, HELLO, b"")
 
@@ -81,7 +81,7 @@ class AnalyzerSide:
         if set(signed) != set(self._names):
             raise Refused("what only some of the silos have told", SERVER)
         heard = {silo: desk.read(silo, HELLO, part, to_everyone=True) for silo, part in signed.items()}
-        records = {silo: read_hello(part, silo).records for silo, part in heard.items()}
+        records = {silo: read_hello(part, silo, mark(self.plan)).records for silo, part in heard.items()}
         facts = sum_facts(self.plan.method, agreed_facts(self.plan, self._names, records))
         terms = self._exchange.terms(run_mark(desk.run, heard), facts)
         self._analyzer = Analyzer(terms, self._keys.identity, shuffling_roster(self._keys.roster))

@@ -16,7 +16,6 @@ from tacit.config import Plan
 from tacit.crypto import EVERYONE, IDENTITY_BYTES, Refused
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
-from tacit.engine.encoder_work import people_of
 from tacit.engine.evaluate import Scores
 from tacit.engine.federation.agreement import (
     Hello,
@@ -30,6 +29,7 @@ from tacit.engine.federation.agreement import (
     read_hello,
     run_mark,
     shuffling_roster,
+    told_counts,
 )
 from tacit.engine.federation.keys import ServerKeys
 from tacit.engine.federation.memory import keep, recall
@@ -48,11 +48,9 @@ from tacit.engine.federation.messages import (
     WORK,
     Desk,
     Message,
-    read_counts,
     read_numbers,
     read_steps,
     read_sums,
-    write_counts,
     write_json,
     write_sums,
 )
@@ -81,6 +79,7 @@ from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
 from tacit.learning import Steps
 from tacit.methods import ServerState
+from tacit.methods.encoders import people_of
 from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.statistics import Means, Moments
@@ -159,7 +158,7 @@ class CoordinatorSide:
         check_silos(plan, silos, keys.roster, SERVER)
         if resume:
             check_goes_on(plan)
-        self.plan, self.names = plan, tuple(silos)
+        self.plan, self.names, self._mark = plan, tuple(silos), mark(plan)
         self.refusals: list[Refusal] = []
         self._keys, self._before_round, self._after_round = keys, before_round, after_round
         self._before_metrics = before_metrics
@@ -185,7 +184,7 @@ class CoordinatorSide:
                 raise Diverged(number, "the model is no longer finite")
             self.server, self.done = after, number
             if self._checkpoint is not None:
-                keep(self._checkpoint, mark(self.plan), number, self._state)
+                keep(self._checkpoint, self._mark, number, self._state)
             self._after_round(number, self.model())
         metrics = None
         if self.plan.evaluation is not None and self._before_metrics(self.done):
@@ -314,7 +313,7 @@ class CoordinatorSide:
     # -- setup
 
     def _setup(self) -> Generator[dict[str, bytes], Answers, None]:
-        greeting = write_json({"silos": list(self.names), "plan": mark(self.plan)})
+        greeting = write_json({"silos": list(self.names), "plan": self._mark})
         told = self._to_all(HELLO, greeting)
         answers = yield told
         signed: dict[str, bytes] = {}
@@ -324,19 +323,24 @@ class CoordinatorSide:
             return self._desk.read(silo, HELLO, content, to_everyone=True)
 
         heard = self._from_all(told, answers, HELLO, heard_from)
-        hellos = {silo: read_hello(content, silo) for silo, content in heard.items()}
+        hellos = {silo: read_hello(content, silo, self._mark) for silo, content in heard.items()}
         self._prepare(run_mark(self._desk.run, heard), hellos)
         done = write_json({"done": self.done})
         told = self._to_all(BEGIN, join([done, join_named(signed), packed(self._silos.frozen)]))
         answers = yield told
-        ready = self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if discloses_counts(self.plan):
-            told_by = [read_counts(content, silo) for silo, content in ready.items()]
-            everybody, who = np.unique(np.concatenate([names for names, _ in told_by]), return_inverse=True)
-            totals = np.bincount(who, np.concatenate([counts for _, counts in told_by]), len(everybody))
-            told = self._to_all(TOTALS, write_counts(everybody, totals))
+            counted: dict[str, bytes] = {}
+
+            def counts_from(silo: str, content: bytes) -> None:
+                counted[silo] = content
+                told_counts(self._desk.read(silo, BEGIN, content, to_everyone=True), self._run, silo)
+
+            self._from_all(told, answers, BEGIN, counts_from)
+            told = self._to_all(TOTALS, join_named(counted))
             answers = yield told
             self._from_all(told, answers, TOTALS, self._signed(TOTALS))
+        else:
+            self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if self.plan.statistics is not None:
             yield from self._standardized()
         if isinstance(self._lead, WeightedServer):
@@ -397,7 +401,7 @@ class CoordinatorSide:
         self.server = plan.method.init(plan.server_step, made.params, facts)
         if self._resume:
             assert self._checkpoint is not None, "there is nothing to resume from"
-            self.done, state = recall(self._checkpoint, mark(plan), self._state)
+            self.done, state = recall(self._checkpoint, self._mark, self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.broadcast(self.server))
         self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)

@@ -8,7 +8,7 @@ for the replies. Filters of NVFlare do not see such messages: what may leave is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,14 @@ from tacit.engine.federation.envelope import CALL, EVALUATE, MESSAGE
 from tacit.engine.federation.host import AnalyzerHost, SiloHost
 from tacit.engine.federation.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
 from tacit.engine.federation.kits import Kit
+from tacit.engine.federation.limits import megabytes
 from tacit.engine.federation.processes import party_log
+from tacit.engine.federation.request import Sealed
 from tacit.engine.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.engine.folder import write_json
 from tacit.errors import TacitError
 from tacit.exchange.post import SERVER
+from tacit.transport.streams import PROCESS
 
 _CONTENT = "tacit"
 _CHECK = 0.02  # seconds between two looks at the barrier
@@ -53,7 +56,7 @@ class SiloExecutor(Executor):
             kit = Kit.load(Path(workspace.get_root_dir()), "silo", "analyzer")
             host = SiloHost(kit) if kit.kind == "silo" else AnalyzerHost(kit)
             app = Path(workspace.get_app_dir(fl_ctx.get_job_id()))
-            call = partial(host.call, lambda: read_job(app, kit)[0])
+            call = partial(_called, host, lambda: read_job(app, kit)[0])
             handlers = {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}
             for what, handler in handlers.items():
                 engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, handler))
@@ -63,6 +66,14 @@ class SiloExecutor(Executor):
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         return make_reply(ReturnCode.OK if task_name == BARRIER else ReturnCode.TASK_UNKNOWN)
+
+
+def _called(host: SiloHost | AnalyzerHost, read: Callable[[], Sealed], data: bytes) -> bytes:
+    """Answer a call; the messages of a run that is admitted may be as large as its plan needs."""
+    answer = host.call(read, data)
+    if host.admitted is not None:
+        PROCESS.widen(megabytes(host.admitted) << 20)
+    return answer
 
 
 def _handled(handler: Any, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -98,6 +109,7 @@ class Coordinator(Controller):
             party_log(kit).warning("refused job %s: %s", job, error)
             write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)}).as_dict())
             return
+        PROCESS.widen(megabytes(request.plan) << 20)
         parties = taking_part(request.plan, kit.silos)
         here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
         task = Task(BARRIER, Shareable(), timeout=patience)

@@ -13,10 +13,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from tacit.config import Plan
 from tacit.crypto import Refused
 from tacit.data import Federation
 from tacit.engine.evaluate import score
@@ -27,6 +28,7 @@ from tacit.engine.federation.ledgers import registered, remember
 from tacit.engine.federation.policy import Guard, Head, Policy, Refusal, Rule
 from tacit.engine.federation.processes import party_log, settings
 from tacit.engine.federation.request import SILO_COUNT, Request, Sealed
+from tacit.engine.federation.retention import at_work, expire_at_silo
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.sides import (
     AnalyzerSide,
@@ -52,6 +54,7 @@ class Host(ABC, Generic[Side]):
         self.kit, self._log = kit, party_log(kit)
         self._lock = threading.Lock()
         self._side: Side | None = None
+        self.admitted: Plan | None = None
         self._has_ended = False
         self._asked = ""
         self._messages, self._seconds = 0, 0.0
@@ -118,6 +121,7 @@ class Host(ABC, Generic[Side]):
         what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
         self._log.info("asked  %s: %s", self._asked, what)
         self._side = self._taken_part(request, seen)
+        self.admitted = plan
         self._log.info("admitted run %s", request.run)
         return b""
 
@@ -164,8 +168,12 @@ class SiloHost(Host[SiloSide]):
         self._dataset, self._requester = "", ""
         self._evaluations = 0
         self._held_out: int | None = None
+        self._memory = ExitStack()
 
     def _end(self) -> None:
+        self._memory.close()
+        with suppress(OSError):
+            expire_at_silo(self.kit.ours / RUNS)
         if self._guard is not None:
             with suppress(OSError):  # of a full disk; the server remembers the state of the ledger, too
                 remember(self.kit, self._dataset, self._guard.head)
@@ -205,6 +213,7 @@ class SiloHost(Host[SiloSide]):
         guard.admit(request, self.kit.silos, seen.get(self._dataset) or seen.get(before or ""), records)
         keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
         memory = self.kit.ours / RUNS / request.run
+        self._memory.enter_context(at_work(memory))
         return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
 
     def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:

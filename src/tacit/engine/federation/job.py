@@ -1,4 +1,4 @@
-"""A request as NVFlare carries it: a folder that names Tacit's two classes and holds the experiment, signed as a whole.
+"""A request as NVFlare carries it: a folder of the files that :mod:`tacit.transport.packed` lists, signed as a whole.
 
 The requester's kit signs every file of it. Server and silos check that signature against their common authority, take
 the requester's name from the certificate that made it, and read everything else from the signed file. What NVFlare's
@@ -8,21 +8,22 @@ own records say about a job is not looked at.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tacit.engine.federation.kits import CLASSES, REQUESTER_ROLE, Kit
+from tacit.engine.federation.kits import REQUESTER_ROLE, Kit
 from tacit.engine.federation.limits import MOST_TEXT, check_job
 from tacit.engine.federation.request import Sealed
 from tacit.errors import UserError
-from tacit.exchange.post import SERVER
+from tacit.transport.packed import BARRIER as BARRIER
+from tacit.transport.packed import REQUEST, files
 
-REQUEST = "request.json"
-BARRIER, TOPIC, PROGRESS, RESULTS = "tacit-barrier", "tacit", "tacit-progress", "tacit"
+TOPIC, PROGRESS, RESULTS = "tacit", "tacit-progress", "tacit"
 PATIENCE = 120  # seconds that a silo has for an answer, unless the requester says otherwise
 MOST_PATIENCE = 86400
-_APP = "app"
+VALID = 7 * 86400  # seconds after which a signed request is refused: nobody can keep it and send it again much later
+CLOCKS = 3600  # seconds by which the clocks of parties may differ
 
 
 def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], patience: int) -> None:
@@ -31,36 +32,17 @@ def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence
     parties   who must be there for it to begin, beside the server
     patience  seconds that each of them has for an answer
     """
-    coordinator, silo = CLASSES
-    config = folder / _APP / "config"
-    config.mkdir(parents=True)
-    filters: dict[str, Any] = {
-        "format_version": 2,
-        "task_data_filters": [],
-        "task_result_filters": [],
-        "components": [],
-    }
-    workflow = {"id": "tacit", "path": coordinator, "args": {}}
-    executor = {"tasks": [BARRIER], "executor": {"path": silo, "args": {}}}
-    contents = {
-        folder / "meta.json": {
-            "name": f"tacit-{run[:12]}-{attempt}",
-            "resource_spec": {},
-            "min_clients": len(parties),
-            "mandatory_clients": list(parties),
-            "deploy_map": {_APP: [SERVER, *parties]},
-        },
-        config / "config_fed_server.json": {**filters, "workflows": [workflow]},
-        config / "config_fed_client.json": {**filters, "executors": [executor]},
-        config / REQUEST: {"experiment": text, "run": run, "attempt": attempt, "patience": patience},
-    }
-    for file, content in contents.items():
-        file.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    expires = int(time.time()) + VALID
+    request = {"experiment": text, "run": run, "attempt": attempt, "patience": patience, "expires": expires}
+    for path, content in files(f"tacit-{run[:12]}-{attempt}", parties, request).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     """The request in the folder of a job as it was deployed here, and the patience it asks for; UserError where it is
-    too large, not signed by exactly one requester, or no request. Its experiment is not looked at."""
+    too large, not signed by exactly one requester, expired, or no request. Its experiment is not looked at."""
     from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 
     check_job(app)
@@ -82,4 +64,14 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
         raise UserError("request", "it is unreadable", "ask with `tacit submit`") from None
     if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= MOST_PATIENCE:
         raise UserError("request", "it is unreadable", "ask with `tacit submit`")
+    _check_date(values.get("expires"), time.time())
     return Sealed(text, run, attempt, str(signers[0][0])), patience
+
+
+def _check_date(expires: object, now: float) -> None:
+    fix = "ask again with `tacit submit`"
+    if type(expires) is not int:
+        raise UserError("request", "expires is missing: the request is of an earlier version of Tacit", fix)
+    if not now - CLOCKS <= expires <= now + VALID + CLOCKS:
+        what = "has expired" if expires < now else f"expires more than {VALID // 86400} days from now"
+        raise UserError("request", f"it {what} by the clock of this machine", fix)

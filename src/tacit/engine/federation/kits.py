@@ -56,6 +56,7 @@ from tacit.errors import UserError
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.privacy.ledger import plain_file
+from tacit.transport import packed
 from tacit.transport.attendant import KIT, organisation
 from tacit.transport.log import OURS
 
@@ -67,9 +68,9 @@ RUNS = "runs"  # in the server's kit: checkpoints and ledgers of runs
 SECRET_BYTES = 32
 
 # The only classes that a request may name: they live in the installed package and treat every argument as untrusted.
-CLASSES = ("tacit.engine.federation.flare.Coordinator", "tacit.engine.federation.flare.SiloExecutor")
+CLASSES = packed.CLASSES
 
-REQUESTER_ROLE = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
+REQUESTER_ROLE = packed.ROLE
 
 _NOTHING = dict.fromkeys(
     (
@@ -176,7 +177,8 @@ class FederationOptions(Section):
             if not _ADDRESS.fullmatch(name):
                 raise ValueError(f"requester '{name}' is no mail address; write for example ana@example.org")
         taken = [name.lower() for name in (*self.silos, *self.requesters)]
-        if twice := [name for name in taken if taken.count(name) > 1 or name in _TAKEN]:
+        others = (*_TAKEN, self.server.host.lower())  # of whom the server's certificate speaks
+        if twice := [name for name in taken if taken.count(name) > 1 or name in others]:
             raise ValueError(f"'{twice[0]}' is taken; give everybody another name")
         return self
 

@@ -27,7 +27,11 @@ MOST_NAME = 1000  # characters of one text
 MOST_ROUNDS, MOST_SILOS, MOST_SUBJECTS = 1_000_000, 1000, 2**31 - 1  # pseudonyms are numbers of 32 bits
 MOST_CATEGORIES = 10_000  # columns, categories and classes together
 MOST_LAYERS = 100
+# Records of one subject: in a silo, and in all silos together. A price tabulates how many of them a batch has.
+MOST_RECORDS, MOST_RECORDS_IN_ALL = 10_000, 100_000
+MOST_BANDS = 1000  # of correlated noise
 MOST_COUNT = 10**9  # every other whole number but a seed
+CAP = "privacy.max_records_per_subject_and_silo"
 SECONDS = 30.0  # for a plan and its price
 FIX = "ask for less"
 
@@ -85,11 +89,17 @@ def check_counts(experiment: Experiment) -> None:
     names = [*data.categorical.values(), *([data.classes] if isinstance(data.classes, tuple) else [])]
     classes = data.classes if isinstance(data.classes, int) else 0
     hidden = experiment.model.numbers.get("hidden", ())
+    records, silos = experiment.privacy.max_records_per_subject_and_silo or 0, data.silos.count or 1
+    group, correlated = experiment.method.get("group_size"), experiment.method.get("correlated_noise")
+    bands = correlated.get("bands") if isinstance(correlated, dict) else None
     found = {
         "train.rounds": (experiment.train.rounds, MOST_ROUNDS),
         "data.silos.count": (data.silos.count or 0, MOST_SILOS),
         "data.subjects.count": (data.subjects.count or 0, MOST_SUBJECTS),
         "data.categorical": (columns + classes + sum(1 + len(some) for some in names), MOST_CATEGORIES),
+        CAP: (records, min(MOST_RECORDS, MOST_RECORDS_IN_ALL // silos)),
+        "method.group_size": (group if isinstance(group, int) else 0, MOST_RECORDS_IN_ALL),
+        "method.correlated_noise.bands": (bands if isinstance(bands, int) else 0, MOST_BANDS),
         "model.hidden": (len(hidden) if isinstance(hidden, list | tuple) else 0, MOST_LAYERS),
     }
     for field, (count, most) in found.items():

@@ -6,10 +6,12 @@ all others here (:class:`Desk`). So a header that somebody changed on the way le
 Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or plain numbers.
 
     phase      the coordinator says                     a silo answers
-    hello      who takes part, the mark of the plan     the shape of its records, a number drawn for this run
+    hello      who takes part, the mark of the plan     the shape of its records, a number drawn for this run, the
+                                                        mark of its own plan
     begin      what everybody has answered, what is     that it is ready; where the plan discloses them, everybody's
                frozen in the model, rounds done         numbers of records
-    totals     everybody's records in all silos         that it is ready
+    totals     the numbers of records that each silo    that it is ready
+               has told, signed by that silo
     statistics (nothing)                                its part of the sums that constants come from which the plan
                                                         pays for, with noise; or the first message of a masked sum
     constants  means and scales of columns              that it is ready

@@ -48,7 +48,6 @@ from tacit.engine.charges import (
     Line,
     draws_noise_again,
     events,
-    has_seed,
     once_line,
     repeats,
     round_line,
@@ -73,7 +72,7 @@ from tacit.privacy import (
     View,
     spent,
 )
-from tacit.privacy.ledger import place, plain_file
+from tacit.privacy.ledger import has_seed, place, plain_file
 from tacit.promise import beside, cost
 
 COUNTS = "counts"  # what a plan discloses about numbers of records, before its first round
@@ -172,8 +171,9 @@ class Policy(Section):
     @property
     def containing(self) -> tuple[Unit, ...]:
         """The larger units: a record is one of its subject's and one of its silo's; but all of a subject's are a silo's
-        only where no subject is in two."""
-        if self.unit == "subject" and self.silos_per_subject != 1:
+        only where no subject is in two. What replaces a unit may belong to another subject or silo: none contains both.
+        """
+        if self.relation == "replace" or (self.unit == "subject" and self.silos_per_subject != 1):
             return ()
         return UNITS[UNITS.index(self.unit) + 1 :]
 
@@ -281,6 +281,8 @@ class Guard:
                 broken |= {} if _LIMITS & set(broken) else self._broken_promises(request.plan, request.run)
         except UserError as error:
             broken["request"] = str(error)
+        except (ArithmeticError, MemoryError) as error:
+            broken["request"] = f"cannot be priced ({type(error).__name__})"
         if not self._has_place():
             broken["most_runs"] = f"{self.policy.most_runs} are at work"
         if broken:
@@ -306,10 +308,11 @@ class Guard:
             raise Refusal("request", "nothing was admitted")
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
-        if repeats(admitted.request.plan) and any(_same_release(old, run, line) for old in self._ledger.lines):
+        if any(_same_release(old, run, line) for old in self._ledger.lines):
             if draws_noise_again(admitted.request.plan) or survivors_may_differ(admitted.request.plan):
                 raise Refusal("seeds", "the same noise would be drawn again for other people or other silos")
-            return  # the same noise again tells nobody anything new
+            if repeats(admitted.request.plan):
+                return  # the same noise again tells nobody anything new
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
             return self._refusal(admitted, lines, line)

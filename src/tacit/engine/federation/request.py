@@ -15,11 +15,10 @@ from typing import Any
 
 from tacit.config import Plan, plan
 from tacit.data import source_facts
-from tacit.engine.federation.agreement import check_method
+from tacit.engine.federation.agreement import check_method, meant
 from tacit.engine.federation.limits import check_counts, deadline, parsed
 from tacit.errors import TacitError, UserError
 from tacit.experiment import Experiment, read_experiment
-from tacit.methods import Calibrated
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 RUN_DIGITS, MOST_ATTEMPTS = 32, 1000
@@ -68,15 +67,9 @@ class Request:
 
 
 def travelling(planned: Plan) -> str:
-    """The experiment of a plan as text for others: without the paths of the one who wrote it, and with the noise that
-    was solved for, so that everybody means the same to the last digit. Refuses (UserError) one that would not mean the
-    same elsewhere."""
-    content = planned.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
-    content.get("data", {}).pop("path", None)
-    content.get("privacy", {}).pop("budget_file", None)
-    method = planned.method
-    if isinstance(method, Calibrated) and content["method"].pop("target_epsilon", None) is not None:
-        content["method"][method.noise_key] = getattr(method, method.noise_key)
+    """The experiment of a plan as text for others (:func:`~tacit.engine.federation.agreement.meant`), so that everybody
+    means the same to the last digit. Refuses (UserError) one that would not mean the same elsewhere."""
+    content = meant(planned)
     _check_portable(read_experiment(content))
     return json.dumps(content)
 

@@ -26,7 +26,9 @@ from tacit.engine.federation.agreement import check_federated, taking_part
 from tacit.engine.federation.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
 from tacit.engine.federation.kits import Kit, require_nvflare
 from tacit.engine.federation.request import received, travelling
-from tacit.engine.folder import RESULT, Run, free_folder, read_json, write_json
+from tacit.engine.federation.retention import EXPIRED, OUTCOME
+from tacit.engine.federation.server_host import SHARED
+from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
 from tacit.escape import escaped
@@ -34,10 +36,11 @@ from tacit.exchange import Shuffled
 from tacit.exchange.shuffled.terms import ANALYZER
 
 RETRIES = 3
-OUTCOME = "outcome.json"
 _LOOK = 1.0  # seconds between two looks at a run
 _LOST = 60.0  # seconds without a sign of life of a job that NVFlare believes to be running
 _LEFT = "left.json"  # in the requester's kit: what silos said that is left of their budgets, when they said it last
+# Bytes that a file of a result may have: a model of 10^9 numbers; lines of many rounds; the others are read as a whole.
+_MOST = dict.fromkeys((*SHARED, OUTCOME), 16 << 20) | {MODEL: 4 << 30, LEDGER: 1 << 30, METRICS: 256 << 20}
 _MEMORY = "runs"  # in the requester's kit: what was asked for, to be collected after detaching
 
 
@@ -123,7 +126,7 @@ def follow(
             results = _watched(kit, asked, shown, tell)
             outcome: dict[str, Any] = {"status": "lost", "reason": ""}
             if results is not None:
-                outcome = read_json(results / OUTCOME, "run")
+                outcome = _outcome(results)
             write_json(kit.ours / _LEFT, {**_left(kit), **outcome.get("left", {})})
             if outcome["status"] not in ("failed", "lost") or asked.attempt > retries:
                 break
@@ -133,7 +136,9 @@ def follow(
         raise Detached(asked.run if asked.job else "") from None
     finally:
         shown.end()
-    return _collected(asked, results, outcome)
+    run = _collected(asked, results, outcome)
+    shutil.rmtree(_download(kit, asked), ignore_errors=True)
+    return run
 
 
 def status(kit: Kit) -> dict[str, Any]:
@@ -198,13 +203,24 @@ def _job(session: Any, folder: Path, asked: Asked) -> str:
 
 def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> Path | None:
     """Wait for the end of an attempt; the folder of what it left behind, None where nothing can be had."""
+    from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+    from tacit.transport.client import Unacceptable
+
     watch = _Watch(kit, asked, shown, tell)
     while True:
         try:
             with _session(kit) as session:
                 while not watch.is_over(session):
                     time.sleep(_LOOK)
-                return None if watch.is_lost else _downloaded(session, kit, asked)
+                if watch.is_lost:
+                    return None
+                return _refused_early(session, kit, asked) or _downloaded(session, kit, asked)
+        except JobNotFound:  # a server that has removed it, or has lost its store
+            return None
+        except Unacceptable as error:
+            problem = f"the server's result is refused: {error}"
+            raise UserError("run", problem, "see the log of the server, then ask again") from None
         except UserError:
             if watch.silence > _LOST + asked.patience:
                 raise
@@ -226,13 +242,7 @@ class _Watch:
         return time.monotonic() - self._alive
 
     def is_over(self, session: Any) -> bool:
-        from nvflare.fuel.flare_api.api_spec import JobNotFound
-
-        try:
-            state = str(session.get_job_status(self._asked.job))
-        except JobNotFound:  # a server that has lost its store
-            self.is_lost = True
-            return True
+        state = str(session.get_job_status(self._asked.job))
         if state.startswith(("FINISHED", "FAILED")):
             return True
         if not state.startswith("RUNNING"):
@@ -279,13 +289,48 @@ def _progress(told: Mapping[str, Any]) -> tuple[int, dict[str, float | None]]:
     return done if type(done) is int else 0, dict(known)
 
 
+def _download(kit: Kit, asked: Asked) -> Path:
+    return kit.ours / _MEMORY / f"{asked.run}-{asked.attempt}"
+
+
 def _downloaded(session: Any, kit: Kit, asked: Asked) -> Path | None:
     """What the server's run folder shares, in a folder of the kit."""
-    target = kit.ours / _MEMORY / f"{asked.run}-{asked.attempt}"
-    shutil.rmtree(target, ignore_errors=True)
-    location = session.download_job_result(asked.job, str(target))
-    found = [file.parent for file in Path(location or target).rglob(f"{RESULTS}/{OUTCOME}")]
-    return found[0] if found else None
+    from tacit.transport.client import fetch
+
+    target = _download(kit, asked)
+    for old in target.parent.glob(f"{asked.run}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    fetch(session, asked.job, RESULTS, _MOST, target)
+    return target if (target / OUTCOME).is_file() else None
+
+
+def _outcome(results: Path) -> dict[str, Any]:
+    """How an attempt ended, as the server tells it."""
+    told = read_json(results / OUTCOME, "run")
+    kinds = {"status": str, "reason": str, "rules": dict, "left": dict}
+    if not isinstance(told, dict) or any(not isinstance(told.get(key, kind()), kind) for key, kind in kinds.items()):
+        raise UserError("run", f"the server's {OUTCOME} is malformed", "see the log of the server, then ask again")
+    rules = {str(silo): rules for silo, rules in told.get("rules", {}).items() if isinstance(rules, list)}
+    left = {silo: value for silo, value in told.get("left", {}).items() if isinstance(value, float)}
+    return {"status": told.get("status", ""), "reason": told.get("reason", ""), "rules": rules, "left": left}
+
+
+def _refused_early(session: Any, kit: Kit, asked: Asked) -> Path | None:
+    """The outcome of a job that silos have refused before they started a process for it, in a folder of the kit; None
+    of every other job. NVFlare notes what each silo has said, in a list of ``SILO: TEXT``."""
+    noted = session.get_job_meta(asked.job).get("job_deploy_detail")
+    rules: dict[str, list[str]] = {}
+    for line in noted if isinstance(noted, list) else ():
+        silo, _, text = str(line).partition(": ")
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            found = json.loads(text)["rules"]
+            rules |= {silo: [str(rule) for rule in found]} if silo in kit.silos else {}
+    if not rules:
+        return None
+    folder = _download(kit, asked)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / OUTCOME, {"status": "refused", "reason": "", "rules": rules})
+    return folder
 
 
 def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -> Run:
@@ -294,6 +339,8 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
     if state == "refused":
         silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome["rules"].items())
         raise Forbidden("policy", f"silos refuse the run ({silos})", "plan within their policies, or ask them")
+    if state == EXPIRED:
+        raise UserError("run", str(reason), "ask for a new run with `tacit submit`")
     if results is None or not (results / RESULT).is_file():
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
         raise UserError("run", problem, "see the logs of server and silos, then ask again")
@@ -309,7 +356,8 @@ def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
     from nvflare.apis.fl_exception import FLCommunicationError
     from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    from tacit.transport.client import connected
 
     server, fix = (
         f"the server at {kit.host}:{kit.port}",
@@ -317,7 +365,7 @@ def _session(kit: Kit) -> Iterator[Any]:
     )
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            session = new_secure_session(kit.name, str(kit.path), timeout=10.0)
+            session = connected(kit.name, kit.path, timeout=10.0)
     except NoConnection:
         raise UserError("--kit", f"{server} does not answer", fix) from None
     except (AuthenticationError, FLCommunicationError):

@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from tacit.engine.federation.kits import RUNS, Kit
 from tacit.engine.federation.policy import Head
 from tacit.engine.federation.processes import party_log
 from tacit.engine.federation.request import Request
+from tacit.engine.federation.retention import EXPIRED, OUTCOME, REQUESTED, at_work, expire_at_server
 from tacit.engine.federation.sides import (
     Constants,
     CoordinatorSide,
@@ -57,7 +58,7 @@ from tacit.exchange.post import SERVER
 from tacit.models import Params
 from tacit.privacy.ledger import plain_file
 
-OUTCOME, REQUESTED, HEADS = "outcome.json", "request.json", "heads.json"
+HEADS = "heads.json"
 SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
 
 MOST_DATASETS = 1000  # of one silo, whose ledgers are remembered
@@ -74,6 +75,7 @@ class Ended(NamedTuple):
     diverged   the model is no longer finite; the last finite one is kept
     refused    silos' policies forbid it: by silo, the rules
     failed     a silo gave no answer, or a wrong one, where it was needed; it can be asked for again
+    expired    the run ended or was interrupted long ago, and its files were removed
     """
 
     status: str
@@ -112,22 +114,27 @@ class CoordinatorHost:
             "run     %s (attempt %d) of %s: %s, %s, %d rounds",
             *(request.run, request.attempt, request.requester, plan.label, plan.exchange.name, plan.rounds),
         )
-        try:
-            self._open_folder()
-            ended = self._ended_before() or self._called() or self._led()
-        except Forbidden as error:
-            ended = Ended("budget", str(error))
-        except (RoundFailed, Refused, TacitError) as error:
-            ended = Ended("refused" if self._rules else "failed", str(error), dict(self._rules))
-        except OSError as error:
-            ended = Ended("failed", f"the server cannot write: {error.strerror}")
-        self.progress["state"] = ended.status
-        self._ended = {**ended.as_dict(), "left": self.progress["left"]}
-        if self._is_ours:
-            with suppress(OSError):  # of a full disk; only that a run has finished is ever asked of this file
-                write_json(self.folder / OUTCOME, self._ended)
-                if ended.status == "finished":  # it is never gone on with
-                    (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(at_work(self.folder))
+                self._open_folder()
+                ended = self._ended_before() or self._called() or self._led()
+            except Forbidden as error:
+                ended = Ended("budget", str(error))
+            except (RoundFailed, Refused, TacitError) as error:
+                ended = Ended("refused" if self._rules else "failed", str(error), dict(self._rules))
+            except OSError as error:
+                ended = Ended("failed", f"the server cannot write: {error.strerror}")
+            self.progress["state"] = ended.status
+            self._ended = {**ended.as_dict(), "left": self.progress["left"]}
+            if self._is_ours:
+                with suppress(OSError):  # of a full disk; only that a run is over is ever asked of this file
+                    write_json(self.folder / OUTCOME, self._ended)
+                    if ended.status == "finished":  # it is never gone on with
+                        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        with suppress(OSError):
+            for run in expire_at_server(self.folder.parent):
+                self._log.info("expired run %s: its ledger stays", run)
         self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
         return ended
 
@@ -140,20 +147,19 @@ class CoordinatorHost:
 
     def _ended_before(self) -> Ended | None:
         file = self.folder / OUTCOME
-        return Ended("finished") if file.is_file() and read_json(file, "run")["status"] == "finished" else None
+        before = read_json(file, "run") if file.is_file() else {"status": ""}
+        if before["status"] == EXPIRED:
+            return Ended(EXPIRED, before["reason"])
+        return Ended("finished") if before["status"] == "finished" else None
 
     def _open_folder(self) -> None:
         """The run's folder, new or that of earlier attempts at the same request."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file, request = self.folder / REQUESTED, self._request
         if file.is_file() and read_json(file, "run")["digest"] != request.digest:
             raise RoundFailed(0, "the run's name belongs to another request")
         self._check_latest()
         write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
-        write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
-        if self._plan.statistics is None:
-            self._write_encoder(source_facts(self._plan.data).columns)
 
     def _write_encoder(self, columns: Columns | None) -> None:
         """How new rows are encoded, by the columns' constants."""
@@ -171,6 +177,9 @@ class CoordinatorHost:
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not come."""
+        write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
+        if self._plan.statistics is None:
+            self._write_encoder(source_facts(self._plan.data).columns)
         seen, post = self._heads(), calls(self._kit, SERVER, self._request)
 
         def call(party: str) -> bytes:

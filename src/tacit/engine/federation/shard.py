@@ -43,11 +43,12 @@ from tacit.config import Plan
 from tacit.crypto import Secret
 from tacit.data import Federation, Records, Silos, source_facts
 from tacit.data.arrange import drawn, within_caps
-from tacit.data.encode import Part, as_python
+from tacit.data.cells import cells, identifiers
+from tacit.data.encode import Part
 from tacit.data.misfits import misfits
-from tacit.data.options import Section, Share, as_name
+from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table import Table, from_frame, read_file, series_values
+from tacit.data.table import Table, read_file
 from tacit.errors import UserError
 from tacit.privacy.ledger import plain_file
 from tacit.settings import read_section
@@ -106,9 +107,9 @@ class Shard(NamedTuple):
     """What a silo has for a run.
 
     federation  its records, alone
-    rows        of its table
+    rows        of its table that can be read
     fit         of these, how many are as the experiment declares them
-    left_out    by column, how many are not, or have nothing there
+    left_out    by column, how many are not, or have nothing there; "(unread)": lines that cannot be read
     held_out    of these, how many are the silo's own hold-out, whether they fit or not; None without one
     """
 
@@ -125,30 +126,28 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     Rows that do not fit the experiment are left out. To refuse the run for them would tell the requester about them,
     who could ask for any property of single rows in that way.
     """
-    own = read_file(options.path, "DATA.toml")
+    own = read_file(options.path, "DATA.toml", leave_out=True)
     if options.subjects not in own.names:
         raise UserError("DATA.toml", f"the table has no column '{options.subjects}'", "correct subjects")
     here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
-    frame = _renamed(own, options)
+    table = _renamed(own, options)
     data = plan.data
     known = source_facts(data)
     assert known.subject_column is not None, "checked when the request was read"
-    if known.subject_column not in frame:
+    if known.subject_column not in table.names:
         problem = f"the table has no column '{known.subject_column}'"
         raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
     ours = options.columns.get(known.subject_column, known.subject_column)
     if ours != options.subjects:
         problem = f"the experiment's subjects are '{ours}', and those of this table are '{options.subjects}'"
         raise UserError("DATA.toml", problem, "name in the experiment the column that identifies a person")
-    frame[known.subject_column] = own.identifiers(ours, "DATA.toml")
-    rows, unfit = len(frame), misfits(from_frame(frame), known, data)
-    fits = ~np.any([np.zeros(rows, bool), *unfit.values()], axis=0)
-    frame = frame[fits].reset_index(drop=True)
-    keys = pseudonyms(frame[known.subject_column], secret)
+    unfit = misfits(table, known, data)
+    fits = ~np.any([np.zeros(table.rows, bool), *unfit.values()], axis=0)
+    table = table.take(fits)  # which may have no rows
+    keys = pseudonyms(table.read(known.subject_column), secret)
 
     # all rows live here: no column says so
     alone = data.model_copy(update={"silos": Silos(assign="uniform", count=1)})
-    table = Table(tuple(frame), len(frame), lambda column: series_values(frame[column]))  # which may have no rows
     raw = find_source(data.source).read(alone, table, np.random.default_rng(0))
     seed = data.seed if data.seed is not None else plan.experiment.seed or 0
     is_test = drawn(keys, data.test_fraction, seed) if raw.test is None else raw.test
@@ -174,7 +173,8 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
         unpaid=built.unpaid,
     )
     left_out = {column: int(which.sum()) for column, which in unfit.items()}
-    return Shard(federation, rows, len(frame), left_out, None if here_alone is None else int(here_alone.sum()))
+    left_out |= {"(unread)": own.unread} if own.unread else {}
+    return Shard(federation, own.rows, table.rows, left_out, None if here_alone is None else int(here_alone.sum()))
 
 
 def _held_out_here(table: Table, column: str, options: HoldOut) -> np.ndarray:
@@ -205,14 +205,12 @@ def _own_secret(file: Path) -> Secret:
     return Secret(content)
 
 
-def pseudonyms(identifiers: pd.Series, secret: Secret) -> np.ndarray:
+def pseudonyms(people: pd.Series | np.ndarray, secret: Secret) -> np.ndarray:
     """Keys ``[rows]`` int64 that stand for identifiers; ``7``, ``7.0`` and ``"7"`` are the same one."""
-    codes, distinct = pd.factorize(identifiers, use_na_sentinel=True)
-    if (codes < 0).any():
-        problem = f"column '{identifiers.name}' is missing in {int((codes < 0).sum())} rows"
-        raise UserError("DATA.toml", problem, "fill the gaps or drop the rows")
+    codes, distinct = pd.factorize(identifiers(cells(people)), use_na_sentinel=True)
+    assert (codes >= 0).all(), "rows without an identifier are left out"
     key = secret.expose()
-    hashed = [_hashed(str(as_name(as_python(value))), key, _PERSON) for value in distinct]
+    hashed = [_hashed(text, key, _PERSON) for text in distinct]
     result: np.ndarray = np.array(hashed, np.uint64).view(np.int64)[codes]
     return result
 
@@ -222,7 +220,7 @@ def _hashed(text: str, key: memoryview, person: bytes) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _renamed(table: Table, options: SiloData) -> pd.DataFrame:
+def _renamed(table: Table, options: SiloData) -> Table:
     """The silo's table under the experiment's names."""
     for ours in options.columns.values():
         if ours not in table.names:
@@ -230,4 +228,4 @@ def _renamed(table: Table, options: SiloData) -> pd.DataFrame:
     names = {ours: theirs for theirs, ours in options.columns.items()}
     hidden = set(options.columns) - set(names)  # another column is called so in the experiment
     kept = [name for name in table.names if name in names or name not in hidden]
-    return pd.DataFrame({names.get(name, name): table.read(name) for name in kept})
+    return table.renamed({names.get(name, name): name for name in kept})

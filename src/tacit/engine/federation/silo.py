@@ -20,7 +20,7 @@ from tacit.data import Federation, Records
 from tacit.data.arrange import within_caps
 from tacit.data.misfits import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
-from tacit.engine.encoder_work import EncoderWork, people_of
+from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.agreement import (
     DRAWN_BYTES,
     Form,
@@ -36,6 +36,8 @@ from tacit.engine.federation.agreement import (
     read_hello,
     run_mark,
     shuffling_roster,
+    tell_counts,
+    told_counts,
 )
 from tacit.engine.federation.keys import SiloKeys
 from tacit.engine.federation.memory import Rounds
@@ -54,10 +56,8 @@ from tacit.engine.federation.messages import (
     WORK,
     Desk,
     Message,
-    read_counts,
     read_json,
     read_sums,
-    write_counts,
     write_json,
     write_numbers,
     write_steps,
@@ -79,7 +79,7 @@ from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
 from tacit.learning import Steps
-from tacit.methods.encoders import Encoder
+from tacit.methods.encoders import Encoder, people_of
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
 from tacit.privacy.paid_sums import noisy_sum
@@ -130,7 +130,8 @@ class SiloSide:
         self._form = Form.of(shard)
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._drawn = secrets.token_bytes(DRAWN_BYTES)
-        self._memory = Rounds(memory, mark(plan))
+        self._mark = mark(plan)
+        self._memory = Rounds(memory, self._mark)
         self._desk: Desk | None = None
         self._handlers = {
             HELLO: self._hello,
@@ -205,14 +206,15 @@ class SiloSide:
         check_silos(self.plan, names, self._keys.roster, SERVER)
         if self.name not in names:
             raise Refused("a list of silos without us", SERVER)
-        if told["plan"] != mark(self.plan):
-            raise Refused("means another plan than we do", SERVER)
+        if told["plan"] != self._mark:
+            raise Refused("plan mismatch: its plan hash differs from ours", SERVER)
         self._names = tuple(names)
         records = 0
         if not self.plan.method.private:
             self._before_release("counts", 0, {})
             records = len(self._shard.train)
-        answer = {"form": self._form.as_dict(), "drawn": self._drawn.hex(), "records": records}
+        form = self._form.as_dict()
+        answer = {"form": form, "drawn": self._drawn.hex(), "records": records, "plan": self._mark}
         self._told = write_json(answer)
         self._next = (BEGIN,)
         made = learner(self.plan.experiment.model, self._shard.labels, self._form.shape, Randomness.from_seed(0))
@@ -229,7 +231,7 @@ class SiloSide:
         heard = {peer: self._here.read(peer, HELLO, part, to_everyone=True) for peer, part in signed.items()}
         if heard[self.name] != self._told:
             raise Refused("says that we have told what we have not", SERVER)
-        answers = {peer: read_hello(part, peer) for peer, part in heard.items()}
+        answers = {peer: read_hello(part, peer, self._mark) for peer, part in heard.items()}
         self._run = run_mark(self._here.run, heard)
         drawn = {peer: answer.drawn for peer, answer in answers.items()}
         self._common = common_randomness(self.plan, self._keys.common, self._here.run, drawn)
@@ -246,18 +248,29 @@ class SiloSide:
             return self._here.write(SERVER, BEGIN, b"")
         shown = {place: event if isinstance(event, Unprotected) else Nothing() for place, event in self._events.items()}
         self._before_release("counts", 0, shown)
-        self._most += len(self._names) * longest_counts(self.plan)
+        self._most += len(self._names) * (AROUND + longest_counts(self.plan))
         self._next = (TOTALS,)
         people, counts = np.unique(self._placed.train.subject, return_counts=True)
         self._counted = self._common.lots(people, "counts").view(np.int64)  # who is counted in this run, by rising key
         order = np.argsort(self._counted)
-        return self._here.write(SERVER, BEGIN, write_counts(self._counted[order], counts[order]))
+        self._told = tell_counts(self._run, self._counted[order], counts[order])
+        return self._here.write(EVERYONE, BEGIN, self._told)
 
     def _totals(self, content: bytes) -> bytes:
-        names, totals = read_counts(content, SERVER)
-        if not np.isin(self._counted, names).all():
-            raise Refused("totals without those of our people", SERVER)
-        self._go_on(totals[np.searchsorted(names, self._counted)])
+        """Everybody's records in all silos: added up here, from what each silo has signed for this start of the run. A
+        server that could tell totals would make people with records in m silos weigh up to m."""
+        signed = named_parts(content, SERVER, self._names)
+        if set(signed) != set(self._names):
+            raise Refused("the counts of only some of the silos", SERVER)
+        told = {peer: self._here.read(peer, BEGIN, part, to_everyone=True) for peer, part in signed.items()}
+        if told[self.name] != self._told:
+            raise Refused("says that we have told what we have not", SERVER)
+        totals = np.zeros(len(self._counted), np.int64)
+        for peer, part in told.items():
+            names, counts = told_counts(part, self._run, peer)
+            _, ours, theirs = np.intersect1d(self._counted, names, assume_unique=True, return_indices=True)
+            totals[ours] += counts[theirs]
+        self._go_on(totals)
         return self._here.write(SERVER, TOTALS, b"")
 
     def _among_all(self, shard: Federation) -> Federation:

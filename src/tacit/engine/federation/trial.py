@@ -103,7 +103,11 @@ class Trial:
         else:
             home = self.home(name)
             kit = prepare_silo(self.kit(name).path, home / "DATA.toml", home / "POLICY.toml")
-        self.processes[name] = start(kit.path)
+        self.processes[name] = self.launch(kit.path)
+
+    def launch(self, kit: Path) -> subprocess.Popen[bytes]:
+        """Start NVFlare's process of a kit, without an attendant."""
+        return start(kit)
 
     def wait(self, name: str) -> None:
         """Until the server listens, or a silo or the analyzer has joined."""

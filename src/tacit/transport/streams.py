@@ -1,0 +1,74 @@
+"""How much of others' messages a process holds at a time.
+
+NVFlare 2.9.0 takes the memory that the first message of a stream declares, up to 4 GB. :class:`Streams` counts what is
+declared and what has arrived, before NVFlare sees a message. Main processes get jobs and commands; the process of a job
+gets no more, until it knows the plan of its run and is told what that needs (:meth:`Bound.widen`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+MOST_BYTES: Final = 4 << 20  # of a message or a stream
+MOST_FRAME: Final = 16 << 20  # of what the transport receives in one piece, headers included
+AT_ONCE: Final = 8  # largest streams of one sender that are open
+_GRACE = 1.0  # seconds between the first message of a stream and NVFlare's knowledge of it
+
+
+class Bound:
+    """The largest message or stream that is accepted, in bytes."""
+
+    def __init__(self) -> None:
+        self.most = MOST_BYTES
+
+    def widen(self, most: int) -> None:
+        """Accept messages of that many bytes, too."""
+        self.most = max(self.most, most)
+
+
+PROCESS: Final = Bound()  # of this process
+
+
+class Streams:
+    """The streams that are open in this process. ``is_open`` says whether NVFlare still receives one."""
+
+    def __init__(
+        self,
+        is_open: Callable[[tuple[object, object]], bool],
+        bound: Bound,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_open, self._bound, self._clock, self._lock = is_open, bound, clock, threading.Lock()
+        # by origin and number: sender, bytes that are declared, bytes that have arrived, when it began
+        self._open: dict[tuple[object, object], tuple[str, int, int, float]] = {}
+
+    def takes(self, sender: str, stream: tuple[object, object] | None, declared: object, length: int) -> bool:
+        """Whether a message of this length is taken, which is part of a stream (by origin and number) or of none."""
+        most = self._bound.most
+        if length > most:
+            return False
+        if stream is None:
+            return True
+        if not all(isinstance(word, str | int) for word in stream) or type(declared) is not int or declared < 0:
+            return False
+        with self._lock:
+            known = self._open.get(stream)
+            if known is None:
+                self._forget_ended()
+                known = (sender, 0, 0, self._clock())
+            sender, before, arrived, began = known
+            known = (sender, max(before, declared), arrived + length, began)
+            others = sum(max(one[1:3]) for key, one in self._open.items() if key != stream and one[0] == sender)
+            if max(known[1:3]) > most or max(known[1:3]) + others > AT_ONCE * most:
+                return False
+            self._open[stream] = known
+        return True
+
+    def _forget_ended(self) -> None:
+        now = self._clock()
+        ended = [key for key, one in self._open.items() if now - one[3] > _GRACE and not self._is_open(key)]
+        for key in ended:
+            del self._open[key]

@@ -1,0 +1,65 @@
+"""How much of others' messages a process holds at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tacit.transport.streams import AT_ONCE, MOST_BYTES, Bound, Streams
+
+
+class Receiver:
+    """NVFlare's knowledge of streams, and a clock."""
+
+    def __init__(self) -> None:
+        self.ended: set[object] = set()
+        self.now = 0.0
+        self.bound = Bound()
+        self.streams = Streams(lambda stream: stream not in self.ended, self.bound, lambda: self.now)
+
+    def takes(self, number: object, declared: object = 0, length: int = 1, sender: str = "eve") -> bool:
+        return self.streams.takes(sender, ("_admin_1", number), declared, length)
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    return Receiver()
+
+
+def test_a_message_has_a_bound(receiver):
+    assert receiver.streams.takes("eve", None, 0, MOST_BYTES)
+    assert not receiver.streams.takes("eve", None, 0, MOST_BYTES + 1)
+
+
+@pytest.mark.parametrize("declared", [MOST_BYTES + 1, 1 << 30, 2**70, -1, "9", 1.5, True, None, []])
+def test_a_stream_is_refused_by_what_it_declares(receiver, declared):
+    assert receiver.takes(1, MOST_BYTES)
+    assert not receiver.takes(2, declared)
+
+
+@pytest.mark.parametrize("number", [None, [], {}, 1.5])
+def test_a_stream_has_a_number(receiver, number):
+    assert not receiver.takes(number)
+
+
+def test_a_stream_is_refused_by_what_has_arrived(receiver):
+    """Whatever it declares, and in whatever order its parts come."""
+    for number, declared in ((1, 0), (2, 100)):
+        assert all(receiver.takes(number, declared, MOST_BYTES // 4) for _ in range(4))
+        assert not receiver.takes(number, declared, 1)
+
+
+def test_one_sender_has_few_large_streams_at_a_time(receiver):
+    assert all(receiver.takes(number, MOST_BYTES) for number in range(AT_ONCE))
+    assert not receiver.takes(99)
+    assert receiver.takes(100, MOST_BYTES, sender="ana")
+    receiver.ended.add(("_admin_1", 3))
+    receiver.now = 2.0
+    assert receiver.takes(99)
+
+
+def test_the_process_of_a_job_takes_what_its_plan_needs(receiver):
+    receiver.bound.widen(1)
+    assert not receiver.takes(1, MOST_BYTES + 1)
+    receiver.bound.widen(1 << 30)
+    assert receiver.takes(1, 1 << 30)
+    assert not receiver.takes(2, (1 << 30) + 1)
