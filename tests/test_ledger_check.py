@@ -15,7 +15,8 @@ from tacit.config import plan
 from tacit.engine.charges import events
 from tacit.errors import UserError
 from tacit.ledger_check import check
-from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled
+from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
+from tacit.privacy.accounting import account
 from tacit.privacy.ledger import ACCOUNTING, _sealed, place
 from tacit.report.folder import read_run
 
@@ -24,11 +25,14 @@ BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}
 AVG = {"name": "uldp-avg", "noise_multiplier": 5.0}
 
 
-def experiment(method: dict[str, Any], exchange: dict[str, Any], **privacy: Any) -> dict[str, Any]:
+def experiment(
+    method: dict[str, Any], exchange: dict[str, Any], subjects: int = 2, **privacy: Any
+) -> dict[str, Any]:
+    """With so few subjects that rounding does not show, unless told otherwise."""
     return {
         "data": {
             "silos": {"column": "silo", "count": 5},
-            "subjects": {"column": "person", "count": 100},
+            "subjects": {"column": "person", "count": subjects},
             "records_per_silo": 2000,
         },
         "method": method,
@@ -102,6 +106,30 @@ def test_noise_of_missing_silos_is_not_counted(tmp_path):
     status, costs = checked(folder(tmp_path / "run", made, told, federated=True))
     assert status == "under-counted"
     assert costs["public"][1] == costs["server"][1] > costs["public"][0]
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange", "adds"), [(AVG, "plain", True), (AVG, "masked", True), (BY_RECORDS, "weighted", False)]
+)
+def test_sums_in_single_precision_cost_the_rounding_of_all_subjects(tmp_path, method, exchange, adds):
+    """1,000 subjects in up to 5 silos: 2 * 5005 * 2^-24 * 1000 = .597 clips."""
+    made = experiment(method, {"name": exchange}, subjects=1000, against=["public"])
+    status, costs = checked(folder(tmp_path / "run", made, {"public": Gaussian(5.0)}))
+    exact = account(Repeated(Gaussian(5.0 / (1.597 if adds else 1.0)), ROUNDS), 1e-5).epsilon
+    assert (status, costs["public"][1]) == ("under-counted" if adds else "ok", pytest.approx(exact, rel=1e-3))
+
+
+def test_sums_of_batches_in_single_precision_cost_the_rounding_of_a_batch(tmp_path):
+    method = {"name": "local-record", "noise_multiplier": 2.0, "sample_rate": 0.25, "batches_per_round": 1}
+    made = experiment(method, {"name": "plain"}, unit="record", against=["server"])
+    exact = events(plan(made).promise)[place("record", "server", "zero-out")]
+    run = folder(tmp_path / "run", made, {})
+    (run / "ledger.jsonl").unlink()
+    told = {place("record", "server", "zero-out"): exact.as_dict()}
+    ledger(run / "ledger.jsonl", "a", "local-record", {}, more=told)
+    status, costs = checked(run)
+    assert status == "under-counted"
+    assert 1.001 < costs["server"][1] / costs["server"][0] < 1.05
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.cli import app
+from tacit.errors import UserError
 from tacit.privacy import Ledger
 from tacit.surveys import Survey
 
@@ -115,6 +116,19 @@ def test_other_questions_have_other_noise_under_the_same_seed(visits, tmp_path):
     truth = visits.groupby("person")["smoker"].apply(lambda own: (own == "no").mean()).mean()
     # noise of the first is twice that of the second if they were drawn from the same numbers
     assert abs((one.answers[0].estimate - truth) - 2 * (other.answers[0].estimate - truth)) > 1e-6
+
+
+def test_one_question_with_one_seed_is_asked_once(visits, tmp_path):
+    """Two answers with the same noise, with and without a person, show what the person said."""
+    ask(visits, tmp_path / "a", ledger=tmp_path / "book.jsonl")
+    ask(visits, tmp_path / "b", ledger=tmp_path / "book.jsonl", epsilon=2.0)
+    ask(visits, tmp_path / "c", ledger=tmp_path / "book.jsonl", seed=None)
+    ask(visits, tmp_path / "d", ledger=tmp_path / "book.jsonl", seed=None)
+    with pytest.raises(UserError) as found:
+        ask(visits[visits["person"] != 7], tmp_path / "e", ledger=tmp_path / "book.jsonl")
+    assert found.value.field == "--seed"
+    with Ledger(tmp_path / "book.jsonl") as ledger:
+        assert len(ledger.lines) == 4
 
 
 @pytest.mark.parametrize(

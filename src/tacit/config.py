@@ -38,7 +38,7 @@ from tacit.methods.per_subject import PerSubject
 from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, View
-from tacit.promise import Once, Promise, check_facts, promise
+from tacit.promise import ASSIGNED, Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
@@ -262,6 +262,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         leaks=leaks,
         once=once,
         records_kept=min(caps, default=None),
+        beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
     )
 
 

@@ -7,11 +7,12 @@ F1  exchange weighted: the weights of a silo's own part depend on the other silo
 F2  federation, noise in every batch: a round was released although silos were missing; their noise is not counted
 F3  federation: subjects could share a number, so that one who leaves turns a clipped vector around: two clips
 F4  simulator: turns, batches and places were ranks among those present: nothing is proved
+F6  sums in single precision: the rounding of as many terms as the plan declares is added to the sensitivity
 F7  discrete noise on a grid of less than 1,000 steps: not recomputed, nothing is proved
 F8  simulator: a cap over silos dropped a silo's own records: nothing is proved to views that hold records
 
-Not recomputed here: F5 (a policy for records that counted subjects) is a matter of the policy, not of a run; F6 (single
-precision) has no bound for runs of the plain exchange and is stated in the advisory.
+Not recomputed here: F5 (a policy for records that counted subjects) is a matter of the policy, not of a run. In a
+silo's own ledger, which names no plan, F6 is not recomputed either.
 """
 
 from __future__ import annotations
@@ -27,10 +28,29 @@ from typing import Any, Literal
 from tacit.config import Plan, plan
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
-from tacit.exchange import Weighted
+from tacit.exchange import Pairwise, Shuffled, Weighted
+from tacit.learning.clipped_sum import CHUNK, most_expected
 from tacit.methods import METHODS, Calibrated
+from tacit.methods.method import RecordSums
 from tacit.methods.per_subject import PerSubject
-from tacit.privacy import Event, Gaussian, Ledger, LedgerError, Relation, Unit, Unprotected, View, spent
+from tacit.privacy import (
+    Composed,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Largest,
+    Ledger,
+    LedgerError,
+    Nothing,
+    PoissonSampled,
+    Relation,
+    Repeated,
+    SampledWithoutReplacement,
+    Unit,
+    Unprotected,
+    View,
+    spent,
+)
 from tacit.privacy.ledger import ACCOUNTING, place
 from tacit.promise import Once, Promise, cost
 
@@ -169,6 +189,55 @@ def _again(line: Mapping[str, Any], promise: Promise, federated: bool) -> dict[s
 
 def _released(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
     """What a release of the first version told ``view``: a round, or what is released ``once``."""
+    event = _without_rounding(promise, view, federated, once)
+    return event if once is not None else _rounded(event, 1 + _single_precision(promise))
+
+
+def _single_precision(promise: Promise) -> float:
+    """By how many clips the sum of a round moved at most because it was rounded (F6).
+
+    A sum of n terms, each of at most one clip, of which none takes part in more than k additions, has an error of at
+    most k u / (1 - k u) n clips, u = 2^-24 (Higham 2002, section 4.2); the sum of the neighbouring table has one, too.
+    """
+    method, facts = promise.method, promise.facts
+    if isinstance(promise.exchange, Weighted | Shuffled | Pairwise):  # integers, or each party alone
+        return 0.0
+    if isinstance(method, RecordSums):
+        terms = max((most_expected(size) for size in method.batch_sizes(facts)), default=0.0)
+        terms += 10 * math.sqrt(terms) + 50
+        additions = CHUNK + terms / CHUNK + 1
+    elif isinstance(method, PerSubject):
+        terms = float(facts.subjects or 0)
+        additions = terms * facts.silos_of_a_subject + facts.silos
+    else:
+        return 0.0
+    error = additions * 2.0**-24
+    return 2 * error / (1 - error) * terms if error < 1 else math.inf
+
+
+def _rounded(event: Event, factor: float) -> Event:
+    """``event`` where a sum moves by ``factor`` times as much."""
+    match event:
+        case Gaussian(noise):
+            return Gaussian(noise / factor)
+        case GaussianMixture(noise, sensitivities, probabilities):
+            return GaussianMixture(noise / factor, sensitivities, probabilities)
+        case PoissonSampled(rate, inner):
+            return PoissonSampled(rate, _rounded(inner, factor))
+        case SampledWithoutReplacement(size, population, Gaussian(noise)):
+            return SampledWithoutReplacement(size, population, Gaussian(noise / factor))
+        case Repeated(inner, count):
+            return Repeated(_rounded(inner, factor), count)
+        case Composed(events):
+            return Composed(tuple(_rounded(inner, factor) for inner in events))
+        case Largest(events):
+            return Largest(tuple(_rounded(inner, factor) for inner in events))
+        case Nothing() | Unprotected():
+            return event
+    return event if factor == 1 else Unprotected("F6: sums in single precision")
+
+
+def _without_rounding(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
     from tacit.privacy.linkage import of_two
 
     if not federated:

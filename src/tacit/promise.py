@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
-from tacit.exchange import Exchange, Pairwise
+from tacit.exchange import Exchange, Masked, Pairwise, Weighted
 from tacit.methods.method import FACT_KEYS, Calibrated, Facts, Method
 from tacit.privacy import (
     RELATIONS,
@@ -50,8 +50,12 @@ TOLD_APART = (
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
 ONE_IDENTIFIER = "a subject has one identifier in all silos (linkage: epsilon with two that are not linked)"
 BY_LOT = "held-out people are drawn by lot, whatever their records say, and are in no training release"
+ASSIGNED = (
+    "records were assigned to subjects and silos once: the assignment of all others stays when records are removed"
+)
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
+TWO_SUBJECTS = "a replaced record may change two subjects, whose other records a cap on silos moves: no bound is known"
 DROPPED = (
     "max_silos_per_subject drops or keeps this view's own records depending on what other silos hold"
     ' (over_silo_cap = "refuse" makes it a promise about the data)'
@@ -111,6 +115,7 @@ class Promise:
     leaks           reasons outside the method why nothing can be promised
     once            what is released once, beside the rounds
     records_kept    at most so many records of a subject in a silo are used, where there is a cap
+    beforehand      what is assumed about how the data were made
     """
 
     method: Method
@@ -125,6 +130,7 @@ class Promise:
     leaks: tuple[str, ...] = ()
     once: tuple[Once, ...] = ()
     records_kept: int | None = None
+    beforehand: tuple[str, ...] = ()
 
     def exposure(self, unit: Unit, view: View) -> Exposure:
         relation = self.relation if unit == self.unit else self.method.relation(unit)
@@ -142,7 +148,12 @@ class Promise:
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
-        return self.method.event(self._counted(exposure), self.facts)
+        counted = self._counted(exposure)
+        if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
+            from tacit.privacy.linkage import of_two
+
+            return of_two(self.method.event(counted, self.facts)) or Unprotected(TWO_SUBJECTS)
+        return self.method.event(counted, self.facts)
 
     def drops_for(self, view: View) -> bool:
         """Whether the view holds records of its own which the cap on a subject's silos keeps or drops depending on what
@@ -153,7 +164,7 @@ class Promise:
     def _counted(self, exposure: Exposure) -> Exposure:
         """What is counted for a unit: where a cap on silos lets others take a record's place, whichever do, no more
         changes than if its subject were replaced."""
-        if exposure.unit == "record" and self.facts.moves_over and not exposure.replaces:
+        if exposure.unit == "record" and self.facts.moves_over:
             return replace(exposure, unit="subject", relation="replace")
         return exposure
 
@@ -165,7 +176,11 @@ class Promise:
         """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
         if self.drops_for(view):
             return Unprotected(DROPPED)
-        return once.event(self.exposure(unit, view), self.facts, self.records_kept)
+        exposure = self.exposure(unit, view)
+        masked = isinstance(self.exchange, Masked | Weighted)  # sums that are paid for travel in the clear elsewhere
+        if not masked and view.kind not in ("public", "silo", "silos"):
+            exposure = replace(exposure, reveals="each")
+        return once.event(exposure, self.facts, self.records_kept)
 
     def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
         """``event_of`` this promise to all units, against all changes and to all views, by place.
@@ -290,7 +305,7 @@ class Promise:
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
         linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
         own = (*self.method.assumptions(exposure, self.facts), *self._told_apart())
-        return (*elsewhere, *seeded, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
+        return (*elsewhere, *seeded, *self.beforehand, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
 
     def _told_apart(self) -> tuple[str, ...]:
         """How likely two subjects are taken for one."""
@@ -377,6 +392,7 @@ def promise(
     leaks: tuple[str, ...],
     once: tuple[Once, ...] = (),
     records_kept: int | None = None,
+    beforehand: tuple[str, ...] = (),
 ) -> Promise:
     """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
     that the method does not trust and that learn nothing from the run's own rules about silos."""
@@ -392,7 +408,21 @@ def promise(
             raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", fix)
     trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
     relation = relation or method.relation(chosen)
-    made = Promise(method, exchange, facts, chosen, relation, views, views, delta, seeded, leaks, once, records_kept)
+    made = Promise(
+        method,
+        exchange,
+        facts,
+        chosen,
+        relation,
+        views,
+        views,
+        delta,
+        seeded,
+        leaks,
+        once,
+        records_kept,
+        beforehand,
+    )
     if against is not None:
         return made
     learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}

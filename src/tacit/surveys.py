@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tacit.data.encode import match_names
-from tacit.data.options import as_name
+from tacit.data.cells import as_name, gaps, match_names, numbers_in
 from tacit.data.table import Table, from_frame, read_file
-from tacit.errors import Forbidden, UserError
+from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
+from tacit.privacy.ledger import has_seed, mark_of
 from tacit.privacy.ledger import place as ledger_place
 from tacit.promise import REPRODUCIBLE, cost, linkage
 
@@ -112,9 +112,11 @@ def survey(
     who = np.arange(table.rows) if subject is None else _people(table, subject)
     people = int(np.unique(who).size)
     events = _events(asked)
-    _write_down(Path(ledger), column, asked, events, delta or BUDGET_DELTA, budget)
     # the stream has the whole question in its name: another one has other noise, also under the same seed
-    stream = Randomness.from_seed(seed).stream(f"survey {column} {asked}")
+    question = f"survey {column} {asked}"
+    mark = "" if seed is None else mark_of(f"{seed} {question}")
+    _write_down(Path(ledger), column, asked, events, delta or BUDGET_DELTA, budget, mark)
+    stream = Randomness.from_seed(seed).stream(question)
     found = asked.release(values, who, stream)
     answers = (
         Answer(name, float(mean), float(error), float(mean - half), float(mean + half))
@@ -176,22 +178,22 @@ def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndar
     """What every row says: the number of its category, or a number."""
     values = table.column(column, "--column")
     if names is None:
-        if values.dtype.kind not in "biuf":
+        numbers = numbers_in(values).astype(np.float64)
+        if (np.isnan(numbers) & ~gaps(values)).any():
             raise UserError("--column", f"'{column}' holds no numbers", "give --categories instead of --range")
-        numbers = values.astype(np.float64)
-        gaps = int(np.isnan(numbers).sum())
+        missing = int(np.isnan(numbers).sum())
     else:
         numbers, unknown = match_names(values, names)
         if unknown is not None:
             raise UserError("--categories", f"'{column}' also holds '{unknown}'", "add it to the categories")
-        gaps = int((numbers < 0).sum())
-    if gaps:
-        raise UserError("--column", f"'{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
+        missing = int((numbers < 0).sum())
+    if missing:
+        raise UserError("--column", f"'{column}' is missing in {missing} rows", "fill the gaps or drop the rows")
     return numbers
 
 
 def _people(table: Table, subject: str) -> np.ndarray:
-    who, _ = pd.factorize(table.column(subject, "--subject"), use_na_sentinel=True)
+    who, _ = pd.factorize(table.identifiers(subject, "--subject"), use_na_sentinel=True)
     if (who < 0).any():
         problem = f"column '{subject}' is missing in {int((who < 0).sum())} rows"
         raise UserError("--subject", problem, "fill the gaps or drop the rows")
@@ -199,14 +201,19 @@ def _people(table: Table, subject: str) -> np.ndarray:
 
 
 def _events(asked: Question) -> dict[str, Event]:
-    """By place of a ledger. A record's change moves no more than its person's; whole silos are not protected. Somebody
-    who is left out of a central survey while the number of people stays moves it by less than a replacement does; in a
-    local one the report would be missing."""
+    """By place of a ledger. A record more or less moves no more than its person's replacement; one that is replaced may
+    come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
+    central survey while the number of people stays moves it by less than a replacement does; in a local one the report
+    would be missing."""
+    from tacit.privacy.linkage import of_two
+
+    two = of_two(asked.event())
+    assert two is not None, "an event of a question is known for two people"
     central = asked.place == "central"
     views = ("public",) if central else ("public", "server", "silo")
     relations = ("replace", "zero-out") if central else ("replace",)
     return {
-        ledger_place(unit, view, relation): asked.event()
+        ledger_place(unit, view, relation): two if (unit, relation) == ("record", "replace") else asked.event()
         for unit in ("subject", "record")
         for view in views
         for relation in relations
@@ -214,11 +221,15 @@ def _events(asked: Question) -> dict[str, Event]:
 
 
 def _write_down(
-    file: Path, column: str, asked: Question, events: dict[str, Event], delta: float, budget: float | None
+    file: Path, column: str, asked: Question, events: dict[str, Event], delta: float, budget: float | None, mark: str
 ) -> None:
-    """One line, on disk before anything is computed that leaves; Forbidden where the budget does not allow it."""
+    """One line, on disk before anything is computed that leaves; Forbidden where the budget does not allow it, and
+    UserError where a line has the ``mark`` of the same seed and question."""
 
-    def refusal(lines: Sequence[Any]) -> Forbidden | None:
+    def refusal(lines: Sequence[Any]) -> TacitError | None:
+        if has_seed(lines, mark):
+            problem = "this question was asked with the same one: noise that is drawn twice protects only once"
+            return UserError("--seed", problem, "choose another seed, or leave it out")
         if budget is None:
             return None
         where = ledger_place("subject", "public", "replace")
@@ -232,7 +243,7 @@ def _write_down(
     try:
         with Ledger(file) as book:
             book.append(
-                run=f"survey-{os.urandom(8).hex()}",
+                run=f"survey-{os.urandom(8).hex()}{mark}",
                 party="server" if asked.place == "central" else "subjects",
                 round=0,
                 mechanism=f"survey of {column}",

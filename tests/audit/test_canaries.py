@@ -57,7 +57,7 @@ def test_a_subject_canary_has_records_in_several_silos_or_none_at_all(visits, ex
     ],
 )
 def test_a_canary_moves_its_own_number_by_the_whole_clip_and_nobody_else_moves_it(visits, experiment, method, divisor):
-    made, _ = planted(visits, experiment, {**method, "noise_multiplier": 1e-5}, train={"rounds": 1})
+    made, _ = planted(visits, experiment, {**method, "noise_multiplier": 4e-5}, train={"rounds": 1})
     seen = train(made, Randomness.from_seed(2))
     pulled, blank = made.pulls(seen.rounds[0])
     np.testing.assert_allclose(pulled, np.where(made.coins, CLIP / divisor, 0.0), atol=1e-3 * CLIP / divisor)

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 import tacit
+from tacit.methods import METHODS, Calibrated
 from tests.methods.worlds import federation, simulation, weights
 
 ROUNDS = 2
@@ -49,6 +51,43 @@ def test_what_is_not_finite_is_counted_over_all_rounds(name):
     healthy = simulation(made(1.0), settings, exchange={"name": exchange})
     healthy.round(1)
     assert int(healthy.not_finite) == 0
+
+
+# how much is lost in a round where one record overflows: one of one person, in one of six silos
+SPOILED: dict[str, tuple[dict[str, Any], int]] = {
+    **dict.fromkeys(("local-record", "local-group", "higrad", "user-ldp", "uldp-group", "pooled-dp-sgd"), (BATCHES, 3)),
+    "central-group": ({"sample_rate": 1.0}, 1),
+    **dict.fromkeys(("dp-fedsgd", "uldp-naive", "subject-sgd", "uldp-avg", "uldp-sgd"), ({}, 1)),
+    **dict.fromkeys(("dp-fedavg", "muffliato-sgd", "fine-tune", "per-fedavg", "pfedme"), ({"batch_size": 3}, 1)),
+    **dict.fromkeys(("mean-regularized", "graph-regularized", "fedem"), ({"batch_size": 3}, 1)),
+    **dict.fromkeys(("ldp-laplace", "ldp-gaussian", "ss-simple"), ({"local_epsilon": 8.0}, 1)),
+    **dict.fromkeys(("ss-double", "ss-topk"), ({"local_epsilon": 8.0, "index_rate": 0.5}, 1)),
+    **dict.fromkeys(("random-walk", "local-walk"), ({"walk_steps": 30}, 5)),  # visits of the one node
+}
+
+
+def test_every_private_method_meets_an_overflow():
+    assert set(SPOILED) == {name for name, method in METHODS.items() if issubclass(method, Calibrated)}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_record_that_overflows_spoils_no_other_part(name):
+    """Row 0 overflows in a nonlinear model, and padding is everywhere: silos, people and nodes of 1 to 11 records."""
+    numbers, lost = SPOILED[name]
+    sizes = [1, 3, 5, 7, 9, 11]
+    silo = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(len(silo), 4))
+    features[0] = 3e38
+    people = federation(features, rng.normal(size=len(silo)), silo, silo, len(sizes))
+    noise = {} if "local_epsilon" in numbers else {"noise_multiplier": 1.0}
+    exchange = {"name": METHODS[name].exchanges[0]}
+    settings = {"name": name, **noise, **numbers}
+    columns = {"numeric": {f"x{i}": {} for i in range(4)}}
+    sim = simulation(people, settings, data=columns, model={"name": "mlp", "hidden": [8]}, exchange=exchange)
+    sim.round(1)
+    assert int(sim.not_finite) == lost
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sim.server.params))
 
 
 def test_the_count_outlives_a_checkpoint():

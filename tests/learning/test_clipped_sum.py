@@ -35,7 +35,7 @@ class Case(NamedTuple):
     objective: Objective
     params: Params
     arrays: Arrays
-    total: object  # the compiled clipped sum: (params, frozen, arrays, index, weight, start, stop, clip)
+    total: object  # the compiled clipped sum: (params, frozen, arrays, index, weight, blocks, clip)
     gradients: object  # the compiled gradients of single records: (params, frozen, x, y) -> [records, parameters]
 
 
@@ -84,7 +84,8 @@ def summed(c: Case, index, weight=None, clip: float = 0.5, frozen: Params | None
     weights = np.full(CAPACITY, 1e6, np.float32)
     weights[start : start + len(index)] = 1.0 if weight is None else weight
     params = c.params if params is None else params
-    return as_numbers(c.total(params, frozen or {}, c.arrays, around, weights, start, start + len(index), clip), clip)
+    blocks = np.array([start, start + len(index)])
+    return as_numbers(c.total(params, frozen or {}, c.arrays, around, weights, blocks, clip), clip)
 
 
 def record_gradients(c: Case, index, frozen: Params | None = None, params=None) -> np.ndarray:
@@ -179,7 +180,8 @@ def test_gradients_beyond_the_range_of_squares_are_clipped_not_lost(name):
     norms = np.array([np.linalg.norm(np.asarray(result.total, np.float64)) for result in results])
     wrong = norms > 0  # a record that is classified right, and be it by 1e25, has no gradient
     assert wrong.sum() >= 5
-    np.testing.assert_allclose(norms[wrong], 0.5, rtol=1e-5)
+    steps = FINEST * np.sqrt(len(ravel_pytree(c.params)[0]))  # by which rounding toward zero shortens a vector at most
+    np.testing.assert_allclose(norms[wrong], 0.5, rtol=1e-5 + steps)
     assert all(int(result.not_finite) == 0 for result in results)
 
 
@@ -228,7 +230,7 @@ def test_batches_of_all_sizes_share_one_compilation():
     kernel = jax.jit(lambda *given: clipped_gradient_sum(c.objective, *given))
     index, weight = jnp.arange(CAPACITY) % RECORDS, jnp.ones(CAPACITY)
     for start, stop in ((0, 0), (0, 1), (3, 3 + CHUNK), (1, CAPACITY), (CAPACITY, CAPACITY)):
-        result = kernel(c.params, {}, c.arrays, index, weight, start, stop, 0.5)
+        result = kernel(c.params, {}, c.arrays, index, weight, jnp.array([start, stop]), 0.5)
         assert_equal(as_numbers(result, 0.5).total, one_by_one(c, index[start:stop], np.ones(stop - start), 0.5))
     assert kernel._cache_size() == 1
 
@@ -239,7 +241,7 @@ def test_memory_grows_with_the_chunk_not_with_the_batch():
 
     def scratch(capacity: int) -> int:
         index, weight = np.zeros(capacity, np.int32), np.ones(capacity, np.float32)
-        lowered = c.total.lower(c.params, {}, c.arrays, index, weight, 0, capacity, 0.5)
+        lowered = c.total.lower(c.params, {}, c.arrays, index, weight, np.array([0, capacity]), 0.5)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     gradient = 4 * len(ravel_pytree(c.params)[0])
@@ -253,10 +255,10 @@ def test_batches_of_several_silos_are_summed_side_by_side():
     bounds = np.array([[0, 40], [40, 41], [41, 41], [41, 128]])
     index, weight = jnp.arange(CAPACITY) % RECORDS, jnp.ones(CAPACITY)
 
-    def one(start: jax.Array, stop: jax.Array) -> ClippedSum:
-        return clipped_gradient_sum(c.objective, c.params, {}, c.arrays, index, weight, start, stop, 0.5)
+    def one(blocks: jax.Array) -> ClippedSum:
+        return clipped_gradient_sum(c.objective, c.params, {}, c.arrays, index, weight, blocks, 0.5)
 
-    together = jax.jit(jax.vmap(one))(bounds[:, 0], bounds[:, 1])
+    together = jax.jit(jax.vmap(one))(bounds)
     totals = together.total.integers() * (FINEST * 0.5)
     for i, (start, stop) in enumerate(bounds):
         assert_equal(totals[i], summed(c, np.arange(start, stop)).total)
@@ -291,4 +293,21 @@ def test_a_task_without_a_loss_per_record_is_refused():
     c = case("linear")
     survival = Objective(c.objective.apply, task_for("survival"))
     with pytest.raises(ValueError, match="survival"):
-        clipped_gradient_sum(survival, c.params, {}, c.arrays, jnp.arange(4), jnp.ones(4), 0, 4, 1.0)
+        clipped_gradient_sum(survival, c.params, {}, c.arrays, jnp.arange(4), jnp.ones(4), jnp.array([0, 4]), 1.0)
+
+
+def test_a_record_that_is_not_finite_changes_no_other_records_norm():
+    """Large inputs with tiny errors, for which the quick norm is above the careful one by a sixth."""
+    objective = Objective(lambda params, x: x @ params["w"], task_for("real"))
+    features = np.zeros((32, 4), np.float32)
+    features[:, 0] = 3e18
+    labels = jnp.full(32, -6e-19)
+
+    def total(first: float) -> np.ndarray:
+        features[0] = first
+        arrays, blocks = Arrays(jnp.asarray(features), labels), jnp.array([0, 32])
+        given = {"w": jnp.zeros((4, 1))}, {}, arrays, jnp.arange(32), jnp.ones(32), blocks, 1.0
+        found = clipped_gradient_sum(objective, *given)
+        return found.total.integers() * FINEST
+
+    assert np.linalg.norm(total(np.inf) - total(0.0)) <= 1e-3

@@ -13,11 +13,13 @@ from jax.flatten_util import ravel_pytree
 
 import tacit
 from tacit.data import Federation, Labels, Records
+from tacit.engine import node_work
+from tacit.engine.charges import check_goes_on
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation, by_subject
 from tacit.errors import UserError
 from tacit.learning import Arrays, key_words
-from tacit.learning.gossip import contracting_weights, noised, private_average
+from tacit.learning.gossip import contracting_weights, node_step, noised
 from tacit.learning.graphs import GraphChoice, mixing
 from tacit.models import convexity
 from tacit.models.edges import edges
@@ -140,19 +142,19 @@ def test_people_who_share_a_place_are_clipped_apart():
 
 def test_every_node_adds_its_own_noise_of_the_planned_size():
     key = key_words(Randomness.from_seed(3).stream("noise"))
-    drawn = np.asarray(noised(jnp.zeros((50, 4000)), 2.0, key))
+    drawn = noised(np.zeros((50, 4000), np.int64), node_step(1.0, 2.0), 2.0, key)
     # 200,000 normals: each of these fails with probability below 1e-6
     assert abs(drawn.std() - 2.0) < 0.02
     assert np.abs(np.corrcoef(drawn) - np.eye(50)).max() < 0.1
-    again = np.asarray(noised(jnp.zeros((50, 4000)), 2.0, key))
+    again = noised(np.zeros((50, 4000), np.int64), node_step(1.0, 2.0), 2.0, key)
     np.testing.assert_array_equal(drawn, again)
 
 
 def test_private_averaging_has_the_noise_of_a_trusted_server_once_nodes_agree():
     network_ = mixing(GraphChoice("hypercube", 16))
-    values = np.tile(np.arange(16, dtype=np.float32)[:, None], (1, 20000))
+    values = np.tile(np.arange(16)[:, None], (1, 20000))
     key = key_words(Randomness.from_seed(4).stream("noise"))
-    after = private_average(jnp.asarray(values), network_, 40, 3.0, key)
+    after = network_.gossip(noised(values * 1024, 1 / 1024, 3.0, key).astype(np.float32), 40, "none")
     assert np.abs(after - after[0]).max() < 1e-3
     assert after.mean() == pytest.approx(7.5, abs=0.05)
     assert after[0].std() == pytest.approx(3.0 / 4, rel=0.05)
@@ -168,8 +170,25 @@ def test_a_nodes_update_is_clipped_before_noise_is_added():
     noisy.round(1)
     assert np.linalg.norm(weights(noisy)) > 0.01
     key = key_words(Randomness.from_seed(1).stream("noise", 1))
-    drawn = np.asarray(noised(jnp.zeros(noisy.states.shape), 2.0 * 0.01, key))
+    drawn = noised(np.zeros(noisy.states.shape, np.int64), node_step(0.01, 0.02), 0.02, key)
     np.testing.assert_allclose(weights(noisy) - weights(sim), drawn.mean(axis=0), atol=1e-7)
+
+
+@pytest.mark.parametrize("nodes", ["silos", "subjects"])
+def test_a_model_does_not_round_an_update_before_the_noise(nodes, monkeypatch):
+    """A clip of 1e-6 beside weights of about 1, which have steps of 6e-8: a node zeroed out moves by one clip."""
+    clip, sent = 1e-6, []
+    federation = made_federation([10] * 5)
+    silent = replace(federation, train=replace(federation.train, features=federation.train.features.copy()))
+    silent.train.features[federation.train.silo == 0] = np.inf
+    monkeypatch.setattr(node_work, "noised", lambda *moves: sent.append(noised(*moves)) or sent[-1])
+    method = {"name": "muffliato-sgd", "noise_multiplier": 5.0, "clip": clip, "topology": "complete", "nodes": nodes}
+    for made in (federation, silent):
+        sim = simulated(made, method)
+        sim.states = jnp.ones_like(sim.states)
+        sim.round(1)
+    moved = np.linalg.norm(sent[0] - sent[1], axis=1) / clip
+    assert 0.99 < moved.max() <= 1.0
 
 
 def test_all_take_over_one_nodes_value_where_they_adopt_it():
@@ -410,6 +429,17 @@ def test_a_graph_that_does_not_exist_is_refused_before_any_record_is_read():
     with pytest.raises(UserError) as found:
         planned({"name": "gossip-sgd", "topology": "hypercube"}, silos=6)
     assert found.value.field == "method.topology"
+
+
+def test_a_walk_that_was_stopped_does_not_go_on():
+    """The model at which it stopped is another release. Of a local walk every step is public."""
+    stopped, public = (
+        planned({"name": name, "noise_multiplier": 8.0}, silos=10, seed=7) for name in ("random-walk", "local-walk")
+    )
+    with pytest.raises(UserError) as found:
+        check_goes_on(stopped)
+    assert found.value.field == "--resume"
+    check_goes_on(public)
 
 
 @pytest.mark.parametrize("name", ["gossip-sgd", "muffliato-sgd", "random-walk"])

@@ -6,6 +6,7 @@ whose gradient cannot be computed. Both worlds have the same coins: a subject is
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +15,9 @@ import pytest
 
 from tacit.methods import Facts
 from tacit.methods.per_subject import UldpAvg
-from tests.methods.worlds import before_noise, federation, moved, random_federation, simulation
+from tacit.privacy import Repeated, View
+from tacit.promise import cost
+from tests.methods.worlds import before_noise, federation, moved, planned, random_federation, simulation
 
 CLIP = 0.7
 # sums in float32: rounding of the sum itself, of up to 60 vectors of norm CLIP
@@ -285,3 +288,74 @@ def test_records_that_cannot_be_computed_contribute_nothing():
         # of higrad only those that are alone in their batch: the others' weights know about them
         changed = jax.tree.map(np.array, without(drawn, bad))
         np.testing.assert_allclose(before_noise(sim, drawn), before_noise(sim, changed), atol=1e-6)
+
+
+# -- one record is replaced by a record of another subject -------------------------------------------------------------
+
+TWO_SUBJECTS = {
+    # method, numbers, exchange: clips for a record that goes, and for one that is replaced (3 silos)
+    "subject-sgd": ({}, "plain", 2 / 3, 4 / 3),
+    "uldp-sgd": ({}, "masked", 2 / 3, 4 / 3),
+    "uldp-avg": ({}, "plain", 2 / 3, 4 / 3),
+    "uldp-naive": ({}, "plain", 2 / 3, 4 / 3),
+    "dp-fedavg": ({}, "plain", 2.0, 4.0),
+    "muffliato-sgd": ({}, "direct", 2 / 3**0.5, 4 / 3**0.5),
+}
+
+
+@pytest.mark.parametrize("name", TWO_SUBJECTS)
+def test_a_replaced_record_may_change_two_subjects_or_silos(name):
+    numbers, exchange, gone, replaced = TWO_SUBJECTS[name]
+    method = {"name": name, "noise_multiplier": 5.0, **numbers}
+    plan = planned(method, silos=3, exchange={"name": exchange}, privacy={"max_silos_per_subject": None})
+    for relation, clips in (("zero-out", gone), ("replace", replaced)):
+        event = replace(plan.promise, unit="record", relation=relation).event("record", View("public"))
+        assert 5.0 / event.noise_multiplier == pytest.approx(clips)
+
+
+def test_a_record_of_another_subject_instead_moves_a_sum_by_four_weights():
+    """A's record makes place for one of B's, and both turn around: 4 w clips, w = 1/3."""
+    people = [("A", 1.0), ("B", -1.0)]
+    rows = [(who, silo, -10.0 * sign) for who, sign in people for silo in range(3) for _ in range(2)]
+
+    def total(extra: tuple[str, int, float]) -> np.ndarray:
+        who, silo, label = zip(*rows, extra, strict=True)
+        made = federation(np.ones((len(who), 1)), label, [int(w == "B") for w in who], silo, 3)
+        sim = simulation(made, {"name": "subject-sgd", "noise_multiplier": 5.0, "clip": CLIP})
+        return before_noise(sim, sim.work.draw(1))
+
+    moved = np.linalg.norm(total(("A", 0, 1000.0)) - total(("B", 0, -1000.0))) / CLIP
+    assert moved == pytest.approx(4 / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "clips"),
+    [
+        ({"name": "local-record"}, 4.0),
+        ({"name": "higrad"}, 4.0),
+        ({"name": "uldp-group"}, 4.0),
+        ({"name": "central-group"}, 4.0 / 3**0.5),
+    ],
+)
+def test_caps_move_a_record_of_each_of_two_subjects(method, clips):
+    if method["name"] != "central-group":
+        method = method | {"batches_per_round": 1}
+    plan = planned({"noise_multiplier": 5.0, "sample_rate": 0.1, **method}, silos=3)
+    event = replace(plan.promise, unit="record", relation="replace").event("record", View("public"))
+    noise = event.event.noise_multiplier if isinstance(event, Repeated) else event.noise_multiplier
+    assert 5.0 / noise == pytest.approx(clips, rel=0.1)  # and rounding
+    assert 5.0 / noise >= clips
+
+
+def test_two_people_report_otherwise_where_a_record_is_replaced():
+    columns = {"label": "y", "numeric": {f"x{i}": {} for i in range(3)}}
+    for name in ("ldp-laplace", "ldp-gaussian", "ss-simple", "ss-double", "ss-topk"):
+        exchange = {"name": "shuffled" if name.startswith("ss") else "plain"}
+        numbers = {"index_rate": 0.5} if name in ("ss-double", "ss-topk") else {}
+        plan = planned({"name": name, "local_epsilon": 1.0, **numbers}, data=columns, exchange=exchange)
+        one, two = (
+            cost(replace(plan.promise, unit="record", relation=relation).event("record", View("public")), 1e-5).epsilon
+            for relation in ("zero-out", "replace")
+        )
+        assert two > 1.9 * one
+        assert plan.method.relation("record") == "zero-out"

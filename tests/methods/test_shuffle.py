@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import tacit
 from tacit import planner
 from tacit.errors import UserError
 from tacit.methods import METHODS, Facts
-from tacit.methods.encoders import LdpGaussian, LdpLaplace
+from tacit.methods.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside, people_of
 from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
-from tests.methods.worlds import epsilon, published
+from tests.methods.worlds import epsilon, planned, published
 
 FACTS = Facts(silos=1, subjects=1000, parameters=7850)
 SMALL = Facts(silos=1, subjects=40, parameters=30)
@@ -375,3 +376,38 @@ def test_all_five_are_methods():
     for name in ("ss-simple", "ss-double", "ss-topk", "ldp-laplace", "ldp-gaussian"):
         assert METHODS[name].name == name
         assert METHODS[name].paper == "paper 003"
+
+
+# --- silos that know the noise of their own people -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "silos", "view", "printed"),
+    [
+        ("ldp-gaussian", 2, "silo", 0.8681),
+        ("ldp-gaussian", 10, "silos:9", 2.1131),
+        ("ldp-laplace", 2, "silo", 2.0252),
+        ("ldp-laplace", 10, "silos:9", 5.0757),
+    ],
+)
+def test_people_hide_only_among_people_outside_a_view(name, silos, view, printed):
+    plan = planned(
+        {"name": name, "local_epsilon": 8.0},
+        silos=silos,
+        rounds=10,
+        data={"label": "y", "subjects": {"column": "who", "count": 1000}, "numeric": {f"x{i}": {} for i in range(9)}},
+        privacy={"against": [view]},
+    )
+    assert epsilon(plan, view) == pytest.approx(printed, abs=1e-4)
+
+
+@pytest.mark.parametrize(("people", "batches", "silos"), [(40, 3, 4), (7, 7, 3), (100, 9, 7), (2, 1, 3)])
+def test_fewest_people_outside_are_those_of_the_worst_batch_and_silos(people, batches, silos):
+    batch = batches_of(people, batches)
+    for colluding in range(silos):
+        found = [
+            sum(batch[p] == b for k in range(silos) if k not in members for p in people_of(k, people, silos))
+            for b in range(batches)
+            for members in itertools.combinations(range(silos), colluding)
+        ]
+        assert fewest_outside(people, batches, silos, colluding) == max(1, min(found))

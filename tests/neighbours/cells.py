@@ -1,6 +1,6 @@
 """Every cell of the harness: methods and exchanges as the registries list them, and the worlds that each is tried in.
 
-A method that adds noise and has no line in ``NUMBERS`` cannot be checked: ``test_cells`` fails until it has one.
+A method that adds noise and has no line in ``NUMBERS`` cannot be checked: ``test_page`` fails until it has one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.neighbours.worlds import (
     CAP,
     CLIP,
     DIVIDED,
+    FIRST,
     LAST,
     MANY,
     SILOS,
@@ -38,7 +39,7 @@ from tests.neighbours.worlds import (
     table,
 )
 
-LEVELS = 1000
+LEVELS = 4000
 
 # A method's numbers. Every record is in every batch: what a coin would leave out, it cannot hide here.
 NOISY = {"clip": CLIP, "noise_multiplier": 1.0}
@@ -100,6 +101,7 @@ class World:
     targets, units               what neighbours differ in
     holders                      silos that look at the others
     levels, draws                how many numbers see noise alone, and in how many runs
+    views                        views that are looked at; None: all
     """
 
     frame: Callable[[], pd.DataFrame]
@@ -110,11 +112,12 @@ class World:
     sections: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 1
     levels: int = LEVELS
-    draws: int = 8
+    draws: int = 2
     missing: tuple[str, ...] = ()
     targets: Sequence[str] = TARGETS
     units: Sequence[str] = ("record", "subject", "silo")
     holders: Sequence[int] = range(len(SILOS))
+    views: Sequence[str] | None = None
 
     def suits(self, method: str, exchange: str, engine: str) -> bool:
         return (
@@ -122,6 +125,9 @@ class World:
             and (self.exchanges is None or exchange in self.exchanges)
             and engine in self.engines
         )
+
+    def looks_at(self, place: Place) -> bool:
+        return place.unit in self.units and (self.views is None or place.view in self.views)
 
 
 BATCHES = ("local-record", "local-group", "higrad", "user-ldp")
@@ -149,7 +155,7 @@ WORLDS: dict[str, World] = {
         exchanges=("plain",),
         engines=("federation",),
         numbers={"rate": 0.3},
-        rounds=40,
+        rounds=80,
         draws=2,
         targets=(LAST,),
         units=("subject",),
@@ -208,7 +214,7 @@ WORLDS: dict[str, World] = {
         levels=900,
         draws=2,
         targets=(DIVIDED,),
-        units=("subject",),
+        units=("subject", "record"),
         holders=(2,),
     ),
     # subjects in one silo each, as promised; and silos that do not answer: what is released has the noise that is
@@ -262,12 +268,38 @@ WORLDS: dict[str, World] = {
         engines=("simulator",),
         numbers={"clip": 1.0},
         sections={
-            "data": {"subjects": {"column": "person", "count": MANY + 10}, "records_per_silo": MANY},
+            "data": {"records_per_silo": MANY},
+            "privacy": {"unit": "record", "max_records_per_subject_and_silo": None},
             "evaluation": {"data": "held-out"},  # in a file, see ``planned``
         },
-        levels=32,
-        targets=("r000000",),
+        levels=400,
+        draws=2,
+        targets=(FIRST,),
         units=("record",),
+        holders=(1,),
+    ),
+    # a clip that follows a count: the count leaves with the sum, with noise of its own
+    "adaptive clip": World(
+        table,
+        methods=("central-group", "local-record", "higrad", "user-ldp", "subject-sgd"),
+        exchanges=("plain",),
+        engines=("simulator",),
+        numbers={"adaptive_clip": {"rate": 1e-3, "count_noise": 0.25}},
+        rounds=40,
+        levels=100,
+        draws=12,
+        targets=(DIVIDED,),
+        holders=(0,),
+    ),
+    # two silos that put together what they know
+    "coalition": World(
+        table,
+        methods=("dp-fedavg", "higrad", "local-group", "subject-sgd"),
+        exchanges=("plain",),
+        engines=("simulator",),
+        sections={"privacy": {"against": ["silos:2"]}},
+        targets=(FIRST, DIVIDED),
+        views=("silos:2",),
     ),
     # a cap over silos: which of its records a silo uses depends on the others
     "one silo each": World(
@@ -336,5 +368,13 @@ def case(cell: Cell) -> Case:
     world = WORLDS[cell.world]
     run = gossiped if METHODS[cell.method].serverless else ENGINES[cell.engine]
     return Case(
-        planned(cell), run, world.frame(), world.missing, world.targets, world.units, world.draws, world.holders
+        planned(cell),
+        run,
+        world.frame(),
+        world.missing,
+        world.targets,
+        world.units,
+        world.draws,
+        world.holders,
+        world.views,
     )

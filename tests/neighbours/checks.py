@@ -71,6 +71,7 @@ class Case:
     units    what neighbours differ in
     holders  silos that look at the others
     draws    runs with other noise, for the noise that is in a release
+    views    views that are looked at; None: all
     """
 
     plan: Plan
@@ -79,15 +80,18 @@ class Case:
     missing: tuple[str, ...] = ()
     targets: Sequence[str] = TARGETS
     units: Sequence[str] = ("record", "subject", "silo")
-    draws: int = 8
+    draws: int = 2
     holders: Sequence[int] = range(len(SILOS))
+    views: Sequence[str] | None = None
     _runs: dict[tuple[int, object], Seen | None] = field(default_factory=dict)
-    _noises: dict[object, Noise] = field(default_factory=dict)
+    _noises: dict[object, list[Noise]] = field(default_factory=dict)
 
     def verdicts(self) -> dict[Place, Verdict]:
         """A verdict on every cell."""
         return {
-            place: self.verdict(place, event) for place, event in told(self.plan).items() if place.unit in self.units
+            place: self.verdict(place, event)
+            for place, event in told(self.plan).items()
+            if place.unit in self.units and (self.views is None or place.view in self.views)
         }
 
     def verdict(self, place: Place, event: Event) -> Verdict:
@@ -103,16 +107,17 @@ class Case:
             return worst
         for known in self._holders(view):
             free = [silo for k, silo in enumerate(SILOS) if k not in known]
-            noise = self._noise(known, self._parts(view))
-            for change in changes(place.unit, place.relation, free, self.targets):
+            noises = self._noise(known, self._parts(view))
+            tolerance = max(noise.tolerance for noise in noises)
+            for change in changes(place.unit, place.relation, free, self.targets, fades=self._counts):
                 after = self.seen(change(self.frame))
                 assert after is not None, "a neighbouring table is refused where this one is not"
                 releases = zip(self._seen_by(view, base), self._seen_by(view, after), strict=True)
-                shifts = [noise.shift(now - before) for before, now in releases]
+                shifts = [self._shift(noises, now - before) for before, now in releases]
                 ratio = max(shifts) / most if most else math.inf if max(shifts) else 0.0
-                if ratio <= 1 + noise.tolerance and too_often(event, shifts, noise.tolerance):
+                if ratio <= 1 + tolerance and too_often(event, shifts, tolerance):
                     ratio = math.inf
-                worst = worst.worse(Verdict(ratio, noise.tolerance))
+                worst = worst.worse(Verdict(ratio, tolerance))
         return worst
 
     def seen(self, frame: pd.DataFrame) -> Seen | None:
@@ -141,21 +146,34 @@ class Case:
         joint = self.plan.method.joint and not self.plan.method.serverless  # of a walk, step by step
         return [np.concatenate(rounds)] if joint else rounds
 
-    def _noise(self, known: tuple[int, ...], parts: str) -> Noise:
-        """The noise of those releases that silos who know their own do not know."""
+    @property
+    def _counts(self) -> bool:
+        """Whether the last number of a release is the count that a clip follows."""
+        return getattr(self.plan.method, "adaptive_clip", None) is not None
+
+    def _shift(self, noises: Sequence[Noise], moved: np.ndarray) -> float:
+        parts = (moved[:, :-1], moved[:, -1:]) if self._counts else (moved,)
+        return math.hypot(*(noise.shift(part) for noise, part in zip(noises, parts, strict=True)))
+
+    def _noise(self, known: tuple[int, ...], parts: str) -> list[Noise]:
+        """The noise of those releases that silos who know their own do not know; and that of the count."""
         if (known, parts) not in self._noises:
             view = View.parse("public" if parts == "sum" else "neighbour" if self.plan.method.serverless else "server")
             draws: list[list[np.ndarray]] = []
-            mask = self._mask()
             for salt in range(self.draws):
                 with other_noise(salt, () if self.plan.method.pools else known):
                     seen = self.run(self.plan, self.frame, self.missing)
                 assert seen is not None
-                draws.append([release[:, mask[: release.shape[1]]] for release in self._seen_by(view, seen)])
+                draws.append(self._seen_by(view, seen))
+            pairs = zip(draws[::2], draws[1::2], strict=True)
+            between = [[(a - b) / math.sqrt(2) for a, b in zip(*pair, strict=True)] for pair in pairs]
             if known and not self.plan.method.pools:  # what they know is the same in every run
-                pairs = zip(draws[::2], draws[1::2], strict=True)
-                draws = [[(a - b) / math.sqrt(2) for a, b in zip(*pair, strict=True)] for pair in pairs]
-            self._noises[known, parts] = Noise([release for releases in draws for release in releases])
+                draws = between
+            mask = np.flatnonzero(self._mask())
+            noises = [Noise([release[:, mask[mask < release.shape[1]]] for each in draws for release in each])]
+            if self._counts:
+                noises.append(Noise([release[:, -1:] for each in between for release in each]))
+            self._noises[known, parts] = noises
         return self._noises[known, parts]
 
     def _mask(self) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import pandas as pd
 from tacit.audit.views import one_by_one
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
-from tacit.engine import node_work
+from tacit.engine import kernel, node_work
 from tacit.engine.federation.messages import WORK, Desk, Message, read_numbers, read_steps
 from tacit.engine.federation.shard import SiloData, load_shard
 from tacit.engine.federation.sides import (
@@ -59,6 +60,12 @@ def flat(params: Any) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(params)])
 
 
+def released(plan: Plan, server: Any) -> np.ndarray:
+    """All numbers that a server publishes. Of an adaptive clip, the number that moves with the count it follows."""
+    numbers, adaptive = flat(server.params), getattr(plan.method, "adaptive_clip", None)
+    return numbers if adaptive is None else np.append(numbers, -np.log(float(server.extra)) / adaptive.rate)
+
+
 def noise_only(params: Any, levels: int) -> np.ndarray:
     """Which of the flat parameters belong to categories that no record has."""
     masks = []
@@ -83,12 +90,12 @@ def simulated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
     sim = simulation(plan, frame)
     trusted = plan.method.pools or "server" in plan.method.trusts
     sees_each = plan.exchange.reveals.get("server") == "each" and not trusted
-    public, each, before = [], [], flat(sim.server.params)
+    public, each, before = [], [], released(plan, sim.server)
     for number in range(1, plan.rounds + 1):
         if sees_each:
             each.append(np.asarray(one_by_one(sim, "server", number), np.float64))
         sim.round(number)
-        after = flat(sim.server.params)
+        after = released(plan, sim.server)
         public.append(after - before)
         before = after
     return Seen(np.array(public), np.array(each) if each else None)
@@ -98,9 +105,9 @@ def gossiped(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> Se
     """Nodes without a server: ``each`` is what every node sends before anything is averaged."""
     messages: list[np.ndarray] = []
 
-    def sent(values: Any, deviation: float, key: Any) -> Any:
-        messages.append(np.asarray(noised(values, deviation, key), np.float64))
-        return messages[-1].astype(np.float32)
+    def sent(*moves: Any) -> Any:
+        messages.append(noised(*moves))
+        return messages[-1]
 
     with patch.object(node_work, "noised", sent):
         seen = simulated(plan, frame, missing)
@@ -123,7 +130,7 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
     sent: dict[str, list[np.ndarray]] = {name: [] for name in SILOS}
 
     def after(number: int, model: Any) -> None:
-        public.append(flat(coordinator.server.params))
+        public.append(released(plan, coordinator.server))
 
     coordinator = CoordinatorSide(plan, SILOS, ServerKeys(identities[SERVER], roster), after_round=after)
 
@@ -148,7 +155,7 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
         drive(coordinator, carry)
     except RoundFailed:
         return None
-    start = flat(plan.method.init(plan.server_step, coordinator.learner.params, plan.promise.facts).params)
+    start = released(plan, plan.method.init(plan.server_step, coordinator.learner.params, plan.promise.facts))
     moved = np.diff(np.stack([start, *public]), axis=0)
     there = [parts for name, parts in sent.items() if name not in missing]
     each = np.stack(there, axis=1) if there and there[0] else None
@@ -174,6 +181,15 @@ def shard(plan: Plan, frame: pd.DataFrame, name: str) -> Any:
 
 
 ENGINES: dict[str, Callable[..., Seen | None]] = {"simulator": simulated, "federation": federated}
+
+
+def forget_compiled() -> None:
+    """Every cell compiles programs of its own. All of them together exceed the memory maps of a process."""
+    kernel.kernels.cache_clear()
+    kernel._compiled.cache_clear()
+    jax.clear_caches()
+    gc.collect()
+
 
 # Streams that noise is drawn from, each with the number of its silo (or of the server, after all silos) as last place.
 NOISY = ("noise", "batches")

@@ -1,15 +1,21 @@
-"""The page of all cells: ``python -m tests.neighbours.page [method …]`` runs the harness, writes docs/neighbours.md."""
+"""The page of all cells, docs/neighbours.md, from the results of the tests:
+
+    TACIT_NEIGHBOURS=results.jsonl pytest tests/neighbours/test_neighbours.py
+    python -m tests.neighbours.page results.jsonl
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.neighbours import reports
-from tests.neighbours.cells import Cell, cells, planned, verdicts
+from tests.neighbours.cells import WORLDS, Cell, cells, planned
 from tests.neighbours.checks import Place, Verdict, told
+from tests.neighbours.shifts import unprotected
 
 PAGE = Path(__file__).parents[2] / "docs" / "neighbours.md"
 
@@ -24,11 +30,14 @@ accounted for, in units of the noise measured in the release; it must not exceed
 the noise (2 to 12 %). Where people report for themselves, it is the number of reports that change, of which 1 is
 accounted for.
 
-- `not printed`: no finite guarantee exists for this cell.
+- `not printed`: no finite guarantee is printed for this cell.
 
 ## Limits
 
-- Adaptive clips, paid statistics and metrics, and surveys are not in these worlds; they have tests of their own.
+- Paid statistics and metrics are in `tests/neighbours/test_paid.py`. Surveys have a test of the query alone
+  (`tests/privacy/test_surveys.py`), none that begins with the table.
+- Adaptive clips and coalitions of two silos (`silos:2`; `-` elsewhere) are checked in the simulator and the plain
+  exchange, for some methods.
 - The view `server` of the pairwise exchange is checked on the sum, not on the single messages.
 - Sampling of single records is checked for a subject whose companions contribute nothing: their coins are drawn by
   position, so they differ between two tables.
@@ -37,15 +46,20 @@ accounted for.
 
 ## Cells
 
-`tests/neighbours` holds the worlds and the test. A method or exchange that it does not know makes the test fail.
+`tests/neighbours` holds the worlds and the tests. A test fails if a method or exchange of the registries is missing
+here. To write this page from the results of the tests:
 
-| method | exchange | engine | unit | relation | view | result |
-|---|---|---|---|---|---|---|
+```sh
+TACIT_NEIGHBOURS=results.jsonl pytest tests/neighbours/test_neighbours.py
+python -m tests.neighbours.page results.jsonl
+```
+
+Each cell shows the results of the relations zero-out and replace, `zero-out / replace`, or one text if they are equal.
 """
 
 
 class Row(NamedTuple):
-    """A line of the page, without its result."""
+    """A unit, relation and view of a method in an exchange and an engine."""
 
     method: str
     exchange: str
@@ -55,55 +69,104 @@ class Row(NamedTuple):
     view: str
 
 
-def rows() -> Iterator[Row]:
-    """All lines of the page, from the registries."""
-    seen = {}
+class Line(NamedTuple):
+    """What is printed in one line of the table of a method."""
+
+    exchange: str
+    engine: str
+    unit: str
+
+
+RELATIONS = ("zero-out", "replace")
+NOT_PRINTED, NOT_CHECKED, NO_VIEW = "not printed", "not checked", "-"
+
+
+def rows() -> dict[Row, str | None]:
+    """All rows, from the registries; with the text of those that have no number: no guarantee is printed, or no world
+    looks at it."""
+    found: dict[Row, str | None] = {}
     for cell in cells():
         plan = reports.planned(cell.method) if cell.world == "reports" else planned(cell)
-        for place in told(plan):
-            seen[Row(*cell[:3], *place)] = None
-    yield from seen
+        world = WORLDS.get(cell.world)
+        for place, event in told(plan).items():
+            row = Row(*cell[:3], *place)
+            found.setdefault(row, NOT_PRINTED)
+            if not unprotected(event) and found[row] is not None:
+                found[row] = None if world is None or world.looks_at(place) else NOT_CHECKED
+    return found
 
 
 def merged(found: Mapping[Cell, Mapping[Place, Verdict]]) -> dict[Row, str]:
     """The worst that was found in any world, as text."""
     worst: dict[Row, Verdict] = {}
-    broken: dict[Row, str] = {}
+    broken: set[Row] = set()
     for cell, results in found.items():
         for place, verdict in results.items():
             row = Row(*cell[:3], *place)
             worst[row] = worst.get(row, Verdict(None)).worse(verdict)
             if not verdict.holds:
-                broken[row] = "fails"
-    return {row: broken.get(row) or _text(worst.get(row, Verdict(None))) for row in rows()}
+                broken.add(row)
 
+    def text(row: Row) -> str:
+        ratio = worst[row].ratio if row in worst else None
+        return "fails" if row in broken else NOT_CHECKED if ratio is None else f"{ratio:.2f}"
 
-def _text(verdict: Verdict) -> str:
-    return "not printed" if verdict.ratio is None else f"{verdict.ratio:.2f}"
+    return {row: without or text(row) for row, without in rows().items()}
 
 
 def written(results: Mapping[Row, str]) -> str:
-    return ABOUT + "".join(f"| {' | '.join((*row, text))} |\n" for row, text in results.items())
+    """The page: a table for each method."""
+    return ABOUT + "".join(_table(method, results) for method in dict.fromkeys(row.method for row in results))
+
+
+def _table(method: str, results: Mapping[Row, str]) -> str:
+    mine = {row[1:]: text for row, text in results.items() if row.method == method}
+    views = list(dict.fromkeys(row[-1] for row in mine))
+    head = ["exchange", "engine", "unit", *views]
+    lines = ["", f"### {method}", "", _line(head), "|" + "---|" * len(head)]
+    for line in dict.fromkeys(Line(*row[:3]) for row in mine):
+        parts = [[mine.get((*line, relation, view), NO_VIEW) for relation in RELATIONS] for view in views]
+        lines.append(_line([*line, *(pair[0] if len(set(pair)) == 1 else " / ".join(pair) for pair in parts)]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(parts: Iterable[str]) -> str:
+    return f"| {' | '.join(parts)} |"
 
 
 def read(text: str) -> dict[Row, str]:
-    lines = text.partition("|---|")[2].splitlines()[1:]
-    parts = ([part.strip() for part in line.strip("|").split("|")] for line in lines if line.startswith("|"))
-    return {Row(*line[:-1]): line[-1] for line in parts}
+    """The rows of a page."""
+    found: dict[Row, str] = {}
+    for table in text.split("\n### ")[1:]:
+        method, *lines = table.splitlines()
+        head, _, *rest = ([part.strip() for part in line.strip("|").split("|")] for line in lines if line)
+        for line in rest:
+            for view, result in zip(head[3:], line[3:], strict=True):
+                if result == NO_VIEW:
+                    continue
+                texts = result.split(" / ") if " / " in result else [result] * len(RELATIONS)
+                found |= {
+                    Row(method, *line[:3], relation, view): one for relation, one in zip(RELATIONS, texts, strict=True)
+                }
+    return found
 
 
-def main(methods: Sequence[str]) -> None:
-    """All methods, or some: the others keep what the page says of them."""
-    found = {}
-    for cell in (cell for cell in cells() if not methods or cell.method in methods):
-        found[cell] = verdicts(cell)
-        finite = [verdict for verdict in found[cell].values() if verdict.ratio is not None]
-        largest = max((verdict.ratio or 0.0 for verdict in finite), default=0.0)
-        print(f"{cell}: {largest:.3f}{'' if all(v.holds for v in finite) else ' BROKEN'}", flush=True)
-    before = read(PAGE.read_text()) if methods else {}
-    results = {row: before.get(row, text) if row.method not in methods else text for row, text in merged(found).items()}
-    PAGE.write_text(written(results))
+def record(file: Path, cell: Cell, found: Mapping[Place, Verdict]) -> None:
+    """Add the results of one cell to a file."""
+    results = [[*place, verdict.ratio, verdict.tolerance] for place, verdict in found.items()]
+    with file.open("a") as lines:
+        lines.write(json.dumps({"cell": list(cell), "results": results}) + "\n")
+
+
+def main(file: Path) -> None:
+    found: dict[Cell, dict[Place, Verdict]] = {}
+    for line in map(json.loads, file.read_text().splitlines()):
+        found[Cell(*line["cell"])] = {Place(*one[:3]): Verdict(*one[3:]) for one in line["results"]}
+    missing = [cell for cell in cells() if cell not in found]
+    if missing:
+        raise SystemExit(f"no results of {len(missing)} cells: {', '.join(map(str, missing))}")
+    PAGE.write_text(written(merged(found)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]))

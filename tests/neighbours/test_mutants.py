@@ -10,25 +10,29 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tacit.data import load
 from tacit.data.arrange import within_caps
-from tacit.engine import kernel
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.coordinator import CoordinatorSide
 from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
-from tacit.learning import clipped
+from tacit.learning import Steps, bounded, clipped_gradient_sum
+from tacit.learning.steps import Counts
 from tacit.methods.central import CentralSilo
 from tacit.methods.local_noise import HiGrad, NoisyBatches
+from tacit.methods.method import Adaptive
 from tacit.methods.per_subject import PerSubject, SubjectSGD, Uldp
 from tacit.privacy import Randomness
 from tacit.promise import Promise
 from tests.neighbours.cells import CROWD, Cell, verdicts
+from tests.neighbours.engines import forget_compiled
+from tests.neighbours.worlds import CHUNK
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +133,15 @@ def local_times_records(local: Any) -> Any:
     return counted
 
 
+def wide(vector: Any, clip: Any) -> Any:
+    found, *rest = bounded(vector, clip)
+    return 1.5 * found, *rest
+
+
+def doubled(counts: Any) -> Any:
+    return lambda *given: Counts(*(2 * count for count in counts(*given)))
+
+
 def half_noise(sum_noise: Any) -> Any:
     def halved(self: Any, facts: Any) -> Any:
         noise = sum_noise(self, facts)
@@ -156,6 +169,32 @@ def modulo_count(identifiers: Any, secret: Any) -> np.ndarray:
     return (pseudonyms(identifiers, secret).view(np.uint64) % np.uint64(CROWD)).astype(np.int64)
 
 
+def added_in_single_precision(self: Steps, steps: jax.Array) -> Steps:
+    total = self.numbers(1.0) + steps.astype(jnp.float32)
+    size = jnp.abs(total)
+    high = jnp.floor(size / 2.0**32)
+    found = Steps((size - high * 2.0**32).astype(jnp.uint32), high.astype(jnp.uint32))
+    return found._negated(total < 0)
+
+
+def chunk_by_chunk(*given: Any) -> Any:
+    *before, index, weight, blocks, clip, counts = given
+    ends = jnp.minimum(blocks[0] + CHUNK * jnp.arange(len(index) // CHUNK + 2), blocks[-1])
+    return clipped_gradient_sum(*before, index, weight, ends, clip, counts)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Chunk after chunk is added to one running sum."""
+    with (
+        patch.object(Steps, "added", added_in_single_precision),
+        patch("tacit.learning.clipped_sum.TOGETHER", 1),
+        patch("tacit.learning.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
+        patch("tacit.learning.sampling.blocks_for", lambda expected: 1),
+    ):
+        yield
+
+
 # the guarantees of the first version that were false, by the number of the advisory
 REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "F1": (
@@ -178,6 +217,12 @@ REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
         Cell("ldp-laplace", "plain", "simulator", "reports"),
         lambda: patch("tacit.engine.encoder_work.shares", by_rank),
     ),
+    "F4, places": (
+        Cell("muffliato-sgd", "direct", "simulator", "people as nodes"),
+        lambda: patch("tacit.engine.simulate.places_of", by_rank),
+    ),
+    "F6": (Cell("central-group", "plain", "simulator", "many records"), single_precision),
+    "F6, noise in the silo": (Cell("local-record", "plain", "simulator", "many records"), single_precision),
     "F8": (
         Cell("subject-sgd", "plain", "simulator", "one silo each"),
         lambda: patch.object(Promise, "drops_for", lambda self, view: False),
@@ -223,7 +268,11 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         lambda: patch.object(CoordinatorSide, "_from_all", CoordinatorSide._taken),
     ),
     "coins of each silo": (Cell("subject-sgd", "plain", "federation", "common coins"), coins_of_each_silo),
-    "a clip that is too wide": (SILO, lambda: patch("tacit.methods.central.clipped", lambda v, c: 1.5 * clipped(v, c))),
+    "a clip that is too wide": (SILO, lambda: patch("tacit.methods.central.bounded", wide)),
+    "a count with half its noise": (
+        Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
+        lambda: patch.object(Adaptive, "counts", doubled(Adaptive.counts)),
+    ),
     "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
@@ -243,17 +292,11 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
 @contextmanager
 def compiled_anew() -> Iterator[None]:
     """What was compiled before knows nothing of a planted error, and what is compiled with it must not stay."""
-
-    def forget() -> None:
-        kernel.kernels.cache_clear()
-        kernel._compiled.cache_clear()
-        jax.clear_caches()
-
-    forget()
+    forget_compiled()
     try:
         yield
     finally:
-        forget()
+        forget_compiled()
 
 
 def is_caught(cell: Cell) -> bool:

@@ -70,14 +70,15 @@ def crowd(people: int) -> pd.DataFrame:
     return _made(rows)
 
 
-# The most records that a chunk of a running sum has, and how many records there are in all.
+# How many records a running sum adds at a time, and how many there are in all.
 CHUNK = 32
 MANY = 100_000
 
 
 def many() -> pd.DataFrame:
-    """Records at rounding edges: in single precision, a running sum over chunks of them drops almost half a unit in the
-    last place with every chunk; without the first record all chunks shift by one, and it gains as much.
+    """Records at rounding edges, in the order of the table: all of one subject. In single precision, a running sum over
+    chunks of them drops almost half a unit in the last place with every chunk; without the first record all chunks
+    shift by one, and it gains as much.
 
     No record reaches the clip of 1: a record adds twice its label to the sum, as it is.
     """
@@ -87,7 +88,7 @@ def many() -> pd.DataFrame:
     labels = np.full((chunks, CHUNK), edge / CHUNK)
     labels[:, 0] += step
     labels[:, 1] -= step
-    rows = [(f"r{number:06d}", SILOS[0], 0.0, float(y / 2)) for number, y in enumerate(labels.ravel())]
+    rows = [(FIRST, SILOS[0], 0.0, float(y / 2)) for y in labels.ravel()]
     return _made([*rows, *((f"s{number}", SILOS[number % 3], 0.0, 0.0) for number in range(6))])
 
 
@@ -132,20 +133,22 @@ SEED = 7
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 
 
-def changes(unit: str, relation: str, free: Sequence[str], targets: Sequence[str] = TARGETS) -> Iterator[Change]:
+def changes(
+    unit: str, relation: str, free: Sequence[str], targets: Sequence[str] = TARGETS, fades: bool = False
+) -> Iterator[Change]:
     """Ways in which a neighbouring table differs in one unit, in the silos that are ``free`` to differ: a view that
-    holds records knows its own."""
+    holds records knows its own. ``fades``: what replaces a unit may also be below every clip."""
     whose: list[tuple[str, ...]] = [(person,) for person in targets]
     if unit == "subject":
         for (person,) in whose:
-            yield from _changed(lambda made, p=person: (made["person"] == p) & made["site"].isin(free), relation)
+            yield from _changed(lambda made, p=person: (made["person"] == p) & made["site"].isin(free), relation, fades)
     elif unit == "record":
         for (person,) in whose:
             for silo in free[:2]:
-                yield from _changed(lambda made, p=person, s=silo: _first(made, p, s), relation)
+                yield from _changed(lambda made, p=person, s=silo: _first(made, p, s), relation, fades)
     else:
         for silo in free:
-            yield from _changed(lambda made, s=silo: made["site"] == s, relation, silent=True)
+            yield from _changed(lambda made, s=silo: made["site"] == s, relation, fades, silent=True)
 
 
 def _first(made: pd.DataFrame, person: str, silo: str) -> pd.Series:
@@ -154,7 +157,9 @@ def _first(made: pd.DataFrame, person: str, silo: str) -> pd.Series:
     return there & ~there.duplicated()
 
 
-def _changed(which: Callable[[pd.DataFrame], pd.Series], relation: str, silent: bool = False) -> Iterator[Change]:
+def _changed(
+    which: Callable[[pd.DataFrame], pd.Series], relation: str, fades: bool, silent: bool = False
+) -> Iterator[Change]:
     def removed(made: pd.DataFrame) -> pd.DataFrame:
         return made[~which(made)].reset_index(drop=True)
 
@@ -165,4 +170,13 @@ def _changed(which: Callable[[pd.DataFrame], pd.Series], relation: str, silent: 
     def replaced(made: pd.DataFrame) -> pd.DataFrame:
         return made.assign(y=made["y"].mask(which(made), -made["y"]))
 
-    yield (silenced if silent else removed) if relation == "zero-out" else replaced
+    def faded(made: pd.DataFrame) -> pd.DataFrame:
+        there = which(made)
+        return made.assign(x=made["x"].mask(there, 0.0), y=made["y"].mask(there, 0.0))
+
+    if relation == "zero-out":
+        yield silenced if silent else removed
+    else:
+        yield replaced
+        if fades:
+            yield faded

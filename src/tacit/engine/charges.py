@@ -19,7 +19,6 @@ after. One without a finite guarantee leaves nothing for them.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 from collections import Counter
@@ -31,7 +30,7 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.exchange import Masked, Pairwise, Weighted
+from tacit.exchange import Pairwise, Weighted
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -41,7 +40,7 @@ from tacit.privacy import (
     View,
     spent,
 )
-from tacit.privacy.ledger import Tally, place
+from tacit.privacy.ledger import Tally, has_seed, mark_of, place
 from tacit.promise import Mechanism, Once, Promise, beside, cost
 
 Lines = Sequence[Mapping[str, Any]]
@@ -361,6 +360,9 @@ def check_goes_on(plan: Plan) -> None:
     if plan.method.joint and plan.experiment.seed is None:
         problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
         raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+    if plan.method.releases_last:
+        problem = "the model at which this run stopped may have been seen, and only the last one is accounted for"
+        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
 
 
 def _shared_lines(plan: Plan) -> Lines:
@@ -382,7 +384,8 @@ def repeats(plan: Plan) -> bool:
 
     Pairs of silos draw what they share from new keys in every attempt: the server then sees one vector under two such
     noises. Charged twice that is covered: with A = s_eta^2 I + s_delta^2 L, what both tell together has covariance
-    s_eta^2 I + s_delta^2 / 2 L, which is at least A / 2.
+    s_eta^2 I + s_delta^2 / 2 L, which is at least A / 2. Both attempts must have the same silos: see
+    :func:`survivors_may_differ`.
     """
     return plan.experiment.seed is not None and not isinstance(plan.exchange, Pairwise)
 
@@ -398,7 +401,7 @@ def draws_noise_again(plan: Plan) -> bool:
 def survivors_may_differ(plan: Plan) -> bool:
     """Whether a round that is done again on a federation may be the sum over other silos: the difference of two sums
     with the noise of one seed shows the part of a silo that was in one of them, under its own share alone."""
-    return plan.experiment.seed is not None and isinstance(plan.exchange, Masked) and plan.exchange.drop_outs > 0
+    return plan.experiment.seed is not None and getattr(plan.exchange, "drop_outs", 0) > 0
 
 
 def seed_mark(plan: Plan) -> str:
@@ -406,12 +409,7 @@ def seed_mark(plan: Plan) -> str:
     seed = plan.experiment.seed
     if seed is None or not (plan.method.private or plan.promise.once):
         return ""
-    return "-" + hashlib.sha256(f"tacit ledger {seed}".encode()).hexdigest()[:16]
-
-
-def has_seed(lines: Lines, seed_mark: str) -> bool:
-    """Whether one of the lines is of a run with the seed of that mark."""
-    return bool(seed_mark) and any(str(line["run"]).endswith(seed_mark) for line in lines)
+    return mark_of(str(seed))
 
 
 def _same_noise() -> UserError:

@@ -15,14 +15,12 @@ from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Collected
 from tacit.learning import Arrays, Lane, Objective, arrange, each_person
 from tacit.methods import Facts
-from tacit.methods.encoders import Encoder, LocallyNoised
+from tacit.methods.encoders import Encoder, LocallyNoised, batches_of, people_of
 from tacit.methods.shuffle import Shuffled
 from tacit.models import Params
 from tacit.privacy import Randomness, Stream
 from tacit.privacy.randomness import shares
 
-# Who is in which batch is public and the same for ever: a resumed run must not part people in another way.
-_PUBLIC = Randomness(b"tacit: people in batches".ljust(32))
 # At most so many numbers of people without records are encoded at once.
 _NUMBERS = 1 << 18
 
@@ -41,12 +39,6 @@ def places_of(keys: np.ndarray, people: int) -> np.ndarray:
     """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
     presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
     return shares(keys, people)
-
-
-def people_of(k: int, people: int, silos: int) -> np.ndarray:
-    """The numbers of the people of silo ``k``: k, k + silos, k + 2 silos, … A public choice, so that whoever has no
-    records reports all the same."""
-    return np.arange(k, people, silos)
 
 
 class EncoderWork:
@@ -77,8 +69,7 @@ class EncoderWork:
         if here is not None:
             everybody = np.concatenate([np.zeros(0, int), *(people_of(k, self.people, facts.silos) for k in here)])
         batches = method.turns(facts)
-        batch = np.empty(self.people, np.int64)
-        batch[_PUBLIC.stream("batches").permutation(self.people)] = np.arange(self.people) % batches
+        batch = batches_of(self.people, batches)
         self._entries = [np.flatnonzero(batch[subjects] == b) for b in range(batches)]
         self._present = [subjects[entries] for entries in self._entries]
         self._without = [np.setdiff1d(everybody[batch[everybody] == b], self._present[b]) for b in range(batches)]

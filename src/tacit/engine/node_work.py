@@ -12,7 +12,8 @@ from tacit.data import Federation
 from tacit.engine.kernel import Kernels, Worked
 from tacit.engine.silo_work import Group, SiloWork
 from tacit.learning import Arrays, Objective, Schedule, key_words, power_of_two
-from tacit.learning.gossip import Walk, contracting_weights, noised, walked
+from tacit.learning.gossip import Walk, contracting_weights, node_step, noised, walked
+from tacit.learning.steps import toward_zero
 from tacit.methods import Facts, Private
 from tacit.methods.decentralized import Gossip, MuffliatoSGD, RandomWalkSGD
 from tacit.models import Params
@@ -74,10 +75,15 @@ class NodeWork:
         method = self.method
         own = states[self._place]
         _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
-        trained = states.at[self._place].add(moved - own)
-        if isinstance(method, Private):
+        if not isinstance(method, Private):
+            trained = states.at[self._place].add(moved - own)
+        else:  # what came back is the clipped updates, of all who take part: everybody
+            deviation = method.sigma * method.clip
+            step = node_step(method.clip, deviation)
+            moves = np.zeros(states.shape, np.int64)
+            np.add.at(moves, self._place, np.asarray(toward_zero(moved, 1 / step), np.int64))
             key = key_words(self.randomness.stream("noise", drawn.number))
-            trained = noised(trained, method.sigma * method.clip, key)
+            trained = states + noised(moves, step, deviation, key).astype(np.float32)
         network = method.network(self.facts, drawn.number)
         averaged = network.gossip(np.asarray(trained), method.gossip_steps, method.acceleration)
         kept = jnp.asarray(method.kept(averaged))

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.config import Plan
-from tacit.data import Encoder, Federation, describe, load, load_evaluation
+from tacit.data import Encoder, Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
@@ -171,8 +171,12 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
 
 def _tested_on_file(plan: Plan, federation: Federation) -> Federation:
     """With the held-out records of ``[evaluation] data = "path"``, encoded as the training records are."""
-    file = plan.path(plan.experiment.evaluation.data)
-    return replace(federation, test=load_evaluation(file, plan.data, federation))
+    file, privacy = plan.path(plan.experiment.evaluation.data), plan.experiment.privacy
+    train, test = federation.train, load_evaluation(file, plan.data, federation)
+    if privacy.over_silo_cap == "refuse":
+        subject, silo = np.append(train.subject, test.subject), np.append(train.silo, test.silo)
+        check_silo_cap(subject, silo, privacy.max_silos_per_subject)
+    return replace(federation, test=test)
 
 
 @dataclass

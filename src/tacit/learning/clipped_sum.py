@@ -47,10 +47,10 @@ CHUNK = 32
 # Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
 VANISHING = 1.1e-19
 
-# Records of a block on average, and the most of one sum in single precision, which then goes to the grid: 384 records
-# have fewer than 2^31 steps, and hardly any block has more.
+# Entries of a block on average. A block is summed in single precision and then goes to the grid, and TOGETHER blocks
+# are added up in 32 bits: fewer than 2^31 steps, unless they have three times as many entries as expected.
 BLOCK = 256
-FLUSHED = 384
+TOGETHER = 3
 
 # Operations that only arrange numbers anew
 _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
@@ -83,31 +83,30 @@ def clipped_gradient_sum(
     arrays: Arrays,
     index: jax.Array,
     weight: jax.Array,
-    start: jax.Array | int,
-    stop: jax.Array | int,
+    blocks: jax.Array,
     clip: jax.Array | float,
     counts: Counts | None = None,
-    so_far: ClippedSum | None = None,
 ) -> ClippedSum:
-    """``so_far`` and ``sum_i weight_i clip(gradient of record index_i)``, entries ``start .. stop-1`` of ``index``.
+    """``sum_i weight_i clip(gradient of record index_i)`` over entries ``blocks[0] .. blocks[-1] - 1`` of ``index``.
 
     ``index [capacity]`` int32 positions in ``arrays``; ``weight [capacity]`` float32, a factor of at most 1 per entry:
-    1 for DP-SGD, one over the number of the person's records in the batch for HiGradAvgDP. ``start`` and ``stop`` may
-    be traced: batches of any size within a capacity share one compilation. ``clip`` may be traced as well, and so may
-    ``counts`` (each below 2^26).
+    1 for DP-SGD, one over the number of the person's records in the batch for HiGradAvgDP. ``blocks [blocks + 1]``
+    int32 says where each block begins and the last one ends. It may be traced: batches of any size within a capacity
+    share one compilation. ``clip`` may be traced as well, and so may ``counts`` (each below 2^26).
 
     Guarantee: adding or removing an entry moves the total by at most ``|weight| clip`` in l2 norm and what
     :func:`rounding` says, whatever the record holds: a gradient that is not finite counts as zero. The counts move by
     at most one. ``clip`` has to be above 1e-12: squares of smaller numbers vanish in float32.
     """
     leaves, tree = jax.tree.flatten(params)
+    numbers = sum(leaf.size for leaf in leaves)
     record_gradients = _record_gradients(objective, params, frozen, arrays)
-    start, stop = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
     either = None if counts is None else Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
+    groups = -(-(len(blocks) - 1) // TOGETHER)
+    bounds = jnp.pad(jnp.asarray(blocks, jnp.int32), (0, groups * TOGETHER + 1 - len(blocks)), mode="edge")
 
-    def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
-        first = start + i * FLUSHED
-        last = jnp.minimum(first + FLUSHED, stop)
+    def add_block(block: jax.Array, so_far: tuple[jax.Array, jax.Array, jax.Array, Steps]) -> Any:
+        first, last = bounds[block], bounds[block + 1]
 
         def add_chunk(j: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array, Steps]) -> Any:
             total, not_finite, all_below, counted = so_far
@@ -134,11 +133,15 @@ def clipped_gradient_sum(
         zeros = [jnp.zeros_like(leaf) for leaf in leaves]
         total, *found = jax.lax.fori_loop(0, chunks, add_chunk, (zeros, *so_far[1:]))
         flat = ravel_pytree(jax.tree.unflatten(tree, total))[0]
-        return ClippedSum(so_far.total.added(toward_zero(flat, 1 / (FINEST * clip))), *found)
+        return (so_far[0] + toward_zero(flat, 1 / (FINEST * clip)), *found)
 
-    flushes = (stop - start + FLUSHED - 1) // FLUSHED
-    before = ClippedSum.nothing(sum(leaf.size for leaf in leaves)) if so_far is None else so_far
-    return jax.lax.fori_loop(0, flushes, add_block, before)
+    def add_group(group: jax.Array, so_far: ClippedSum) -> ClippedSum:
+        first = group * TOGETHER
+        start = (jnp.zeros(numbers, jnp.int32), *so_far[1:])
+        total, *found = jax.lax.fori_loop(first, first + TOGETHER, add_block, start)
+        return ClippedSum(so_far.total.added(total), *found)
+
+    return jax.lax.fori_loop(0, groups, add_group, ClippedSum.nothing(numbers))
 
 
 def blocks_for(expected: float) -> int:
@@ -169,11 +172,11 @@ def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) 
     Every entry falls into one of :func:`blocks_for` blocks by a coin of its own (those that share a weight by one
     coin). Given everybody's coins, an entry less changes its own block and no other. In this block:
 
-    - A term takes part in k roundings: 32 in the product of a chunk, 12 in the sum of chunks, one in its
+    - A term takes part in k roundings: 32 in the product of a chunk, one for each chunk in their sum, one in its
       factor, and 7 are to spare for factors that another place in the chunk rounds in another way. The error is at most
       k u / (1 - k u) sum |left| |right| in l2 norm, u = 2^-24, and the sum is at most the block's weights times the
-      clip. Both worlds have such an error. Every FLUSHED entries, the sum is flushed to the grid and begins again.
-    - Rounding to the grid moves each number by at most one step at each flush.
+      clip. Both worlds have such an error.
+    - Rounding to the grid moves each number by at most one step.
 
     At the end, the sum goes to the grid of the noise: at most one step of that one for each number, once in a batch.
 
@@ -183,12 +186,11 @@ def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) 
     """
     blocks = blocks_for(expected)
     mean = most_expected(expected) / blocks
-    k = CHUNK + FLUSHED // CHUNK + 1 + 7
+    k = CHUNK + math.ceil(_most(mean, repeated) / CHUNK) + 1 + 7
     unit = 2.0**-24
     products = 2 * k * unit / (1 - k * unit) * _most(mean, 1)
-    flushes = _most(mean, repeated) / FLUSHED + 1
     at_the_end = max(FINEST, 2 * LARGEST_NORMAL * noise / REACHED)  # not below FINEST 2^doublings
-    return Rounding(products + math.sqrt(parameters) * FINEST * flushes, math.sqrt(parameters) * at_the_end)
+    return Rounding(products + math.sqrt(parameters) * FINEST, math.sqrt(parameters) * at_the_end)
 
 
 def _most(mean: float, largest: int) -> float:
@@ -254,8 +256,9 @@ def _clipped_sum(pieces: list[_Piece], weight: jax.Array, clip: jax.Array | floa
         return [piece.weighted_sum(factors) for piece in pieces]
 
     def with_care() -> tuple[list[jax.Array], jax.Array]:
-        lengths = _total_norms(pieces, careful=True)
-        return summed([piece.kept(jnp.isfinite(lengths)) for piece in pieces], lengths), lengths
+        # only where squares overflow: no record may change which norm another one is clipped by
+        found = jnp.where(jnp.isfinite(lengths), lengths, _total_norms(pieces, careful=True))
+        return summed([piece.kept(jnp.isfinite(found)) for piece in pieces], found), found
 
     lengths = _total_norms(pieces, careful=False)
     return jax.lax.cond(jnp.isfinite(lengths).all(), lambda: (summed(pieces, lengths), lengths), with_care)

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
 from tacit.learning.clipping import clipped
-from tacit.learning.graphs import Acceleration, Mixing
 from tacit.learning.noise import gaussian, nonce_words
 from tacit.learning.objective import PASS_ROWS, Arrays, Objective, rows
+from tacit.learning.steps import FINEST, doublings, noise_steps
 from tacit.models import Convexity, Params
 
 # The uses of a round's key: noise on what nodes send, and on the steps of a walk.
@@ -25,31 +26,30 @@ NODE_NOISE, STEP_NOISE = 1, 2
 NORMALS_AT_ONCE = 1 << 17
 
 
-def private_average(
-    values: jax.Array,
-    mixing: Mixing,
-    steps: int,
-    deviation: float,
-    key: np.ndarray,
-    acceleration: Acceleration = "none",
-) -> np.ndarray:
-    """Private gossip averaging (Muffliato): ``values [nodes, numbers]``, each node's with noise of its own, after so
-    many exchanges. Every row is an estimate of the mean, with noise of standard deviation ``deviation`` /
-    sqrt(nodes) where nodes have come to agree.
+def node_step(clip: float, deviation: float) -> float:
+    """The step of the grid on which a node's update and its noise are added up: a public number (``steps.py``)."""
+    finest = clip * FINEST
+    return finest * 2.0 ** doublings(deviation, finest)
+
+
+def noised(moves: npt.NDArray[np.int64], step: float, deviation: float, key: np.ndarray) -> npt.NDArray[np.float64]:
+    """What nodes' models move by, ``[nodes, numbers]``: ``moves`` in whole steps, each with independent normals of a
+    standard deviation, rounded to steps; node k's are those of nonce k.
+
+    Whatever is added to these numbers, with whatever rounding, comes after the noise.
     """
-    return np.asarray(mixing.gossip(np.asarray(noised(values, deviation, key)), steps, acceleration))
+    nodes, numbers = moves.shape
+    noisy = moves + np.asarray(_node_noise(nodes, numbers, deviation, step, key), np.int64)
+    return noisy.astype(np.float64) * step
 
 
-@jax.jit
-def noised(values: jax.Array, deviation: float | jax.Array, key: jax.Array) -> jax.Array:
-    """``values [nodes, numbers]`` with independent normals of a standard deviation; node k's are those of nonce k."""
-    nodes, numbers = values.shape
-
+@partial(jax.jit, static_argnums=(0, 1))
+def _node_noise(nodes: int, numbers: int, deviation: float, step: float, key: jax.Array) -> jax.Array:
     def one(node: jax.Array) -> jax.Array:
-        return gaussian(key, nonce_words(NODE_NOISE, 0, node), (numbers,))
+        return noise_steps(gaussian(key, nonce_words(NODE_NOISE, 0, node), (numbers,)), deviation, step)
 
     at_once = max(1, min(nodes, NORMALS_AT_ONCE // max(1, numbers)))
-    return values + deviation * jax.lax.map(one, jnp.arange(nodes), batch_size=at_once)
+    return jax.lax.map(one, jnp.arange(nodes), batch_size=at_once)
 
 
 def contracting_weights(arrays: Arrays, convexity: Convexity, clip: float, rate: float) -> jax.Array:
@@ -104,7 +104,8 @@ def walked(
         def part(i: jax.Array, total: jax.Array) -> jax.Array:
             places = i * width + jnp.arange(width)
             inside = places < count
-            index = jnp.where(inside, first + places, 0)
+            # padding repeats the node's own last row: an overflow in another node's row would spoil this gradient
+            index = first + jnp.minimum(places, count - 1)
             return total + jax.grad(loss)(theta, index, inside)
 
         width = min(capacity, PASS_ROWS)

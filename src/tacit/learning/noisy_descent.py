@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipped_sum import FINEST, ClippedSum, clipped_gradient_sum
+from tacit.learning.clipped_sum import FINEST, clipped_gradient_sum
 from tacit.learning.clipping import bounded, clipped
 from tacit.learning.descent import Work
 from tacit.learning.noise import LARGEST_NORMAL, gaussian, nonce_words
@@ -78,25 +78,17 @@ def clipped_records(
 ) -> BatchVector:
     """The sum of a batch's clipped record gradients, each times its weight: block by block (``Sampled.blocks``)."""
     batches: Sampled = work.batches
-    blocks = batches.blocks[t]
-
-    def add_block(i: jax.Array, so_far: ClippedSum) -> ClippedSum:
-        return clipped_gradient_sum(
-            work.objective,
-            params,
-            work.frozen,
-            work.arrays,
-            batches.records,
-            batches.weights,
-            blocks[i],
-            blocks[i + 1],
-            clip,
-            counts,
-            so_far,
-        )
-
-    nothing = ClippedSum.nothing(sum(leaf.size for leaf in jax.tree.leaves(params)))
-    found = jax.lax.fori_loop(0, len(blocks) - 1, add_block, nothing)
+    found = clipped_gradient_sum(
+        work.objective,
+        params,
+        work.frozen,
+        work.arrays,
+        batches.records,
+        batches.weights,
+        batches.blocks[t],
+        clip,
+        counts,
+    )
     return BatchVector(found.total, batches.divisor, found.not_finite, found.counted)
 
 

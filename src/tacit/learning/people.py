@@ -37,9 +37,9 @@ from tacit.learning.steps import Counts, Steps, toward_zero
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]
-# Integers that are added up exactly: so many people, of up to 2^22 steps each, in single precision (a product with ones
+# Integers that are added up exactly: so many people, of up to 2^20 steps each, in single precision (a product with ones
 # is as fast as the plain weighted sum), and so many counts in 32 bits.
-TOGETHER = 4
+TOGETHER = 16
 COUNTS_TOGETHER = 256
 
 
@@ -119,7 +119,7 @@ def people_sum(
     """The weighted sum over one lane's people; lanes may run in threads of their own.
 
     ``lane`` comes from ``arrange(…, local.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
-    weight and scale have to be at most 2^22, and so has a count. Epochs, rate, clip and scale are data:
+    weight and scale have to be at most 2^20, and so has a count. Epochs, rate, clip and scale are data:
     changing them compiles nothing.
     """
     total = _nothing(parameter_count(params))

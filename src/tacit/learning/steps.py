@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from tacit.learning.noise import LARGEST_NORMAL
 
-#: The finest step of a sum, over the largest entry of a contribution: four contributions have 2^24 steps, up to which
-#: single precision adds integers exactly, and 256 have 2^30.
-FINEST = 2.0**-22
+#: The finest step of a sum, over the largest entry of a contribution: 16 contributions have 2^24 steps, up to which
+#: single precision adds integers exactly, and 1,024 have 2^30. Rounded noise hides as much on any grid (see above); a
+#: finer one only rounds less.
+FINEST = 2.0**-20
 #: Noise reaches every step of a grid if no draw is larger than this.
 REACHED = 2.0**24
 

@@ -84,8 +84,10 @@ class UldpNaive(LocalTraining, Private):
             noise = self.sigma * math.sqrt(facts.silos)
         else:
             noise = self.sigma * math.sqrt(facts.silos * (facts.silos - exposure.colluding))
-        moved = 1.0 if exposure.unit == "silo" and not exposure.replaces else 2.0
-        return Gaussian(noise / moved)
+        if exposure.unit == "silo":
+            return Gaussian(noise / (2.0 if exposure.replaces else 1.0))
+        silos = facts.record_silos_moved(exposure.replaces)  # each of which may turn around
+        return Gaussian(noise / (2.0 * (math.sqrt(silos) if exposure.reveals == "each" else silos)))
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
         from tacit.privacy.as_published import as_published_rdp
@@ -135,8 +137,9 @@ class UldpGroup(NoisyBatches):
         records = 1 if exposure.unit == "record" else self.group_size
         if isinstance(records, str):
             return Unprotected(f'group_size = "{records}" is a statistic of the private data')
-        if exposure.replaces:
-            return Repeated(Gaussian(self.of_a_record(facts) / (2 * records)), steps)
+        if exposure.replaces:  # one record: the cap lets another one of each of two subjects take or lose its place
+            moved = 4 if exposure.unit == "record" else 2 * records
+            return Repeated(Gaussian(self.of_a_record(facts) / moved), steps)
         if exposure.unit == "record":  # the cap lets another one take its place
             return Repeated(subjects.sampled_place(rate, Gaussian(self.of_a_record(facts) / 2)), steps)
         return subjects.grouped_records(rate, records, self.of_a_record(facts), steps)

@@ -119,7 +119,8 @@ class CentralSilo(SampledSilos, Adaptive):
             return Unprotected("coalitions of this size leave nobody, or are too many to be looked at one by one")
         if exposure.unit == "silo" and not exposure.replaces:
             return PoissonSampled(self.silo_sample_rate, Gaussian(self.effective_sigma / more))
-        silos = facts.silos_moved(exposure.replaces) if exposure.unit == "subject" else 1
+        moved = {"subject": facts.silos_moved, "record": facts.record_silos_moved, "silo": lambda _: 1}
+        silos = moved[exposure.unit](exposure.replaces)
         gaussian = Gaussian(self.ratio(2.0 * silos, silos) / more)
         rate = subject_rate(self.silo_sample_rate, silos)
         return sampled_place(rate, gaussian)
@@ -231,8 +232,9 @@ class CentralGroup(RecordSums):
         records = 1 if exposure.unit == "record" else facts.silos_of_a_subject * (facts.max_records or 0)
         if exposure.unit == "silo" or records == 0:
             return Unprotected(f"{self.name} does not bound what one {exposure.unit} contributes")
-        if exposure.replaces:
-            return Gaussian(noise / (2 * records))
+        if exposure.replaces:  # a cap lets another record of each of two subjects take or lose its place
+            swapped = 2 if exposure.unit == "record" and facts.moves_up else 1
+            return Gaussian(noise / (2 * records * swapped))
         if exposure.unit == "record" and facts.moves_up:
             return sampled_place(self.sample_rate, Gaussian(noise / 2))
         return binomial_mixture(records, self.sample_rate, noise)

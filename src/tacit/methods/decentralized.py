@@ -131,9 +131,13 @@ class Serverless(Method):
 
         A node that is zeroed out sends noise alone, and so does a person who is clipped apart from others in the same
         place (``clips_apart``); anything else in a node may turn its clipped update around. The person who comes under
-        replacement may be in another place: one clip in each of two nodes is no more than two in the worse of them.
+        replacement may be in another place: one clip in each of two nodes is no more than two in the worse of them. A
+        record that is replaced may come to another subject: two nodes turn around, or two people in one place.
         """
         whole = 2.0 if exposure.replaces else 1.0
+        if exposure.unit == "record" and exposure.replaces:
+            together = self.nodes == "subjects" and self.clips_apart
+            return (1, 4.0) if together else (min(2, self.node_count(facts)), 2.0)
         if self.nodes == "subjects":
             alone = exposure.unit == "subject" and self.clips_apart
             return None if exposure.unit == "silo" else (1, whole if alone else 2.0)
@@ -231,10 +235,11 @@ class MuffliatoSGD(Gossip, Private):
     adopt: bool = False
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
+        """In the place of the state: the clipped update, not yet added to the model, which would round it."""
         update = self.trained(work, broadcast, state) - state
         here = work.records > 0
         moved = jnp.where(here, clipped(update, self.clip), 0.0)
-        return LocalResult(jnp.zeros(0), state + moved, here & ~jnp.isfinite(update).all())
+        return LocalResult(jnp.zeros(0), moved, here & ~jnp.isfinite(update).all())
 
     def kept(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         return np.asarray(values[ADOPTED]) if self.adopt else super().kept(values)
@@ -371,6 +376,7 @@ class RandomWalkSGD(Serverless, Private):
     paper = "Cyffers, Bellet 2022; slides 001"
     clips = "a node's gradient"
     noise_place = "every node, in each step"
+    releases_last = True
 
     walk_steps: Count = 100
     local_learning_rate: Positive = 0.1
@@ -437,6 +443,7 @@ class LocalWalkSGD(RandomWalkSGD):
     name = "local-walk"
     about = "a random walk of which everybody sees every step: local privacy, to compare with"
     paper = "reference; slides 001"
+    releases_last = False
 
     def contracts(self, exposure: Exposure, facts: Facts) -> bool:
         return False

@@ -11,13 +11,14 @@ own protocols, whose reports a shuffler mixes, are in ``shuffle``.
 
 Formal guarantees, one person replaced, one epoch: against a server that sees each, local_epsilon (Laplace), or
 (local_epsilon, delta) (Gaussian). Who sees sums only sees them as if they were shuffled (privacy.md 5.2), or with the
-noise of everybody.
+noise of everybody. Silos know the noise of their own places (``people_of``): a person hides among the others.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import jax
@@ -33,6 +34,7 @@ from tacit.privacy import (
     Exposure,
     Gaussian,
     Pure,
+    Randomness,
     Relation,
     Repeated,
     ShuffledReports,
@@ -44,6 +46,32 @@ from tacit.privacy.mechanisms import gaussian_sigma, standard_laplace, standard_
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]
+
+OWN_NOISE = "a silo draws the noise of its own subjects, an equal part of the places (enforced on a federation)"
+# Who is in which batch is public and the same for ever: a resumed run must not part people in another way.
+_PUBLIC = Randomness(b"tacit: people in batches".ljust(32))
+
+
+def people_of(k: int, people: int, silos: int) -> np.ndarray:
+    """The places of silo ``k``, which draws their noise: k, k + silos, k + 2 silos, … A public choice, so that a place
+    without records reports as the others do."""
+    return np.arange(k, people, silos)
+
+
+def batches_of(people: int, batches: int) -> np.ndarray:
+    """The batch of every place, ``[people]``."""
+    batch = np.empty(people, np.int64)
+    batch[_PUBLIC.stream("batches").permutation(people)] = np.arange(people) % batches
+    return batch
+
+
+@lru_cache(maxsize=256)
+def fewest_outside(people: int, batches: int, silos: int, colluding: int) -> int:
+    """How many places of a batch are outside ``colluding`` silos, which know the noise of their own places: the fewest
+    over all batches and all choices of silos, and at least the one that is protected."""
+    held = np.zeros((batches, silos), np.int64)
+    np.add.at(held, (batches_of(people, batches), np.arange(people) % silos), 1)
+    return max(1, int(np.sort(held, axis=1)[:, : silos - colluding].sum(axis=1).min()))
 
 
 @dataclass(frozen=True)
@@ -92,6 +120,12 @@ class Encoder(Calibrated):
         people, turns = facts.subjects or 1, self.turns(facts)
         return people // turns, -(-people // turns)
 
+    def hidden_among(self, exposure: Exposure, facts: Facts) -> int:
+        """How many people of a batch report with noise that the view does not know, at least."""
+        if exposure.reveals == "each" or max(1, facts.silos) <= exposure.colluding:
+            return 1
+        return fewest_outside(facts.subjects or 1, self.turns(facts), max(1, facts.silos), exposure.colluding)
+
     def rounds(self, facts: Facts) -> int | None:
         return None if self.epochs is None else self.epochs * self.turns(facts)
 
@@ -138,16 +172,27 @@ class Encoder(Calibrated):
             raise UserError("method.batch_subjects", problem, "lower it, or leave it out")
 
     def relation(self, unit: Unit) -> Relation:
-        return "replace"
+        return "replace" if unit == "subject" else "zero-out"
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if exposure.unit == "silo":
             return Unprotected(f"{self.name} bounds what a person contributes, not a silo")
+        if exposure.unit == "record" and exposure.replaces:
+            return self.two_changed(exposure, facts)
         # one record more or less, or a person without any: a person with other reports
         return self.release(exposure, facts)
 
     def release(self, exposure: Exposure, facts: Facts) -> Event:
         """What one participation shows to a view."""
+        raise NotImplementedError
+
+    def two_changed(self, exposure: Exposure, facts: Facts) -> Event:
+        """What one participation of each of two people shows: a record of one is replaced by a record of the other.
+
+        They may be in one batch or in two. In one: part it into halves with one of them in each. A view of each half's
+        sum, or of its shuffled reports, sees more than a view of the whole. What it sees is two independent releases in
+        half the crowd. In two batches the crowds are whole.
+        """
         raise NotImplementedError
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
@@ -189,6 +234,20 @@ class LocallyNoised(Encoder):
         params, optimizer = step.apply(server.params, server.optimizer, update)
         return ServerState(params, optimizer)
 
+    def among(self, people: int, facts: Facts) -> Event:
+        """What a sum with the noise of so many people shows."""
+        raise NotImplementedError
+
+    def release(self, exposure: Exposure, facts: Facts) -> Event:
+        return self.among(self.hidden_among(exposure, facts), facts)
+
+    def two_changed(self, exposure: Exposure, facts: Facts) -> Event:
+        return Repeated(self.among(max(1, self.hidden_among(exposure, facts) // 2), facts), 2)
+
+    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
+        known = super().assumptions(exposure, facts)
+        return (*known, OWN_NOISE) if exposure.colluding else known
+
 
 @dataclass(frozen=True)
 class LdpLaplace(LocallyNoised):
@@ -207,11 +266,11 @@ class LdpLaplace(LocallyNoised):
         noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
         return self.clipped(vectors) + self.scale(facts) * noise
 
-    def release(self, exposure: Exposure, facts: Facts) -> Event:
-        if exposure.reveals == "each":
-            return Pure(self.eps_l)
+    def among(self, people: int, facts: Facts) -> Event:
         d = self.dimensions(facts)
-        return Repeated(ShuffledReports(self.eps_l / d, self.crowd(facts)[0], None, "laplace"), d)
+        if people == 1:
+            return Pure(self.eps_l)
+        return Repeated(ShuffledReports(self.eps_l / d, people, None, "laplace"), d)
 
 
 @dataclass(frozen=True)
@@ -232,6 +291,5 @@ class LdpGaussian(LocallyNoised):
         noise = standard_normal(vectors.size, stream).reshape(vectors.shape)
         return self.clipped(vectors) + 2 * self.bound(facts) * self.multiplier(facts) * noise
 
-    def release(self, exposure: Exposure, facts: Facts) -> Event:
-        others = 1 if exposure.reveals == "each" else self.crowd(facts)[0]
-        return Gaussian(self.multiplier(facts) * math.sqrt(others))
+    def among(self, people: int, facts: Facts) -> Event:
+        return Gaussian(self.multiplier(facts) * math.sqrt(people))

@@ -234,11 +234,13 @@ class NoisyBatches(RecordSums):
         return Gaussian(self.noise_over(2.0 * moved, 2 * self.counted * moved, facts))
 
     def replaced(self, unit: Unit, facts: Facts) -> Event:
-        """Another unit's data instead: without amplification, twice the largest sensitivity."""
+        """Another unit's data instead: without amplification, twice the largest sensitivity. Another subject's record
+        may come; where a cap moves records up, one of each of the two subjects is then replaced."""
         if unit == "silo":
             return Unprotected(f"{self.name} does not bound what one silo contributes")
         if unit == "record":
-            return Repeated(self.record_replaced(facts), max(self.batches(facts)))
+            noise = self.record_replaced(facts).noise_multiplier / (2 if facts.moves_up else 1)
+            return Repeated(Gaussian(noise), max(self.batches(facts)))
         if not facts.max_records:
             return Unprotected("the number of records of a subject is not bounded")
         moved = 1 if self.averaged else min(facts.max_records, self.cap or facts.max_records)
@@ -470,8 +472,8 @@ class UserLDP(NoisyBatches):
         return Gaussian(self.ratio(2.0, 1.0))
 
     def replaced(self, unit: Unit, facts: Facts) -> Event:
-        """A clipped batch may turn around, whatever of it was replaced."""
-        silos = facts.silos_moved(True) if unit == "subject" else 1
+        """A clipped batch may turn around, whatever of it was replaced; a record may come to another silo."""
+        silos = {"subject": facts.silos_moved(True), "record": facts.record_silos_moved(True), "silo": 1}[unit]
         return Repeated(Gaussian(self.ratio(2.0, 1.0)), max(self.batches(facts)) * silos)
 
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:

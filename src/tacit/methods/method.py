@@ -88,6 +88,10 @@ class Facts:
         """In how many silos something changes with one subject: under replacement the other may be elsewhere."""
         return min(self.silos, 2 * self.silos_of_a_subject) if replaces else self.silos_of_a_subject
 
+    def record_silos_moved(self, replaces: bool) -> int:
+        """The same for one record."""
+        return min(self.silos, 2) if replaces else 1
+
     @property
     def in_few_silos(self) -> str:
         """The promise about a subject's silos, in words."""
@@ -180,6 +184,7 @@ class Method:
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning
     serverless: ClassVar[bool] = False  # nodes talk to each other, nobody aggregates
+    releases_last: ClassVar[bool] = False  # a run counts on that no model but the last one is seen
     adds_over_silos: ClassVar[bool] = False  # every silo that holds a subject's records adds to what is lost
 
     def __init_subclass__(cls, **options: Any) -> None:

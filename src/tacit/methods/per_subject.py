@@ -122,10 +122,14 @@ class PerSubject(Adaptive):
         raise NotImplementedError
 
     def moved(self, exposure: Exposure, facts: Facts) -> float:
-        """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm."""
+        """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm.
+
+        A record that goes or comes may turn its subject's part in one silo around: 2 w clips. One that is replaced goes
+        from one subject and comes to another, in any silo: 4 w.
+        """
         weight = self.largest_weight(facts)
         if exposure.unit == "record":
-            return 2.0 * weight
+            return 4.0 * weight if exposure.replaces else 2.0 * weight
         if exposure.reveals == "each":
             shift = math.sqrt(weight)
         else:
@@ -148,8 +152,10 @@ class PerSubject(Adaptive):
         rate = self.subject_sample_rate if self.hides_coins(exposure) else 1.0
         if exposure.unit == "subject" and not exposure.replaces:
             return PoissonSampled(rate, Gaussian(noise / shift)) if rate < 1 else Gaussian(noise / shift)
-        # the subject is sampled in both worlds: its whole part, of up to one clip, is what the coin hides
-        place = max(1.0, shift)
+        # Subjects are sampled in both worlds: their whole parts, of up to one clip each, are what the coins hide. A
+        # replaced record changes two subjects, each with a coin of its own.
+        two = exposure.unit == "record" and exposure.replaces
+        rate, place = (subjects.subject_rate(rate, 2), max(2.0, shift)) if two else (rate, max(1.0, shift))
         if rate * place < shift:
             return subjects.sampled_place(rate, Gaussian(noise / place))
         return Gaussian(noise / shift)
@@ -282,8 +288,9 @@ class Uldp(PerSubject):
             return super().moved(exposure, facts)
         assert facts.max_records is not None
         if exposure.unit == "record":
-            return slot_record_shift(facts.silos, facts.max_records)
-        shift = slot_shift(facts.silos, facts.max_records, exposure.colluding)
+            shift = slot_record_shift(facts.silos, facts.max_records)
+        else:
+            shift = slot_shift(facts.silos, facts.max_records, exposure.colluding)
         return 2.0 * shift if exposure.replaces else shift
 
     def hides_coins(self, exposure: Exposure) -> bool:
@@ -296,7 +303,8 @@ class Uldp(PerSubject):
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
         if self.weights == "records":
-            if exposure.reveals == "each" or (exposure.colluding and exposure.index is None):
+            # silos tell each other the counts, and the server carries them
+            if exposure.reveals == "each" or (exposure.index is None and exposure.view.kind != "public"):
                 reason = "with record weights in this exchange, this view learns how many records people have"
                 return Unprotected(reason)
             if exposure.colluding and exposure.index == "list":

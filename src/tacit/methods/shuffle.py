@@ -35,7 +35,7 @@ from tacit.learning import ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.encoders import Encoder, Floats, Vectors
 from tacit.methods.method import Count, Divisors, Facts, Rate, ServerState
-from tacit.privacy import AsPublished, Event, Exposure, Pure, Stream, Unprotected
+from tacit.privacy import AsPublished, Event, Exposure, Pure, Repeated, Stream, Unprotected
 from tacit.privacy import shuffle as protocols
 from tacit.privacy.randomizers import Kind, Randomizer, randomizer
 
@@ -150,6 +150,10 @@ class Shuffled(Encoder):
         if exposure.reveals == "messages":
             return self.protocol(facts).released
         return self.shuffler_release(facts) if exposure.reveals == "sum" else self.local_release(facts)
+
+    def two_changed(self, exposure: Exposure, facts: Facts) -> Event:
+        """Fillings and cuts are about whole batches: both people's local promises are what is counted."""
+        return Repeated(self.local_release(facts), 2)
 
     def sampling(self, exposure: Exposure) -> str:
         return "shuffled-reports" if exposure.reveals == "messages" else "none"

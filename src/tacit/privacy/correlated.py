@@ -62,9 +62,11 @@ def strategy_column(bands: int, rounds: int) -> Array:
 def sensitivity(bands: int, groups: int, rounds: int) -> float:
     """The most by which somebody moves C x over all rounds, if each contribution has norm at most 1: the largest norm
     of a group's sum of columns."""
-    column = strategy_column(bands, rounds)
-    moved = [np.convolve(turns, column)[:rounds] for turns in _turns(groups, rounds)]
-    return max(float(np.linalg.norm(sum_)) for sum_ in moved) * _ROUNDED_UP
+    column, groups = strategy_column(bands, rounds), min(groups, rounds)
+    turns = np.pad(column, (0, -rounds % groups)).reshape(-1, groups)
+    # of the first group, whose turns are the earliest: those of the others are the same, further down and cut off
+    moved = np.cumsum(turns, axis=0).ravel()[:rounds]
+    return float(np.linalg.norm(moved)) * _ROUNDED_UP
 
 
 def prefix_error(bands: int, groups: int, rounds: int) -> float:
@@ -73,9 +75,3 @@ def prefix_error(bands: int, groups: int, rounds: int) -> float:
     sums = np.cumsum(np.pad(noise_weights(bands), (0, max(0, rounds - bands)))[:rounds])
     variances = np.cumsum(np.square(sums))  # of x_1 + … + x_t: the last t partial sums of the weights
     return float(variances.mean()) * sensitivity(bands, groups, rounds) ** 2
-
-
-def _turns(groups: int, rounds: int) -> Array:
-    """For every group that has a turn, the rounds in which it takes part, as 0 and 1: ``[groups, rounds]``."""
-    number = np.arange(rounds)
-    return np.array([number % groups == group for group in range(min(groups, rounds))], dtype=np.float64)

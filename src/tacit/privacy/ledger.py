@@ -43,6 +43,16 @@ _ID = "ledger"  # the key of the line with the id
 ACCOUNTING = 2
 
 
+def mark_of(noise: str) -> str:
+    """The end of the name of a run whose noise can be drawn again, by which others with the same noise are found."""
+    return "-" + hashlib.sha256(f"tacit ledger {noise}".encode()).hexdigest()[:16]
+
+
+def has_seed(lines: Iterable[Mapping[str, Any]], seed_mark: str) -> bool:
+    """Whether one of the lines is of a run with that mark."""
+    return bool(seed_mark) and any(str(line["run"]).endswith(seed_mark) for line in lines)
+
+
 class LedgerError(Exception):
     """The file is not what an append-only ledger can look like."""
 

@@ -93,7 +93,8 @@ def slot_shift(silos: int, records: int, curious: int = 0) -> float:
 
 @lru_cache(maxsize=256)
 def slot_record_shift(silos: int, records: int) -> float:
-    """The same for one record of a subject, removed or replaced by another of the same subject and silo.
+    """The same for one record of a subject, removed or replaced by another of the same subject and silo. One that is
+    replaced by another subject's is removed and added: twice this.
 
     **Proof.** Only one silo's part of the subject, of n <= R records, can turn around. *Removed*: it goes from weight
     n f(N) to (n - 1) f(N - 1), and the other r = N - n records of the slot, of this or another subject, from f(N) to
