@@ -19,6 +19,7 @@ replaced                              because
 ``….require_match``, ``…verify_common_name``, ``ClientManager.authenticate``, ``….client_register``
                                       who was let in or turned away is a line of Tacit's log, without others' words
 ``Workspace.get_app_custom_dir``      code in the folder of a job would be on the path of its process
+``decode_payload``                    a message can hold objects that read and write files (:mod:`.objects`)
 ====================================  ==============================================================================
 """
 
@@ -37,6 +38,8 @@ from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.fuel.f3.cellnet import cell as cells
+from nvflare.fuel.f3.cellnet import core_cell as core_cells
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
@@ -60,6 +63,7 @@ from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifier, get_cn_from_cert
 
 from tacit.transport.log import Refusals, escaped, log_of
+from tacit.transport.objects import Refused, restrict
 from tacit.transport.streams import MOST_FRAME, PROCESS, Streams
 from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
 
@@ -79,6 +83,7 @@ def close(kit: Path) -> None:
     """Close NVFlare's doors in this process; what is refused is written into the log of a kit."""
     _check_version()
     refusals = Refusals(log_of(kit))
+    _restrict_objects(refusals)
     _replace(CoreCell, "process_message", lambda old: _guarded(old, refusals))
     _replace(CoreCell, "_create_internal_listener", _encrypted)
     _replace(CoreCell, "start", _started)
@@ -109,7 +114,15 @@ def close(kit: Path) -> None:
 def guard(cell: CoreCell, kit: Path) -> None:
     """Enforce the table in one cell alone: a requester's, whose process has no other part of a party in it."""
     _check_version()
-    cell.process_message = partial(_guarded(CoreCell.process_message, Refusals(log_of(kit))), cell)
+    refusals = Refusals(log_of(kit))
+    _restrict_objects(refusals)
+    cell.process_message = partial(_guarded(CoreCell.process_message, refusals), cell)
+
+
+def _restrict_objects(refusals: Refusals) -> None:
+    restrict()
+    for module in (cells, core_cells):
+        _replace(module, "decode_payload", lambda old: _decoded(getattr(old, "plain", old), refusals))
 
 
 def _check_version() -> None:
@@ -117,7 +130,7 @@ def _check_version() -> None:
         raise RuntimeError(f"NVFlare {nvflare.__version__} is installed; Tacit needs {VERSION}")
 
 
-def _replace(owner: type, name: str, made: Callable[[Any], Any], inherited: bool = False) -> None:
+def _replace(owner: Any, name: str, made: Callable[[Any], Any], inherited: bool = False) -> None:
     old = getattr(owner, name, None) if inherited else vars(owner).get(name)
     if not callable(old):
         raise RuntimeError(f"NVFlare has no {owner.__name__}.{name}: its doors cannot be closed")
@@ -151,6 +164,22 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
         old(self, endpoint, connection, app_id, message)
 
     return process_message
+
+
+def _decoded(old: Any, refusals: Refusals) -> Any:
+    def decode_payload(message: Any, *args: Any, **more: Any) -> None:
+        """Called for every message that a cell receives, and for every stream at its end."""
+        try:
+            old(message, *args, **more)
+        except Refused as error:
+            origin = Cell.named(message.get_header(MessageHeaderKey.ORIGIN))
+            words = [message.get_header(key) for key in (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC)]
+            party = _UNKNOWN if origin is None else origin.party
+            refusals.note(party, f"{' '.join(map(escaped, words))}: {error} (object)")
+            raise
+
+    decode_payload.plain = old  # type: ignore[attr-defined]  # a process may have several requesters, one after another
+    return decode_payload
 
 
 def _is_taken(streams: Streams, party: str, read: Message, message: Any) -> bool:
