@@ -19,11 +19,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
-from tacit.transport.table import SERVER, Cell
+from tacit.transport.table import ANALYZER, SERVER
 
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
 REQUEST, BARRIER = "request.json", "tacit-barrier"
@@ -32,7 +32,6 @@ ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands 
 _APP, _META = "app", "meta.json"
 _SIGNATURES: Final = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
 _MOST: Final = {REQUEST: 1 << 19, _META: 1 << 17, **dict.fromkeys(_SIGNATURES, 1 << 14)}  # bytes
-_MOST_PARTIES = 1000
 _FOLDER, _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"), re.compile(r"tacit-[0-9a-f]{1,12}-[0-9]{1,4}")
 
 
@@ -81,19 +80,20 @@ def _meta(name: str, parties: Sequence[str]) -> bytes:
     )
 
 
-def submitted(packed: bytes, folder: str) -> None:
-    """Unfit where this is no job that a requester submits as ``folder``."""
+def submitted(packed: bytes, folder: str, roster: Collection[str]) -> None:
+    """Unfit where this is no job that a requester submits as ``folder`` for all silos of the ``roster``, with or
+    without the analyzer. A job for others would wait for parties that do not exist, or reach no silo's policy."""
     if not _FOLDER.fullmatch(folder):
         raise Unfit("its folder has no plain name")
     found = _opened(packed, {f"{folder}/{path}" for path in (_META, *_signed(""), *_in_app(f"{_APP}/"))})
     try:
         meta = json.loads(found[f"{folder}/{_META}"])
         name, parties = meta["name"], meta["mandatory_clients"]
-        cells = [Cell.named(party) for party in parties]
+        everybody = set(roster) - {SERVER}
+        are_parties = set(parties) in (everybody, everybody - {ANALYZER})
         is_named = _NAME.fullmatch(name) is not None and len(set(parties)) == len(parties)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Unfit("its description cannot be read") from None
-    are_parties = 0 < len(cells) <= _MOST_PARTIES and all(cell is not None and cell.kind == "silo" for cell in cells)
     if not is_named or not are_parties or found[f"{folder}/{_META}"] != _meta(name, parties):
         raise Unfit("its description is not that of a request")
     _check_app(found, f"{folder}/{_APP}/")

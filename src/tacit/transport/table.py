@@ -29,6 +29,7 @@ size    it, the stream that it is part of, or all open streams of its sender are
 """
 
 SERVER: Final = "server"
+ANALYZER: Final = "analyzer"
 STREAM: Final = "sm__STREAM"
 ACK, DATA, ERROR = "sm__ACK", "sm__DATA", "sm__ERROR"
 BYE: Final = ("cellnet.channel", "bye")
@@ -149,7 +150,8 @@ def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> 
     origin, destination = Cell.named(message.origin), Cell.named(message.destination)
     if origin is None or destination is None:
         return "name"
-    if own_port and not (neighbour.party == own.party and neighbour.job is not None and own.job is None):
+    is_own_job = neighbour.party == own.party and neighbour.job is not None and own.job is None
+    if own_port != is_own_job:  # job processes use the port for them, and nobody else does
         return "port"
     if not _speaks_for(own, neighbour, origin):
         return "origin"

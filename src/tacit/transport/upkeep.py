@@ -6,9 +6,9 @@ the server or a silo connects; :class:`Upkeep` is a component of these processes
 ``local/resources.json``.
 
 server    an upload ends at ``MOST_BYTES``; a job is judged (:mod:`tacit.transport.packed`) before it is unpacked or
-          stored, and is refused while ``MOST_WAITING`` wait. When a job has ended, the last ``KEPT_JOBS`` stay, as long
-          as they take at most ``KEPT_BYTES``: a requester that has not collected a result by then asks again, and the
-          server finds it in its own run folder.
+          stored, and is refused while ``MOST_WAITING`` wait, or ``MOST_OF_ONE`` of the same requester. When a job has
+          ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that has not
+          collected a result by then asks again, and the server finds it in its own run folder.
 silo      a job is judged before it is unpacked: its files, its signature, and whether the policy lists its requester;
           its folder goes when it has ended, or was not deployed.
 
@@ -26,6 +26,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -36,11 +37,13 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.app_common.streamers import file_streamer
+from nvflare.fuel.hci.server.constants import ConnProps
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.admin_defs import MsgHeader, ReturnCode, error_reply
 from nvflare.private.defs import RequestHeader
 from nvflare.private.fed.client.scheduler_cmds import StartJobProcessor
 from nvflare.private.fed.client.training_cmds import DeployProcessor
+from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.escape import escaped
@@ -48,6 +51,7 @@ from tacit.transport.log import log_of
 from tacit.transport.packed import MOST_BYTES, ROLE, Unfit, deployed, submitted
 
 MOST_WAITING = 32  # jobs that have not ended, and uploads that have not become jobs
+MOST_OF_ONE = 16  # of them, of one requester
 KEPT_JOBS, KEPT_BYTES = MOST_WAITING, 1 << 30  # all that wait may end before a requester looks again
 ABANDONED = 3600.0  # seconds after which a download or a folder without a job is taken to be given up
 _GRACE = 60.0  # seconds between a record of a submission and its job, or between a download's folder and its files
@@ -109,16 +113,20 @@ def limit_uploads(kit: Path) -> None:
             return super().consume(shareable, stream_ctx, fl_ctx)
 
     file_streamer._ChunkConsumer = Bounded
-    validate = JobMetaValidator.validate
+    validate, submit = JobMetaValidator.validate, JobCommandModule.submit_job
+    asking: ContextVar[str] = ContextVar("asking", default="")
 
     def measured(self: Any, job_name: str, job_data: Any) -> tuple[bool, str, dict[str, Any]]:
         problem = None
         try:
-            submitted(Path(job_data).read_bytes() if isinstance(job_data, str) else job_data, job_name)
+            packed = Path(job_data).read_bytes() if isinstance(job_data, str) else job_data
+            submitted(packed, job_name, _read(kit / "tacit" / "roster.json"))
         except (Unfit, OSError) as unfit:
             problem = str(unfit) if isinstance(unfit, Unfit) else "it cannot be read"
-        if problem is None and sum(not has_ended for has_ended in _jobs(kit).values()) >= MOST_WAITING:
-            problem = f"{MOST_WAITING} jobs wait already"
+        waiting = [job for job, has_ended in _jobs(kit).items() if not has_ended]
+        own = [job for job in waiting if _read(job / "meta").get(JobMetaKey.SUBMITTER_NAME.value) == asking.get()]
+        if problem is None and (len(waiting) >= MOST_WAITING or len(own) >= MOST_OF_ONE):
+            problem = f"{len(waiting)} jobs wait already, {len(own)} of them of this requester"
         if problem is None:
             found: tuple[bool, str, dict[str, Any]] = validate(self, job_name, job_data)
         else:
@@ -128,7 +136,11 @@ def limit_uploads(kit: Path) -> None:
             Path(job_data).unlink(missing_ok=True)
         return found
 
-    JobMetaValidator.validate = measured
+    def submit_job(self: Any, conn: Any, args: Any) -> None:
+        asking.set(conn.get_prop(ConnProps.USER_NAME, ""))
+        submit(self, conn, args)
+
+    JobMetaValidator.validate, JobCommandModule.submit_job = measured, submit_job
 
 
 def limit_deployments(kit: Path) -> None:

@@ -25,13 +25,14 @@ NOBODY = 65534
 
 @dataclass(frozen=True)
 class Sent:
-    """A message. ``asks`` and ``body`` are the topic and the text within, where the channel is ``admin``."""
+    """A message. ``asks`` and ``body`` are the topic and the text within, where the channel is ``admin``; on other
+    channels the body can be any JSON, which NVFlare serializes."""
 
     target: str
     channel: str
     topic: str
     asks: str | None = None
-    body: str = ""
+    body: Any = ""
     packed: str | None = None  # the bytes within, as hexadecimal digits
     headers: dict[str, Any] = field(default_factory=dict)
     origin: str | None = None  # another than the sender's, forged
@@ -59,6 +60,7 @@ class Attacker:
     waits_for: str | None = None  # a cell that has to connect first
     user: int | None = None  # whom it becomes once its modules are imported (a user may be unable to read them)
     prefix: tuple[str, ...] = ()  # words before the command, such as `ip netns exec …`
+    files: str | None = None  # the folder into which NVFlare writes files that a message holds
 
     def sends(self, *messages: Sent, within: float = 90.0) -> list[str]:
         """The answers, as text; :data:`NO_ANSWER` where none came."""
@@ -103,6 +105,8 @@ def _main() -> None:
     said = json.load(sys.stdin)
     import logging
 
+    if said["files"]:
+        os.environ["NVFLARE_DATUM_DIR"] = said["files"]
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with _connected(said) as cell:
         answers = [_sent(cell, message) for message in said["messages"]]

@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -126,6 +127,42 @@ def test_a_local_user_makes_a_silo_do_nothing(trial, planted):
     own = Attacker(job, parent=f"stcp://localhost:{port}", startup=str(trial.kit("north").startup))
     with socket.create_connection(("localhost", port)):  # a connection that says nothing keeps no other from the port
         assert own.sends(control)[0].startswith("ok")
+
+
+DATUM_ID = "00000000-0000-4000-8000-000000000001"
+
+
+def built(name: str, decomposer: str, data: object) -> dict[str, object]:
+    """An object as NVFlare's serialization writes it; the receiver builds it."""
+    fobs = "nvflare.fuel.utils.fobs.decomposer"
+    return {"__fobs_type__": name, "__fobs_dc__": f"{fobs}.{decomposer}", "__fobs_data__": data}
+
+
+def datum(file: Path) -> dict[str, object]:
+    """An object for which whoever sends it again reads a file."""
+    held = {"datum_id": DATUM_ID, "datum_type": 3, "dot": 0, "value": str(file)}
+    return built("nvflare.fuel.utils.fobs.datum.Datum", "DataClassDecomposer", {"data": held})
+
+
+@pytest.mark.parametrize("name", [REQUESTER, "east"])
+def test_no_message_makes_the_server_send_a_file(trial, tmp_path, name):
+    """NVFlare returns the cookies of a request with its answer."""
+    cookies = {
+        "ObjectStreamer.TX_ID": "x",
+        "__peer_props__": {"__identity_name__": name, "__run_num__": "?"},
+        "__cookie_jar__": {"x": datum(trial.kit("server").ours / "identity.key")},
+    }
+    asked = built("nvflare.apis.shareable.Shareable", "DictDecomposer", {"__headers__": cookies})
+    attacker = replace(requester(trial) if name == REQUESTER else east(trial), files=str(tmp_path))
+    control, *_ = attacker.sends(
+        CHALLENGE,
+        Sent("server", "aux_communication", "ObjectStreamer.Abort", body=asked),
+        Sent("server", "task", "challenge", body={"x": asked}),
+        Sent("server", "aux_communication", "ObjectStreamer.Abort", body=asked, stream=True),
+    )
+    assert control.startswith("ok")
+    assert not list(tmp_path.iterdir())
+    assert logged(trial, "server", "refused", "task challenge", "(object)")
 
 
 @pytest.mark.parametrize("name", [REQUESTER, "east"])

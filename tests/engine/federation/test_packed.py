@@ -24,6 +24,7 @@ from nvflare.lighter.utils import load_private_key_file, sign_folders
 from nvflare.private.admin_defs import Message, MsgHeader, ReturnCode, error_reply, ok_reply
 from nvflare.private.fed.client.scheduler_cmds import StartJobProcessor
 from nvflare.private.fed.client.training_cmds import DeployProcessor
+from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.identity_utils import IdentityAsserter
 
@@ -82,6 +83,12 @@ def meta(job: Path, **changes: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}, indent=1))
 
 
+def only(job: Path, parties: tuple[str, ...]) -> None:
+    """A job for these parties alone, as Tacit writes it."""
+    shutil.rmtree(job)
+    write_job(job, "x", "0" * 32, 1, parties, 20)
+
+
 def moved(job: Path, side: str, suffix: str) -> None:
     """A configuration in another of NVFlare's languages."""
     config(job, f"config_fed_{side}.json").unlink()
@@ -116,6 +123,10 @@ SPOILT_JOBS: dict[str, Spoil] = {
     "other parties": lambda job: meta(job, deploy_map={"app": ["server", "@ALL"]}),
     "a party twice": lambda job: meta(job, mandatory_clients=["north", "north"]),
     "the server as a silo": lambda job: meta(job, mandatory_clients=["server"]),
+    "some of the silos": lambda job: only(job, ("north",)),
+    "a silo that is none": lambda job: only(job, (*SILOS, "west")),
+    "the analyzer alone": lambda job: only(job, ("analyzer",)),
+    "no silo": lambda job: only(job, ()),
     "another name": lambda job: meta(job, name="x\n2026"),
     "brackets": lambda job: (job / "meta.json").write_text("[" * 100_000),
     "a number": lambda job: (job / "meta.json").write_text("1"),
@@ -127,9 +138,10 @@ SPOILT_JOBS: dict[str, Spoil] = {
 @pytest.fixture
 def server(kits, tmp_path, monkeypatch) -> Path:
     """A server's kit; what is replaced in NVFlare is put back."""
-    (tmp_path / "server" / "tacit").mkdir(parents=True)
+    shutil.copytree(kits / "server" / "tacit", tmp_path / "server" / "tacit")
     monkeypatch.setattr(file_streamer, "_ChunkConsumer", file_streamer._ChunkConsumer)
     monkeypatch.setattr(JobMetaValidator, "validate", JobMetaValidator.validate)
+    monkeypatch.setattr(JobCommandModule, "submit_job", JobCommandModule.submit_job)
     upkeep.limit_uploads(tmp_path / "server")
     return tmp_path / "server"
 
