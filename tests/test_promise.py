@@ -466,6 +466,31 @@ def test_only_held_out_people_bear_the_larger_of_training_and_metrics(data, eval
     assert by_view(dear)["public"].epsilon == pytest.approx(expected)
 
 
+def test_training_and_metrics_add_up_for_a_replaced_person():
+    """Somebody who is trained on may be replaced by somebody who is held out: both releases change."""
+    method = {"name": "uldp-naive", "noise_multiplier": 2.0}
+    privacy = {"unit": "subject", "relation": "replace", "against": ["public"]}
+    plan = tacit.plan(
+        {
+            "data": {
+                "source": "table",
+                "path": "none.csv",
+                "label": "y",
+                "task": "real",
+                "numeric": {"x": {"mean": 0, "scale": 1}},
+                "subjects": {"column": "who", "count": 20},
+                "silos": {"column": "silo", "count": 3},
+            },
+            "model": {"name": "linear"},
+            "method": method,
+            "train": {"rounds": 1},
+            "privacy": privacy,
+            "evaluation": {"status": "paid", "noise_multiplier": 2.0, "loss_bound": 1.0, "metrics": ["rmse"]},
+        }
+    )
+    assert by_view(plan)["public"].epsilon > 4.983  # a pair of tables whose models and metrics are that far apart
+
+
 def test_sources_with_a_split_of_their_own_hold_nobody_out_by_lot():
     heart = {"source": "heart", "standardize": "declared", "subjects": {}, "silos": {}, "numeric": None, "label": "y"}
     assert not paying(heart, evaluation=METRICS).evaluation.apart

@@ -238,7 +238,9 @@ class Promise:
         records. The run gives (M, E): everything learned from T, and a release E = K(M, H). Zeroing out somebody of T
         leaves H and so the kernel K(·, H) as it is: (M, E) is post-processing of M and costs what M costs. Zeroing out
         somebody of H leaves the law of M as it is and costs what K costs at the worst value of M. Everybody is in one
-        of the two: the larger bounds both. Without such a split, both may be about the same person, and add up.
+        of the two: the larger bounds both. Without such a split, both may be about the same person, and add up. So they
+        do for a silo, which has people in T and in H, and under replacement: somebody of T may be replaced by somebody
+        of H, which changes both.
         """
         together: list[Event] = []
         apart: list[Event] = []
@@ -248,7 +250,11 @@ class Promise:
                 event = self.once_event(once, self.unit, view)
                 (apart if once.apart else together).append(event if count == 1 else Repeated(event, count))
         training = _composed((*together, self._rounds(view, rounds)))
-        return Largest((training, _composed(tuple(apart)))) if apart else training
+        if not apart:
+            return training
+        if self.unit == "silo" or self.relation == "replace":
+            return _composed((training, *apart))
+        return Largest((training, _composed(tuple(apart))))
 
     def _rounds(self, view: View, rounds: int) -> Event:
         event = self.event(self.unit, view)

@@ -203,8 +203,8 @@ def _people(table: Table, subject: str) -> np.ndarray:
 def _events(asked: Question) -> dict[str, Event]:
     """By place of a ledger. A record more or less moves no more than its person's replacement; one that is replaced may
     come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
-    central survey while the number of people stays moves it by less than a replacement does; in a local one the report
-    would be missing."""
+    central survey while the number of people stays (the middle of the bounds is said instead, or nothing) moves it by
+    less than a replacement does; in a local one the report would be missing."""
     from tacit.privacy.linkage import of_two
 
     two = of_two(asked.event())

@@ -26,6 +26,8 @@ from tacit.models.edges import edges
 from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.gaussian import gaussian_epsilon
+from tests.made import experiment as made_experiment
+from tests.made import visits
 
 FEATURES = 3
 
@@ -440,6 +442,14 @@ def test_a_walk_that_was_stopped_does_not_go_on():
         check_goes_on(stopped)
     assert found.value.field == "--resume"
     check_goes_on(public)
+
+
+@pytest.mark.parametrize(("name", "evaluated"), [("random-walk", [0, 4]), ("local-walk", [0, 1, 2, 3, 4])])
+def test_a_walk_that_releases_its_last_model_evaluates_no_other(name, evaluated, tmp_path):
+    experiment = made_experiment() | {"method": {"name": name, "noise_multiplier": 8.0}}
+    experiment["data"]["silos"] |= {"count": 3}
+    run = tacit.run(experiment, frame=visits(), out=tmp_path / "run")
+    assert run.history()["round"].tolist() == evaluated
 
 
 @pytest.mark.parametrize("name", ["gossip-sgd", "muffliato-sgd", "random-walk"])

@@ -199,7 +199,8 @@ def test_without_subjects_an_unused_cell_changes_no_other_row(kind: str, odd: An
     ("settings_", "together"),
     [
         ({"silos": {"assign": "uniform", "count": 4}, "subjects": {"column": "person", "count": 100}}, False),
-        ({"silos": {"assign": "zipf", "count": 4}, "subjects": {"assign": "zipf", "count": 100}}, False),
+        ({"silos": {"assign": "zipf", "count": 4}, "subjects": {"assign": "zipf", "count": 100}}, True),
+        ({"silos": {"column": "site", "count": 4}, "subjects": {"assign": "uniform", "count": 100}}, True),
         ({"silos": {"assign": "dirichlet", "count": 4}, "subjects": {"column": "person", "count": 100}}, True),
         ({"silos": {"column": "site", "count": 4}, "subjects": {"assign": "zipf", "count": 100}}, True),
         (

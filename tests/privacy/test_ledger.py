@@ -159,6 +159,21 @@ def test_people_who_are_in_no_other_release_of_a_run_bear_the_larger_part_only(t
         assert [line.get("people") for line in ledger.lines] == [None] * 3 + ["held-out", None, "held-out"]
 
 
+@pytest.mark.parametrize("place", ["subject/public/replace", "record/public/replace", "silo/public/zero-out"])
+def test_training_and_metrics_add_up_where_both_can_change(tmp_path, place):
+    """Somebody who is trained on may be replaced by somebody who is held out; a silo has people of both kinds."""
+    training, metrics = Gaussian(4.0), Gaussian(2.0)
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        released = (("sum", training, "batch 1"), ("sum", training, "batch 2"), ("metrics", metrics, "held-out"))
+        for mechanism, event, people in released:
+            ledger.append(
+                run="a", party="s", round=1, mechanism=mechanism, step=1, events={place: event}, people=people
+            )
+        found = spent(ledger.lines, place)
+    rounds = Repeated(training, 2) if place.startswith("silo") else Largest((training,))
+    assert found == Composed((rounds, metrics if place.startswith("silo") else Largest((metrics,))))
+
+
 def test_a_ledger_is_never_readable_by_others_not_even_for_a_moment(tmp_path, monkeypatch):
     """Whatever the umask, and without a change of mode after it was made."""
     monkeypatch.setattr(os, "chmod", lambda *_, **__: pytest.fail("the mode was changed afterwards"))

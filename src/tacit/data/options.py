@@ -124,9 +124,9 @@ class DataOptions(Section):
 
     @property
     def assigned_together(self) -> bool:
-        """Whether it depends on other records to whom or where a record is assigned."""
-        at_home = self.subjects.assign == "zipf" and not self.silos.assign
-        return self.silos.by_label or self.labels_per_subject is not None or at_home
+        """Whether it depends on other records to whom or where a record is assigned. Equal rows that are assigned to
+        subjects are told apart by their order: where one goes, the next one takes its subject."""
+        return self.subjects.assign is not None or self.silos.by_label
 
     @model_validator(mode="after")
     def _one_declaration_of_columns(self) -> Self:

@@ -25,7 +25,9 @@ NOT_EVALUATED = Scores({}, {})
 
 
 def evaluation_due(plan: Plan, number: int) -> bool:
-    """Whether the model of round ``number`` is evaluated."""
+    """Whether the model of round ``number`` is evaluated; of a run that releases its last model alone, no other is."""
+    if plan.method.releases_last:
+        return number == plan.rounds
     chosen = plan.experiment.train.evaluate_every
     every = chosen if chosen is not None else -(-plan.rounds // EVALUATIONS)
     return number % every == 0 or number == plan.rounds

@@ -263,7 +263,7 @@ class _Training:
             self._evaluate(place, charges, participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
             self.scores = self._score()
-        self.keep(place)
+        self.keep(place, is_last=True)
         self._keep_own(place)
         return status
 
@@ -366,8 +366,9 @@ class _Training:
     def _write_history(self, place: Path) -> None:
         write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
-    def keep(self, place: Path) -> None:
-        """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing."""
+    def keep(self, place: Path, is_last: bool = False) -> None:
+        """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing. A run that
+        releases its last model alone writes no other."""
         with self.clock("train"):
             jax.block_until_ready(self.simulation.state)
         with self.clock("ledger"):
@@ -376,7 +377,7 @@ class _Training:
             facts = {"round": str(self.done), "data": self.fingerprint}
             save_tree(place / CHECKPOINT, self.simulation.state, facts, PRIVATE)
             shared = self.simulation.shared_model()
-            if shared is not None:
+            if shared is not None and (is_last or not self.plan.method.releases_last):
                 save_tree(place / MODEL, shared, {"round": str(self.done)})
             write_json(place / CLOCK, self.clock.seconds())
 

@@ -11,8 +11,11 @@ over rounds, a gossip projection), and only the last such line of the mechanism 
 
 A line with ``people`` is about people of a run who are in none of its releases but those of the same name (held-out
 people, on whom a model is evaluated that was trained without them; batches of people who take turns). Nobody is then in
-two of them, and of that run the largest counts for anybody: ``Largest``. Over runs everything adds up: who is held out
-in one may be trained on in the next.
+two of them, and of that run the largest counts for anybody: ``Largest``. A silo has people in all of them: there all
+lines add up. Under replacement, somebody who is trained on may be replaced by somebody who is held out: there different
+mechanisms add up. (Of the batches of one mechanism the largest counts: a replaced subject keeps its identifier and so
+its batch, and the events of a replaced record count the subjects of both.) Over runs everything adds up: who is held
+out in one may be trained on in the next.
 
 A ledger may have an id: a line of the chain that is no release. It says which budget this is, wherever the file lies.
 
@@ -255,7 +258,7 @@ class Tally:
             values = line["events"].get(self.place)
             missing = Unprotected(f"{line['mechanism']} of run {line['run']} promised nothing here")
             event = missing if values is None else event_from_dict(values)
-            group = (line["run"], line.get("people"))
+            group = (line["run"], line.get("people"), line["mechanism"])
             if line["joint"]:
                 self._joint.setdefault(group, {})[line["party"], line["mechanism"]] = event
             else:
@@ -264,13 +267,21 @@ class Tally:
 
     @property
     def event(self) -> Event:
-        groups = dict.fromkeys((*self._joint, *self._single))
-        parted = {run for run, people in groups if people is not None}
+        groups = list(dict.fromkeys((*self._joint, *self._single)))
+        unit, relation = self.place.partition("/")[0], self.place.rpartition("/")[2]
+        parted = {run for run, people, _ in groups if people is not None and unit != "silo"}
         # runs in which everybody is in everything add up without ado
         parts = self._parts([group for group in groups if group[0] not in parted])
         for run in sorted(parted):
-            apart = (_composed(self._parts([group])) for group in groups if group[0] == run)
-            parts.append(Largest(tuple(dict.fromkeys(apart))))
+            own = [group for group in groups if group[0] == run]
+            mechanisms = dict.fromkeys(group[2] for group in own) if relation == "replace" else [None]
+            for mechanism in mechanisms:
+                found: dict[str | None, list[_Group]] = {}
+                for group in own:
+                    if mechanism in (None, group[2]):
+                        found.setdefault(group[1], []).append(group)
+                apart = dict.fromkeys(_composed(self._parts(same)) for same in found.values())
+                parts.append(Largest(tuple(apart)))
         return _composed(parts)
 
     def _parts(self, groups: Sequence[_Group]) -> list[Event]:
@@ -279,8 +290,8 @@ class Tally:
         return [*joint, *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
 
 
-# a run, and the people whom a release is about where they are in no other release of that run
-_Group = tuple[str, str | None]
+# a run, the people whom a release is about where they are in no other release of that run, and the mechanism
+_Group = tuple[str, str | None, str]
 
 
 def _composed(parts: Sequence[Event]) -> Event:

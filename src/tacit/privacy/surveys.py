@@ -184,8 +184,11 @@ class CentralMean:
         return self.noise.standard_error / people
 
     def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
-        own = _averages(values, subject, self.low, self.high)
-        return self.noise.estimates(np.array([own.sum()]), own.size, stream)
+        """The sum is that of distances from the middle of the bounds: a person who says nothing counts as the middle,
+        and moves it by half of what a replacement does."""
+        own, middle = _averages(values, subject, self.low, self.high), (self.low + self.high) / 2
+        found = self.noise.estimates(np.array([(own - middle).sum()]), own.size, stream)
+        return found._replace(estimate=found.estimate + middle)
 
 
 @dataclass(frozen=True)
