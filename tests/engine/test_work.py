@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 from scipy.stats import binomtest
 
+from tacit.engine.silos import FEWEST_ROWS
 from tests.methods.worlds import before_noise, federation, random_federation, simulation
 
 ERROR = 1e-6
@@ -94,6 +97,20 @@ def test_a_silo_without_records_draws_and_trains_like_any_other():
         assert steps[places == silo] == 2
         np.testing.assert_array_equal(noise[places == silo][0], 1.0)
     assert sim.work.participants(sim.work.draw(1)) == 3
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "higrad", "user-ldp", "subject-sgd", "uldp-avg"])
+def test_nobody_refers_to_rows_after_the_last_record(method):
+    models = []
+    for beyond in (0.0, np.nan):
+        sim = simulation(everywhere(), {"name": method, "noise_multiplier": 1.0, "clip": 0.5}, rounds=1)
+        records = len(sim.federation.train)
+        sim.arrays = type(sim.arrays)(*(array.at[records:].set(beyond) for array in sim.arrays))
+        assert len(sim.arrays.labels) == FEWEST_ROWS > records
+        sim.round(1)
+        models.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(sim.server.params)]))
+    assert np.isfinite(models[0]).all()
+    np.testing.assert_array_equal(*models)
 
 
 def test_how_silos_are_grouped_does_not_change_what_they_send():

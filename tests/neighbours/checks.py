@@ -84,6 +84,7 @@ class Case:
     holders: Sequence[int] = range(len(SILOS))
     views: Sequence[str] | None = None
     _runs: dict[tuple[int, object], Seen | None] = field(default_factory=dict)
+    _other_noise: dict[tuple[int, ...], list[Seen]] = field(default_factory=dict)
     _noises: dict[object, list[Noise]] = field(default_factory=dict)
 
     def verdicts(self) -> dict[Place, Verdict]:
@@ -159,12 +160,7 @@ class Case:
         """The noise of those releases that silos who know their own do not know; and that of the count."""
         if (known, parts) not in self._noises:
             view = View.parse("public" if parts == "sum" else "neighbour" if self.plan.method.serverless else "server")
-            draws: list[list[np.ndarray]] = []
-            for salt in range(self.draws):
-                with other_noise(salt, () if self.plan.method.pools else known):
-                    seen = self.run(self.plan, self.frame, self.missing)
-                assert seen is not None
-                draws.append(self._seen_by(view, seen))
+            draws = [self._seen_by(view, seen) for seen in self._drawn(() if self.plan.method.pools else known)]
             pairs = zip(draws[::2], draws[1::2], strict=True)
             between = [[(a - b) / math.sqrt(2) for a, b in zip(*pair, strict=True)] for pair in pairs]
             if known and not self.plan.method.pools:  # what they know is the same in every run
@@ -175,6 +171,18 @@ class Case:
                 noises.append(Noise([release[:, -1:] for each in between for release in each]))
             self._noises[known, parts] = noises
         return self._noises[known, parts]
+
+    def _drawn(self, known: tuple[int, ...]) -> list[Seen]:
+        """Runs with other noise, but that of the silos that are ``known``."""
+        if known not in self._other_noise:
+            found: list[Seen] = []
+            for salt in range(self.draws):
+                with other_noise(salt, known):
+                    seen = self.run(self.plan, self.frame, self.missing)
+                assert seen is not None
+                found.append(seen)
+            self._other_noise[known] = found
+        return self._other_noise[known]
 
     def _mask(self) -> np.ndarray:
         """Which of the released numbers belong to categories that no record has."""

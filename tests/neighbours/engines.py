@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ import pandas as pd
 from tacit.audit.views import one_by_one
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
+from tacit.data import Federation
 from tacit.engine import kernel, node_work
 from tacit.engine.federation.messages import WORK, Desk, Message, read_numbers, read_steps
 from tacit.engine.federation.shard import SiloData, load_shard
@@ -172,19 +174,39 @@ def _update(answer: bytes, silo: str, identities: Any, roster: Any, coordinator:
     return np.asarray(read_numbers(content, len(content) // 4, silo), np.float64)
 
 
-def shard(plan: Plan, frame: pd.DataFrame, name: str) -> Any:
-    """A silo's own table, from its file on."""
+def shard(plan: Plan, frame: pd.DataFrame, name: str) -> Federation:
+    """A silo's own table, from its file on. A silo sees nothing of the others' tables: where its own is one that it has
+    already loaded, for this plan, that is taken."""
+    return _loaded(_Same(plan), name, frame[frame["site"] == name].to_csv(index=False))
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A plan that equals itself alone."""
+
+    plan: Plan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.plan is self.plan
+
+    def __hash__(self) -> int:
+        return id(self.plan)
+
+
+@lru_cache(maxsize=64)
+def _loaded(same: _Same, name: str, text: str) -> Federation:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "table.csv"
-        frame[frame["site"] == name].to_csv(file, index=False)
-        return load_shard(plan, name, SiloData(path=str(file), subjects="person", name=name), Secret(SECRET)).federation
+        file.write_text(text)
+        data = SiloData(path=str(file), subjects="person", name=name)
+        return load_shard(same.plan, name, data, Secret(SECRET)).federation
 
 
 ENGINES: dict[str, Callable[..., Seen | None]] = {"simulator": simulated, "federation": federated}
 
 
 def forget_compiled() -> None:
-    """Every cell compiles programs of its own. All of them together exceed the memory maps of a process."""
+    """All programs of all cells together exceed the memory maps of a process."""
     kernel.kernels.cache_clear()
     kernel._compiled.cache_clear()
     jax.clear_caches()

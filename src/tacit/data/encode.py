@@ -39,6 +39,11 @@ class Columns:
         dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
         return (*self.numeric, *dummies)
 
+    @property
+    def width(self) -> int:
+        """How many features there are."""
+        return len(self.numeric) + sum(map(len, self.categorical.values()))
+
     def checked(self) -> Columns:
         """The same, or an error: every column is declared once, every categorical one has distinct categories."""
         for name, categories in self.categorical.items():
@@ -117,7 +122,7 @@ class Encoder:
 
     def encode_parts(self, table: Table, parts: Sequence[Part]) -> list[np.ndarray]:
         """Features of several parts of one table; each column is read once and no wide intermediate is made."""
-        width = len(self.feature_names)
+        width = self.columns.width
         lengths = [table.rows if isinstance(part.rows, slice) else len(part.rows) for part in parts]
         outputs = [np.zeros((length, width), np.float32) for length in lengths]
         for j, name in enumerate(self.columns.numeric):
@@ -271,7 +276,7 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
     if options.numeric is None and options.schema_ is None:
         rest = [name for name in table.names if name not in taken and name not in columns.categorical]
         columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
-    if not columns.feature_names:
+    if not columns.width:
         raise UserError("data.numeric", "there is no feature column", "add columns beside label, subject and silo")
     return columns
 

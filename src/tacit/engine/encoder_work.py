@@ -74,6 +74,7 @@ class EncoderWork:
         self._present = [subjects[entries] for entries in self._entries]
         self._without = [np.setdiff1d(everybody[batch[everybody] == b], self._present[b]) for b in range(batches)]
         self._lanes: dict[int, tuple[Lane, ...]] = {}
+        self._compiled = False
 
     def draw(self, number: int) -> Batch:
         """The people of a round: batches take turns."""
@@ -156,7 +157,9 @@ class EncoderWork:
         for people in self._pieces(drawn.without):
             zeros = np.zeros((len(people), self._layout.parameters), np.float32)
             add(rest, people, zeros, self._stream(drawn, people))
-        done = list(in_lanes(lane_work, drawn.lanes))
+        # the first time one lane after the other, or both would compile the same thing
+        done = in_lanes(lane_work, drawn.lanes, together=self._compiled)
+        self._compiled = True
         return [*(result for result, _ in done), rest], sum(lost for _, lost in done)
 
     def _stream(self, drawn: Batch, people: np.ndarray) -> Stream:

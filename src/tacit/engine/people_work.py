@@ -74,6 +74,7 @@ class PeopleWork:
         self._layout = method.learning.layout(objective, params, arrays)
         self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
         self.draws_everybody = False
+        self._begun: set[str] = set()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
@@ -158,7 +159,7 @@ class PeopleWork:
         def lane_sum(lane: Lane) -> PeopleSum:
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
-        total = _added(tuple(in_lanes(lane_sum, drawn.lanes)))
+        total = _added(tuple(in_lanes(lane_sum, drawn.lanes, self._again("sum"))))
         vector = total.total if method.adaptive_clip is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
@@ -180,7 +181,7 @@ class PeopleWork:
                 not_finite += found.not_finite
             return sums, not_finite
 
-        sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes), strict=True)
+        sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes, self._again("each")), strict=True)
         return np.sum(sums, axis=0), states, sum(not_finite)
 
     def people(
@@ -201,7 +202,7 @@ class PeopleWork:
                 for found in chunks
             ]
 
-        chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes) for chunk in lane]
+        chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes, self._again("people")) for chunk in lane]
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
         home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
@@ -215,6 +216,13 @@ class PeopleWork:
         assert self._slot is not None, "only a weighted sum has slots"
         own = [self._home == k for k in range(len(self._here))]
         return [Members(self._slot[mine], self._counts[mine]) for mine in own]
+
+    def _again(self, kind: str) -> bool:
+        """Whether such work was done before. The first time one lane goes after the other, or both would compile the
+        same thing."""
+        again = kind in self._begun
+        self._begun.add(kind)
+        return again
 
     @property
     def numbers(self) -> int:

@@ -103,10 +103,9 @@ class SiloWork:
 
     def do(self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The lanes' sums, and what the silos keep."""
-        if self._nobody is None:
-            self._nobody = self.nothing(broadcast, frozen, arrays)
         # the first time one lane after the other, or both would compile the same thing
-        done = in_lanes(partial(self._work, broadcast, frozen, arrays, states), drawn, together=self._compiled)
+        work = partial(self._work, broadcast, frozen, arrays, states, self.nothing(broadcast, frozen, arrays))
+        done = in_lanes(work, drawn, together=self._compiled)
         self._compiled = True
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
@@ -136,22 +135,23 @@ class SiloWork:
         return vectors, _put_back(states, groups, kept), not_finite
 
     def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
-        """The sum before anybody contributed."""
-        silo = Rows(0, 0, 0, np.zeros(1, int))
-        drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
-        nobody = jax.tree.map(lambda leaf: leaf[0], drawn)
-        return self.kernels.nobody(broadcast, frozen, self._first_state, arrays, nobody)
+        """The sum before anybody contributed: zeros, the same in every round."""
+        if self._nobody is None:
+            silo = Rows(0, 0, 0, np.zeros(1, int))
+            drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
+            nobody = jax.tree.map(lambda leaf: leaf[0], drawn)
+            self._nobody = self.kernels.nobody(broadcast, frozen, self._first_state, arrays, nobody)
+        return self._nobody
 
     def _work(
-        self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, lane: list[Group]
+        self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, total: Summed, lane: list[Group]
     ) -> tuple[Summed, list[Any]]:
-        """The sum over one lane's silos, and what they keep, group by group."""
-        total, kept = self._nobody, []
+        """``total`` and the sum over one lane's silos, and what they keep, group by group."""
+        kept = []
         for group in lane:
             own = jax.tree.map(partial(_at, group.places), states)
             total, own = self.kernels.work(broadcast, frozen, own, arrays, group.batches, group.counts, total)
             kept.append(own)
-        assert total is not None
         return total, kept
 
     def _dealt(self, silos: np.ndarray) -> list[list[int]]:

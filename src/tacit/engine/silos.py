@@ -30,6 +30,9 @@ from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
 from tacit.privacy import Noise, Randomness
 
+# Room for at least so many records: small silos share one compiled shape, whatever their size.
+FEWEST_ROWS = 256
+
 
 class Labour(Protocol):
     """A round's local work: who takes part and what they look at is drawn first, then it is done."""
@@ -82,10 +85,10 @@ class Silos:
         self.arrays = self._arrays()
 
     def _arrays(self) -> Arrays:
-        """Features as the model wants them, and labels. Nobody refers to the row that stands where there are none."""
+        """Features as the model wants them, and labels. Nobody refers to the rows after the last record."""
         train = self.federation.train
-        features, labels = (_at_least_one(array) for array in (train.features, train.labels))
-        return Arrays(jnp.asarray(prepared(self.learner.objective, features)), jnp.asarray(labels))
+        features = prepared(self.learner.objective, _at_least(1, train.features))
+        return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))
 
     def _work(self, here: Sequence[int] | None, common: Randomness | None, totals: np.ndarray | None) -> Labour:
         """How this method's local work is done: person by person, node by node, or silo by silo."""
@@ -168,5 +171,7 @@ def noise_keys(noise: Noise | None, number: int, randomness: Randomness, places:
     return np.array(keys), np.array(begun, np.float32)
 
 
-def _at_least_one(rows: np.ndarray) -> np.ndarray:
-    return rows if len(rows) else np.zeros((1, *rows.shape[1:]), rows.dtype)
+def _at_least(count: int, rows: np.ndarray) -> np.ndarray:
+    """``rows``, and zeros after them where there are fewer."""
+    missing = np.zeros((max(0, count - len(rows)), *rows.shape[1:]), rows.dtype)
+    return np.concatenate([rows, missing]) if len(missing) else rows

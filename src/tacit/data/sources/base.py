@@ -117,7 +117,7 @@ def table_source(
             natural_subjects and not options.subjects.assign,
             about,
             origin,
-            (len(columns.feature_names),),
+            (columns.width,),
             columns,
             subject is not None and declaration.split is None,
             subject,

@@ -25,7 +25,7 @@ def facts(options: DataOptions) -> SourceFacts:
         natural_subjects=options.subjects.column is not None,
         about="a table of your own",
         origin=options.path or "a data frame",
-        feature_shape=(len(columns.feature_names),) if columns is not None and complete else None,
+        feature_shape=(columns.width,) if columns is not None and complete else None,
         columns=columns or Columns(),
         holds_out_people=options.subjects.column is not None,
         subject_column=options.subjects.column,
