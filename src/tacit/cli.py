@@ -86,6 +86,7 @@ SiloTable = Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Wh
 LedgerOrKit = Annotated[
     Path, typer.Argument(metavar="KIT|LEDGER", help="The kit of a silo, whose ledger is meant, or a ledger.")
 ]
+CHECKED_HELP = "Ledgers, run folders, budget files, kits of silos."
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -283,17 +284,21 @@ def report(
 
 @ledgers.command("check")
 def ledger_check(
-    paths: Annotated[list[Path], typer.Argument(metavar="LEDGER|RUN|BUDGET…", help="Ledgers, run folders, budgets.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="LEDGER|RUN|BUDGET|KIT…", help=CHECKED_HELP)],
     as_json: Json = False,
 ) -> None:
-    """Recompute what runs of earlier versions cost; exit code 3 where one was under-counted or has no plan."""
-    from tacit.ledger_check import check
+    """Recompute what runs of earlier versions cost; exit code 3 where one was under-counted or has no plan.
 
-    found = check(paths)
+    The output names the advisories for which a run was recomputed, and those for which it was not.
+    """
+    from tacit.ledger_check import check_all
+
+    found, totals = check_all(paths)
     if as_json:
-        print_json({"runs": [each.as_dict() for each in found]})
+        runs, ledgers = [each.as_dict() for each in found], [each.as_dict() for each in totals]
+        print_json({"runs": runs, "ledgers": ledgers})
     else:
-        print_checked(found)
+        print_checked(found, totals)
     if any(each.status != "ok" for each in found):
         raise typer.Exit(3)
 

@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 def backup(target: Path, out: Path, passphrase: str) -> State:
     """Write an encrypted backup of a ledger, or of the ledger that the silo of a kit uses, to the new file ``out``."""
-    file, _ = _place(target)
+    file, _ = ledger_of(target)
     if not file.is_file():
         raise UserError("ledger", f"'{file}' does not exist", "name a ledger, or the kit of a silo")
     state, admissions = _state(file, file), admissions_of(file)
@@ -72,7 +72,7 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
 def restore(source: Path, target: Path, passphrase: str) -> State:
     """Put the ledger of a backup in place; UserError, and nothing written, where that would forget a release."""
     content = _opened(source, passphrase)
-    file, kit = _place(target)
+    file, kit = ledger_of(target)
     if kit is not None:
         try:
             check_idle(kit.path)
@@ -97,8 +97,8 @@ def restore(source: Path, target: Path, passphrase: str) -> State:
     return state
 
 
-def _place(target: Path) -> tuple[Path, Kit | None]:
-    """The ledger that is meant, and the kit that names it."""
+def ledger_of(target: Path) -> tuple[Path, Kit | None]:
+    """The ledger that is meant, and the kit that names it: the one that its silo was last started with."""
     if not (target / OURS / KIT).is_file():
         return target, None
     kit = Kit.load(target, "silo")
