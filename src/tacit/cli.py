@@ -583,11 +583,18 @@ def silo(
     new_budget: Annotated[
         bool, typer.Option("--new-budget", help="Start a new ledger, although this kit has one. Both logs say so.")
     ] = False,
+    same_table: Annotated[
+        bool,
+        typer.Option(
+            "--same-table",
+            help="With --new-budget: confirm a second budget for a table that a known ledger counts.",
+        ),
+    ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
     from tacit.engine.federation.processes import prepare_silo
 
-    _attend(prepare_silo(kit, data, policy, new_budget), background)
+    _attend(prepare_silo(kit, data, policy, new_budget, same_table), background)
 
 
 @app.command()

@@ -166,6 +166,7 @@ class SiloHost(Host[SiloSide]):
         super().__init__(kit)
         self._guard: Guard | None = None
         self._dataset, self._requester = "", ""
+        self._recounts: tuple[str, ...] = ()
         self._evaluations = 0
         self._held_out: int | None = None
         self._memory = ExitStack()
@@ -190,7 +191,7 @@ class SiloHost(Host[SiloSide]):
         with _refusing("data"):
             options = read_silo_data(settings(self.kit)[0])
         with _refusing("ledger"):
-            self._dataset, before = registered(self.kit, options)
+            self._dataset, before, self._recounts = registered(self.kit, options)
         self._guard = guard = Guard(
             self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
         )
@@ -246,7 +247,7 @@ class SiloHost(Host[SiloSide]):
     def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
-        return Reply(content, tuple(rules), self._dataset, head, left)
+        return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
 
 
 @contextmanager

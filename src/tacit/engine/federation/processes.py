@@ -73,9 +73,12 @@ def prepare_analyzer(path: Path) -> Kit:
     return _prepared(Kit.load(path, "analyzer"))
 
 
-def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False) -> Kit:
+def prepare_silo(
+    path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False
+) -> Kit:
     """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
-    ledger that the kit does not know, it starts for a ``new_budget`` alone."""
+    ledger that the kit does not know, it starts for a ``new_budget`` alone; where a ledger that it knows counts this
+    table, ``same_table`` must confirm that."""
     require_nvflare()
     kit = _prepared(Kit.load(path, "silo"))
     options = read_silo_data(data)
@@ -84,7 +87,7 @@ def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False)
     if options.pseudonyms is not None:
         read_secret(Path(options.pseudonyms), "DATA.toml")
     read_section(policy, Policy, "POLICY.toml")
-    register(kit, options, new_budget)
+    register(kit, options, new_budget, same_table)
     write_json(kit.ours / SETTINGS, {"data": str(data.resolve()), "policy": str(policy.resolve())})
     return kit
 
