@@ -77,7 +77,7 @@ def restore(source: Path, target: Path, passphrase: str) -> State:
         try:
             check_idle(kit.path)
         except AlreadyRunning as error:
-            raise UserError("KIT", str(error), "stop the silo first") from None
+            raise UserError("KIT", f"'{kit.path}' is in use: {error}", "stop the silo first") from None
     files = {admissions_of(file): content["admissions"] or "", file: content["ledger"]}
     for place, text in files.items():
         if not text.startswith(_lines(place)):

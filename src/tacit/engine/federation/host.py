@@ -37,7 +37,7 @@ from tacit.engine.federation.sides import (
     SiloSide,
 )
 from tacit.engine.kernel import outputs
-from tacit.errors import TacitError
+from tacit.errors import TacitError, in_file
 from tacit.exchange import Shuffled
 from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.settings import read_section
@@ -197,8 +197,8 @@ class SiloHost(Host[SiloSide]):
         )
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
-            with _refusing("data"):
-                common = read_secret(Path(options.pseudonyms), "DATA.toml")
+            with _refusing("data"), in_file(options.file):
+                common = read_secret(Path(options.pseudonyms), "pseudonyms")
         shards: list[Federation] = []
 
         def records() -> int:
