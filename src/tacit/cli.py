@@ -1,6 +1,6 @@
 """The commands. Each prints for people, or one JSON object with ``--json``.
 
-Exit 0 on success, 2 for a mistake that the user can mend (one line: field, value, fix), 3 where a budget or a policy
+Exit 0 on success, 2 for a mistake that the user can correct (one line: field, value, fix), 3 where a budget or a policy
 forbids the work, 130 after Ctrl-C (the run folder is usable). Heavy imports happen inside the commands, so that
 ``--help`` answers at once.
 """
@@ -8,6 +8,7 @@ forbids the work, 130 after Ctrl-C (the run folder is usable). Heavy imports hap
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from importlib.metadata import version as installed_version
@@ -78,7 +79,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for ma
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder to make.")]
 SWEEP_HELP = (
     "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
-    "every key of [method] (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
+    "every key of the method (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
 )
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that `tacit federation init` made.")]
 RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The kit of a requester.")]
@@ -99,7 +100,7 @@ def main() -> None:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
+        complain(f"system: {error}; correct it, then go on with --resume if a run folder was made")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_shortage(error):
@@ -592,9 +593,15 @@ def silo(
     ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
-    from tacit.engine.federation.processes import prepare_silo
+    from tacit.engine.federation.policy import Policy
+    from tacit.engine.federation.processes import prepare_silo, silo_warnings
+    from tacit.engine.federation.shard import read_silo_data
+    from tacit.settings import read_section
 
-    _attend(prepare_silo(kit, data, policy, new_budget, same_table), background)
+    prepared = prepare_silo(kit, data, policy, new_budget, same_table)
+    for warning in silo_warnings(read_silo_data(data), read_section(policy, Policy, "POLICY.toml")):
+        errors.print(warning, style="yellow")
+    _attend(prepared, background)
 
 
 @app.command()
@@ -610,21 +617,36 @@ def analyzer(
 
 @app.command()
 def submit(
-    experiment: Experiment,
     kit: RequesterKit,
+    experiment: Annotated[
+        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file; not needed with --attach.")
+    ] = None,
     changes: Changes = [],  # noqa: B006
     out: Out = None,
     patience: Annotated[int, typer.Option("--patience", help="Seconds that a silo has for an answer.")] = 120,
-    attach: Annotated[str, typer.Option("--attach", metavar="RUN", help="Follow a run that goes on.")] = "",
+    attach: Annotated[
+        str, typer.Option("--attach", metavar="RUN", help="Follow this run, which was asked for with this kit.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Ask a federation for a run, follow it, and collect its folder. Ctrl-C detaches: the run goes on."""
     from tacit.config import plan
     from tacit.engine.federation.kits import Kit
+    from tacit.engine.federation.request import left_behind, received
     from tacit.engine.federation.requester import Asked, ask
 
-    planned, opened = plan(experiment, changes), Kit.load(kit, "requester")
-    asked = Asked.of(opened, attach) if attach else ask(opened, planned, out, patience)
+    opened = Kit.load(kit, "requester")
+    if attach:
+        asked = Asked.of(opened, attach)
+        planned = received(asked.experiment)  # what was asked for, whatever an experiment file says now
+    elif experiment is None:
+        problem = "is required, unless --attach names a run"
+        raise UserError("EXPERIMENT.toml", problem, "name the experiment file")
+    else:
+        planned = plan(experiment, changes)
+        for field in left_behind(planned):
+            errors.print(f"{field}: not used; silos read their own tables and keep their own ledgers", style="yellow")
+        asked = ask(opened, planned, out, patience)
     _follow(opened, asked, planned.rounds, planned.label, as_json)
 
 
@@ -654,7 +676,8 @@ def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> N
     try:
         finished = follow(kit, asked, rounds, label, progress=None if as_json else Bars(console), tell=told)
     except Detached as detached:
-        text = f"detached; as long as the server is there, follow the run with --attach {detached.run}"
+        command = f"tacit submit --attach {detached.run} --kit {shlex.quote(str(kit.path))}"
+        text = f"detached; the run goes on; follow it with: {command}"
         text = text if detached.run else "stopped before the run was asked for"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None

@@ -204,7 +204,7 @@ class CoordinatorHost:
         self._clock = Clock(read_json(clock, "run") if goes_on and clock.is_file() else None)
         self._history = read_metrics(self.folder / METRICS) if goes_on else []
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
-        with Charges(plan, self.folder / LEDGER) as charges:
+        with Charges(plan, self.folder / LEDGER, self._request.run) as charges:
             self._charges = charges
             self._side = CoordinatorSide(
                 plan,
@@ -380,8 +380,11 @@ class CoordinatorHost:
         if what == CALL and reply.left is not None:
             self.progress["left"][silo] = reply.left
         if reply.rules:
-            word = "failed " if FAILED in reply.rules else "refused"
-            self._log.warning("%s %s: %s (%s)", word, silo, ONE[what], ", ".join(reply.rules))
+            if what == EVALUATE and reply.rules == ("metrics",):  # the default of a policy
+                self._log.info("without metrics of %s: it keeps metrics without noise", silo)
+            else:
+                word = "failed " if FAILED in reply.rules else "refused"
+                self._log.warning("%s %s: %s (%s)", word, silo, ONE[what], ", ".join(reply.rules))
             if not {FAILED, "message"} & set(reply.rules):  # its policy says no, and will say so next time
                 self._rules[silo] = reply.rules
         return reply.content
