@@ -173,6 +173,14 @@ def test_the_ledger_of_a_kit_is_checked_by_what_its_policy_protects(kit, tmp_pat
     assert (found.place, set(found.epsilon)) == ("subject/zero-out", {"public"})
 
 
+def test_a_backup_of_a_kit_names_the_ledgers_that_are_not_in_it(kit, tmp_path):
+    assert backup(kit.path, tmp_path / "first", WORDS).others == ()
+    (tmp_path / "other.csv").write_text("patient,age\n1,2\n")
+    (tmp_path / "OTHER.toml").write_text('path = "other.csv"\nsubjects = "patient"\n')
+    prepare_silo(kit.path, tmp_path / "OTHER.toml", tmp_path / "POLICY.toml", new_budget=True)
+    assert backup(kit.path, tmp_path / "second", WORDS).others == (str(tmp_path / "DATA.ledger.jsonl"),)
+
+
 def test_a_kit_refuses_a_ledger_that_it_does_not_know(kit, ledger, tmp_path):
     backup(ledger, tmp_path / "b", WORDS)
     (tmp_path / "DATA.ledger.jsonl").unlink()

@@ -351,6 +351,9 @@ def _show_state(state: State, words: str, as_json: bool) -> None:
         return
     console.print(f"ledger  {state.path}  {state.lines:,} lines  id {state.id}", soft_wrap=True, highlight=False)
     console.print(words, soft_wrap=True, highlight=False)
+    for other in state.others:
+        text = f"not in this backup: {other} (another ledger of this kit; save it by its path)"
+        console.print(text, style="yellow", soft_wrap=True, highlight=False)
 
 
 @app.command()

@@ -40,16 +40,17 @@ _MAGIC, _SALT, _NONCE = b"tacit-ledger-backup-1\n", 16, 12
 
 
 class State(NamedTuple):
-    """A ledger as it is in a backup."""
+    """A ledger as it is in a backup. ``others``: ledgers that the kit knows besides, which are not in it."""
 
     path: Path
     id: str | None
     lines: int
+    others: tuple[str, ...] = ()
 
 
 def backup(target: Path, out: Path, passphrase: str) -> State:
     """Write an encrypted backup of a ledger, or of the ledger that the silo of a kit uses, to the new file ``out``."""
-    file, _ = ledger_of(target)
+    file, kit = ledger_of(target)
     if not file.is_file():
         raise UserError("ledger", f"'{file}' does not exist", "name a ledger, or the kit of a silo")
     state, admissions = _state(file, file), admissions_of(file)
@@ -66,7 +67,8 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
             os.fsync(opened.fileno())
     except OSError as error:
         raise UserError("OUT", f"'{out}' cannot be made ({error.strerror})", "name a new file") from None
-    return state
+    known = {} if kit is None else known_ledgers(kit)
+    return state._replace(others=tuple(str(entry["ledger"]) for mark, entry in known.items() if mark != state.id))
 
 
 def restore(source: Path, target: Path, passphrase: str) -> State:

@@ -248,7 +248,7 @@ def test_a_request_that_was_changed_after_it_was_signed_is_refused(trial, tmp_pa
     assert request.requester == REQUESTER
     file = app / "config" / "request.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "attempt": 2}))
-    with pytest.raises(TacitError, match="not signed"):
+    with pytest.raises(TacitError, match="has signed it"):
         read_job(app, trial.kit("north"))
 
 
