@@ -258,6 +258,12 @@ def test_silos_alone_are_compared_by_the_average_over_silos():
     ]  # fmt: skip
 
 
+def test_the_help_of_a_sweep_loses_no_word():
+    shown = " ".join(CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert "every key of (" not in shown
+    assert "every key of the method" in shown
+
+
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "tacit", "--version"], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("tacit ")

@@ -15,6 +15,7 @@ from tacit.engine.federation.ledgers import known_ledgers
 from tacit.engine.federation.processes import prepare_silo
 from tacit.errors import UserError
 from tacit.ledger_backup import backup, restore
+from tacit.ledger_check import check
 from tacit.privacy import Ledger, Nothing
 from tacit.transport.attendant import start, stop
 
@@ -163,6 +164,21 @@ def test_a_kit_refuses_a_state_older_than_it_remembers_although_the_file_is_gone
     assert restore(tmp_path / "new", kit.path, WORDS).lines == 3
     started(kit, tmp_path)
     assert list(known_ledgers(kit)) == [restore(tmp_path / "new", kit.path, WORDS).id]
+
+
+def test_the_ledger_of_a_kit_is_checked_by_what_its_policy_protects(kit, tmp_path):
+    started(kit, tmp_path)
+    (found,) = check([kit.path])
+    assert Path(found.ledger) == tmp_path / "DATA.ledger.jsonl"
+    assert (found.place, set(found.epsilon)) == ("subject/zero-out", {"public"})
+
+
+def test_a_backup_of_a_kit_names_the_ledgers_that_are_not_in_it(kit, tmp_path):
+    assert backup(kit.path, tmp_path / "first", WORDS).others == ()
+    (tmp_path / "other.csv").write_text("patient,age\n1,2\n")
+    (tmp_path / "OTHER.toml").write_text('path = "other.csv"\nsubjects = "patient"\n')
+    prepare_silo(kit.path, tmp_path / "OTHER.toml", tmp_path / "POLICY.toml", new_budget=True)
+    assert backup(kit.path, tmp_path / "second", WORDS).others == (str(tmp_path / "DATA.ledger.jsonl"),)
 
 
 def test_a_kit_refuses_a_ledger_that_it_does_not_know(kit, ledger, tmp_path):

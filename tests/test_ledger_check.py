@@ -14,11 +14,12 @@ from tacit.cli import app
 from tacit.config import plan
 from tacit.engine.charges import events
 from tacit.errors import UserError
-from tacit.ledger_check import check
+from tacit.ledger_check import ADVISORIES, check, check_all
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting import account
 from tacit.privacy.ledger import ACCOUNTING, _sealed, place
 from tacit.report.folder import read_run
+from tacit.report.sheet import ledger_problem
 
 ROUNDS = 100
 BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}
@@ -190,6 +191,71 @@ def test_new_lines_say_which_accounting_wrote_them(tmp_path):
     assert {found.run: found.status for found in check([file])} == {"old": "not recomputed", "new": "ok"}
 
 
+def later(file: Path, accounting: int, run: str = "a", party: str = "server", rounds: int = ROUNDS) -> None:
+    """Lines of a later accounting, after those that are there."""
+    before = file.read_text().splitlines() if file.exists() else []
+    previous = json.loads(before[-1])["hash"] if before else "0" * 64
+    told = {place("subject", view, "zero-out"): Gaussian(5.0).as_dict() for view in ("public", "server")}
+    with file.open("a") as lines:
+        for number in range(1, rounds + 1):
+            body = {"run": run, "party": party, "round": number, "mechanism": "uldp-avg", "step": number}
+            line = _sealed({**body, "joint": False, "accounting": accounting, "events": told}, previous)
+            previous = line["hash"]
+            lines.write(json.dumps(line, sort_keys=True) + "\n")
+
+
+NAMES = tuple(advisory.name for advisory in ADVISORIES)
+
+
+@pytest.mark.parametrize(
+    ("accounting", "yes", "no"), [(1, NAMES[:1], NAMES[1:]), (2, (), NAMES[1:]), (ACCOUNTING, (), ())]
+)
+def test_advisories_that_are_not_checked_are_named(tmp_path, accounting, yes, no):
+    made = experiment(AVG, {"name": "masked"}, against=["public"])
+    run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)})
+    if accounting > 1:
+        (run / "ledger.jsonl").unlink()
+        later(run / "ledger.jsonl", accounting)
+    (found,) = check([run])
+    assert (found.status, found.checked, found.not_checked) == ("ok", yes, no)
+    assert found.epsilon["public"].recorded == pytest.approx(9.997, abs=1e-3)
+    shown = CliRunner().invoke(app, ["ledger", "check", str(run)])
+    assert shown.exit_code == 0
+    assert all(name in shown.stdout for name in NAMES)
+    pages = [advisory.page for advisory in ADVISORIES if advisory.page in shown.stdout]
+    assert pages == [advisory.page for advisory in ADVISORIES if advisory.name in no]
+    told = json.loads(CliRunner().invoke(app, ["ledger", "check", str(run), "--json"]).stdout)["runs"][0]
+    assert (tuple(told["checked"]), tuple(told["not_checked"])) == (yes, no)
+
+
+def test_an_advisory_is_about_accountings_that_were_and_has_a_page():
+    pages = Path(__file__).parents[1] / "docs" / "advisories"
+    assert {f"{name}.md" for name in NAMES} == {page.name for page in pages.glob("TACIT-*.md")}
+    assert all(1 < advisory.corrected_in <= ACCOUNTING for advisory in ADVISORIES)
+
+
+def test_a_run_has_a_title_and_the_causes_of_what_it_cost(tmp_path):
+    made = experiment(AVG, {"name": "masked"}, against=["public"]) | {"title": "Visits"}
+    run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)}, federated=True)
+    (found,) = check([run])
+    assert (found.title, found.lines, found.reason.split(":")[0]) == ("Visits", ROUNDS, "F3")
+    shown = CliRunner().invoke(app, ["ledger", "check", str(run)]).stdout
+    assert all(word in shown for word in (str(run), "Visits", "9.998", "24.39", "F3"))
+
+
+def test_the_total_of_a_ledger_with_several_runs_is_told(tmp_path):
+    file = tmp_path / "visits.ledger.jsonl"
+    later(file, ACCOUNTING, "a", "north")
+    later(file, ACCOUNTING, "b", "north", 2)
+    runs, (total,) = check_all([file])
+    assert [(each.run, each.lines) for each in runs] == [("a", ROUNDS), ("b", 2)]
+    both = account(Repeated(Gaussian(5.0), ROUNDS + 2), 1e-5).epsilon
+    assert (total.runs, total.lines, total.place) == (2, ROUNDS + 2, "subject/zero-out")
+    assert total.epsilon["public"].recorded == pytest.approx(both, rel=1e-6)
+    told = json.loads(CliRunner().invoke(app, ["ledger", "check", str(file), "--json"]).stdout)
+    assert told["ledgers"][0]["epsilon"]["server"]["recorded"] == pytest.approx(both, rel=1e-6)
+
+
 def test_the_command_exits_with_3_where_a_run_was_under_counted(tmp_path):
     told = {"public": Gaussian(5.0)}
     made = experiment(AVG, {"name": "masked"}, against=["public"])
@@ -201,7 +267,9 @@ def test_the_command_exits_with_3_where_a_run_was_under_counted(tmp_path):
     assert line["epsilon"]["public"]["corrected"] == pytest.approx(24.382, abs=1e-3)
     assert CliRunner().invoke(app, ["ledger", "check", str(right)]).exit_code == 0
     shown = CliRunner().invoke(app, ["ledger", "check", str(wrong), str(right)])
-    assert (shown.exit_code, len(shown.stdout.splitlines())) == (3, 2)
+    lines = shown.stdout.splitlines()
+    assert (shown.exit_code, len(lines)) == (3, 2 + len(ADVISORIES))
+    assert [str(path) in line for path, line in zip((wrong, right), lines, strict=False)] == [True, True]
 
 
 def test_a_report_shows_the_corrected_number(tmp_path):
@@ -213,3 +281,16 @@ def test_a_report_shows_the_corrected_number(tmp_path):
     assert read.guarantees[0].epsilon == pytest.approx(24.382, abs=1e-3)
     assert read.correction
     assert not read.released.spent  # limits of attacks come from the corrected number, not from recorded events
+    assert ledger_problem(read) is None  # the ledger is whole; what it recorded was too little
+
+
+def test_a_corrected_report_shows_no_epsilon_of_single_rounds(tmp_path):
+    made = experiment(AVG, {"name": "masked"}, against=["public"])
+    run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)}, federated=True)
+    (run / "result.json").write_text(json.dumps({"guarantees": [], "noise_multiplier": 5.0}))
+    (run / "metrics.jsonl").write_text(json.dumps({"round": 1, "metrics": {}, "epsilon": {"public": 9.0}}) + "\n")
+    assert [point.epsilon for point in read_run(run).curve] == [{}]
+    (run / "ledger.jsonl").unlink()
+    later(run / "ledger.jsonl", ACCOUNTING)
+    assert [point.epsilon for point in read_run(run).curve] == [{"public": 9.0}]
+

@@ -1,6 +1,6 @@
 """The commands. Each prints for people, or one JSON object with ``--json``.
 
-Exit 0 on success, 2 for a mistake that the user can mend (one line: field, value, fix), 3 where a budget or a policy
+Exit 0 on success, 2 for a mistake that the user can correct (one line: field, value, fix), 3 where a budget or a policy
 forbids the work, 130 after Ctrl-C (the run folder is usable). Heavy imports happen inside the commands, so that
 ``--help`` answers at once.
 """
@@ -8,6 +8,7 @@ forbids the work, 130 after Ctrl-C (the run folder is usable). Heavy imports hap
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from importlib.metadata import version as installed_version
@@ -78,7 +79,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for ma
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The run folder to make.")]
 SWEEP_HELP = (
     "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
-    "every key of [method] (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
+    "every key of the method (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
 )
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A folder that `tacit federation init` made.")]
 RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The kit of a requester.")]
@@ -86,6 +87,7 @@ SiloTable = Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Wh
 LedgerOrKit = Annotated[
     Path, typer.Argument(metavar="KIT|LEDGER", help="The kit of a silo, whose ledger is meant, or a ledger.")
 ]
+CHECKED_HELP = "Ledgers, run folders, budget files, kits of silos."
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -98,7 +100,7 @@ def main() -> None:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        complain(f"system: {error}; mend it, then go on with --resume if a run folder was made")
+        complain(f"system: {error}; correct it, then go on with --resume if a run folder was made")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_shortage(error):
@@ -283,17 +285,21 @@ def report(
 
 @ledgers.command("check")
 def ledger_check(
-    paths: Annotated[list[Path], typer.Argument(metavar="LEDGER|RUN|BUDGET…", help="Ledgers, run folders, budgets.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="LEDGER|RUN|BUDGET|KIT…", help=CHECKED_HELP)],
     as_json: Json = False,
 ) -> None:
-    """Recompute what runs of earlier versions cost; exit code 3 where one was under-counted or has no plan."""
-    from tacit.ledger_check import check
+    """Recompute what runs of earlier versions cost; exit code 3 where one was under-counted or has no plan.
 
-    found = check(paths)
+    The output names the advisories for which a run was recomputed, and those for which it was not.
+    """
+    from tacit.ledger_check import check_all
+
+    found, totals = check_all(paths)
     if as_json:
-        print_json({"runs": [each.as_dict() for each in found]})
+        runs, ledgers = [each.as_dict() for each in found], [each.as_dict() for each in totals]
+        print_json({"runs": runs, "ledgers": ledgers})
     else:
-        print_checked(found)
+        print_checked(found, totals)
     if any(each.status != "ok" for each in found):
         raise typer.Exit(3)
 
@@ -345,6 +351,9 @@ def _show_state(state: State, words: str, as_json: bool) -> None:
         return
     console.print(f"ledger  {state.path}  {state.lines:,} lines  id {state.id}", soft_wrap=True, highlight=False)
     console.print(words, soft_wrap=True, highlight=False)
+    for other in state.others:
+        text = f"not in this backup: {other} (another ledger of this kit; save it by its path)"
+        console.print(text, style="yellow", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -578,11 +587,24 @@ def silo(
     new_budget: Annotated[
         bool, typer.Option("--new-budget", help="Start a new ledger, although this kit has one. Both logs say so.")
     ] = False,
+    same_table: Annotated[
+        bool,
+        typer.Option(
+            "--same-table",
+            help="With --new-budget: confirm a second budget for a table that a known ledger counts.",
+        ),
+    ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
-    from tacit.engine.federation.processes import prepare_silo
+    from tacit.engine.federation.policy import Policy
+    from tacit.engine.federation.processes import prepare_silo, silo_warnings
+    from tacit.engine.federation.shard import read_silo_data
+    from tacit.settings import read_section
 
-    _attend(prepare_silo(kit, data, policy, new_budget), background)
+    prepared = prepare_silo(kit, data, policy, new_budget, same_table)
+    for warning in silo_warnings(read_silo_data(data), read_section(policy, Policy, "POLICY.toml")):
+        errors.print(warning, style="yellow")
+    _attend(prepared, background)
 
 
 @app.command()
@@ -598,21 +620,36 @@ def analyzer(
 
 @app.command()
 def submit(
-    experiment: Experiment,
     kit: RequesterKit,
+    experiment: Annotated[
+        Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file; not needed with --attach.")
+    ] = None,
     changes: Changes = [],  # noqa: B006
     out: Out = None,
     patience: Annotated[int, typer.Option("--patience", help="Seconds that a silo has for an answer.")] = 120,
-    attach: Annotated[str, typer.Option("--attach", metavar="RUN", help="Follow a run that goes on.")] = "",
+    attach: Annotated[
+        str, typer.Option("--attach", metavar="RUN", help="Follow this run, which was asked for with this kit.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Ask a federation for a run, follow it, and collect its folder. Ctrl-C detaches: the run goes on."""
     from tacit.config import plan
     from tacit.engine.federation.kits import Kit
+    from tacit.engine.federation.request import left_behind, received
     from tacit.engine.federation.requester import Asked, ask
 
-    planned, opened = plan(experiment, changes), Kit.load(kit, "requester")
-    asked = Asked.of(opened, attach) if attach else ask(opened, planned, out, patience)
+    opened = Kit.load(kit, "requester")
+    if attach:
+        asked = Asked.of(opened, attach)
+        planned = received(asked.experiment)  # what was asked for, whatever an experiment file says now
+    elif experiment is None:
+        problem = "is required, unless --attach names a run"
+        raise UserError("EXPERIMENT.toml", problem, "name the experiment file")
+    else:
+        planned = plan(experiment, changes)
+        for field in left_behind(planned):
+            errors.print(f"{field}: not used; silos read their own tables and keep their own ledgers", style="yellow")
+        asked = ask(opened, planned, out, patience)
     _follow(opened, asked, planned.rounds, planned.label, as_json)
 
 
@@ -642,7 +679,8 @@ def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> N
     try:
         finished = follow(kit, asked, rounds, label, progress=None if as_json else Bars(console), tell=told)
     except Detached as detached:
-        text = f"detached; as long as the server is there, follow the run with --attach {detached.run}"
+        command = f"tacit submit --attach {detached.run} --kit {shlex.quote(str(kit.path))}"
+        text = f"detached; the run goes on; follow it with: {command}"
         text = text if detached.run else "stopped before the run was asked for"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None

@@ -1,14 +1,15 @@
 """The two ways in which Tacit says no, and the one line that each prints.
 
-A :class:`UserError` is a mistake that the person at the keyboard can mend: it names the field, the offending value and
-the fix, and ends the command with exit code 2. A :class:`Forbidden` is work that a privacy budget or a policy does not
-allow, however it is written: exit code 3.
+A :class:`UserError` is a mistake that the person at the keyboard can correct: it names the field, the offending value
+and the fix, and ends the command with exit code 2. A :class:`Forbidden` is work that a privacy budget or a policy does
+not allow, however it is written: exit code 3.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tacit.escape import escaped
 
@@ -18,15 +19,17 @@ class TacitError(Exception):
 
     exit_code = 2
 
-    def __init__(self, field: str, problem: str, fix: str) -> None:
+    def __init__(self, field: str, problem: str, fix: str, file: str = "") -> None:
         self.field = field
         self.problem = problem
         self.fix = fix
-        super().__init__(escaped(" ".join(f"{field}: {problem}; {fix}".split())))
+        self.file = file  # that has the field, where a command reads several
+        where = f"{file}: {field}" if file else field
+        super().__init__(escaped(" ".join(f"{where}: {problem}; {fix}".split())))
 
 
 class UserError(TacitError):
-    """A mistake in an experiment, a table or a command: ``field: problem; fix``."""
+    """A mistake in an experiment, a table or a command: ``field: problem; fix``, after the file if it is named."""
 
     exit_code = 2
 
@@ -35,6 +38,17 @@ class Forbidden(TacitError):
     """A budget or a policy forbids the work."""
 
     exit_code = 3
+
+
+@contextmanager
+def in_file(file: str) -> Iterator[None]:
+    """Errors within name the file, unless they name one already."""
+    try:
+        yield
+    except TacitError as error:
+        if error.file:
+            raise
+        raise type(error)(error.field, error.problem, error.fix, file) from None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

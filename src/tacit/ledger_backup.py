@@ -40,16 +40,17 @@ _MAGIC, _SALT, _NONCE = b"tacit-ledger-backup-1\n", 16, 12
 
 
 class State(NamedTuple):
-    """A ledger as it is in a backup."""
+    """A ledger as it is in a backup. ``others``: ledgers that the kit knows besides, which are not in it."""
 
     path: Path
     id: str | None
     lines: int
+    others: tuple[str, ...] = ()
 
 
 def backup(target: Path, out: Path, passphrase: str) -> State:
     """Write an encrypted backup of a ledger, or of the ledger that the silo of a kit uses, to the new file ``out``."""
-    file, _ = _place(target)
+    file, kit = ledger_of(target)
     if not file.is_file():
         raise UserError("ledger", f"'{file}' does not exist", "name a ledger, or the kit of a silo")
     state, admissions = _state(file, file), admissions_of(file)
@@ -66,18 +67,19 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
             os.fsync(opened.fileno())
     except OSError as error:
         raise UserError("OUT", f"'{out}' cannot be made ({error.strerror})", "name a new file") from None
-    return state
+    known = {} if kit is None else known_ledgers(kit)
+    return state._replace(others=tuple(str(entry["ledger"]) for mark, entry in known.items() if mark != state.id))
 
 
 def restore(source: Path, target: Path, passphrase: str) -> State:
     """Put the ledger of a backup in place; UserError, and nothing written, where that would forget a release."""
     content = _opened(source, passphrase)
-    file, kit = _place(target)
+    file, kit = ledger_of(target)
     if kit is not None:
         try:
             check_idle(kit.path)
         except AlreadyRunning as error:
-            raise UserError("KIT", str(error), "stop the silo first") from None
+            raise UserError("KIT", f"'{kit.path}' is in use: {error}", "stop the silo first") from None
     files = {admissions_of(file): content["admissions"] or "", file: content["ledger"]}
     for place, text in files.items():
         if not text.startswith(_lines(place)):
@@ -97,8 +99,8 @@ def restore(source: Path, target: Path, passphrase: str) -> State:
     return state
 
 
-def _place(target: Path) -> tuple[Path, Kit | None]:
-    """The ledger that is meant, and the kit that names it."""
+def ledger_of(target: Path) -> tuple[Path, Kit | None]:
+    """The ledger that is meant, and the kit that names it: the one that its silo was last started with."""
     if not (target / OURS / KIT).is_file():
         return target, None
     kit = Kit.load(target, "silo")

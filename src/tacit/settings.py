@@ -15,12 +15,13 @@ SomeSection = TypeVar("SomeSection", bound=BaseModel)
 
 
 def read_section(path: Path, kind: type[SomeSection], what: str) -> SomeSection:
-    """A file (TOML) that is one section by itself; ``what`` names the file where it cannot be read as a whole."""
+    """A file (TOML) that is one section by itself; ``what`` is its kind. Errors name the file."""
     content = read_toml(path, what)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise explained(error, kind, what=what) from None
+        found = explained(error, kind, what=what)
+        raise UserError(found.field, found.problem, found.fix, str(path)) from None
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(what, f"'{path}' is no valid TOML ({error})", "mend the line it names") from None
+        raise UserError(what, f"'{path}' is no valid TOML ({error})", "correct that line") from None
 
 
 def changed(content: dict[str, Any], change: str) -> dict[str, Any]:

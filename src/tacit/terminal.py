@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tacit.escape import escaped
 if TYPE_CHECKING:
     from tacit.audit import Audit
     from tacit.engine import Run
-    from tacit.ledger_check import Checked
+    from tacit.ledger_check import Checked, Cost, Total
     from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
     from tacit.surveys import Survey
 
@@ -32,11 +32,16 @@ _SEEDED = "The experiment has a seed: whoever knows it can regenerate the noise.
 
 def print_run(finished: Run) -> None:
     """The outcome in a few lines: metrics beside the references, what is promised, where the page is."""
+    from tacit.report.words import no_metrics
+
     result = finished.result
     if result["status"] == "stopped":
         text = f"stopped after round {result['rounds']}; go on with --resume {finished.path}"
         console.print(text, style="yellow", soft_wrap=True)
-    console.print(metrics_table(result))
+    if any(value is not None for value in result["metrics"].values()):
+        console.print(metrics_table(result))
+    else:
+        console.print(no_metrics(result["evaluation"]), style="yellow", highlight=False)
     print_guarantees(result["guarantees"])
     _print_caveats(result)
     console.print(f"run     {finished.path}", soft_wrap=True)
@@ -116,19 +121,53 @@ def print_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False
         console.print(listed)
 
 
-def print_checked(found: Sequence[Checked]) -> None:
-    """One line for every run of a ledger: what it recorded, and what that cost."""
+def print_checked(found: Sequence[Checked], totals: Sequence[Total]) -> None:
+    """A line for every run: what its ledger records, and what that cost. Then the totals of ledgers with several runs,
+    and what each advisory says about these runs."""
+    for each in found:
+        title = f"'{each.title}'" if each.title else ""
+        status: str = each.status
+        if each.status == "ok" and each.not_checked:
+            status = f"ok for {', '.join(each.checked)}, " if each.checked else ""
+            status += f"not checked for {', '.join(each.not_checked)}"
+        said = [status, _costs(each.place, each.delta, each.epsilon), each.reason]
+        head = " ".join(filter(None, (each.ledger, each.run, title)))
+        line = f"{head}: {'; '.join(filter(None, said))}"
+        style = "red" if each.status != "ok" else "yellow" if each.not_checked else None
+        console.print(escaped(line), style=style, highlight=False, soft_wrap=True)
+    for total in totals:
+        what = f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines"
+        costs = _costs(total.place, total.delta, total.epsilon)
+        console.print(escaped(f"{what}; {costs}"), highlight=False, soft_wrap=True)
+    for line in _advisories(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _costs(place: str, delta: float | None, epsilon: Mapping[str, Cost] | None) -> str:
     from tacit.privacy.statement import epsilon_text
 
-    for each in found:
-        parts = [
-            f"{view} {epsilon_text(costs.recorded)} -> {epsilon_text(costs.corrected)}"
-            for view, costs in (each.epsilon or {}).items()
-            if costs.corrected is not None
-        ]
-        said = each.reason or (f"epsilon [{each.place}] {', '.join(parts)}" if parts else "")
-        line = f"{each.run}: {each.status}{'; ' if said else ''}{said}"
-        console.print(line, style=None if each.status == "ok" else "red", highlight=False, soft_wrap=True)
+    def one(view: str, costs: Cost) -> str:
+        after = "" if costs.corrected is None else f" -> {epsilon_text(costs.corrected)}"
+        return f"{view} {epsilon_text(costs.recorded)}{after}"
+
+    parts = ", ".join(one(view, costs) for view, costs in (epsilon or {}).items())
+    return f"epsilon [{place}, delta {delta:g}] {parts}" if parts else ""
+
+
+def _advisories(found: Sequence[Checked]) -> list[str]:
+    """What was checked, and where to read about what was not."""
+    from tacit.ledger_check import ADVISORIES
+
+    lines = []
+    for advisory in ADVISORIES:
+        yes = sum(advisory.name in each.checked for each in found)
+        no = sum(advisory.name in each.not_checked for each in found)
+        said = [f"recomputed for {yes:,} of {len(found):,} runs"] if yes else []
+        where = f"compare their plan.toml with {advisory.page}"
+        said += [f"not checked for {no:,} of {len(found):,} runs: {where}"] if no else []
+        said = said or [f"concerns no run here (accounting {advisory.corrected_in} or later)"]
+        lines.append(f"{advisory.name}: {'; '.join(said)}")
+    return lines
 
 
 def _as_published(line: dict[str, Any]) -> str:

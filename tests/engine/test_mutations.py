@@ -330,7 +330,7 @@ def test_whatever_is_signed_for_the_place_of_a_message_is_refused_or_taken(
 
 FORM = {"shape": [3], "dtype": "float32", "label_shape": [1], "label_dtype": "int32", "kind": "binary"}
 HELLO = {"form": {**FORM, "classes": ["0", "1"], "columns": "ab"}, "drawn": "ab" * 32, "records": 3, "plan": "cd"}
-REPLY = Reply(b"answer", (), "0" * 16, Head(3, "a" * 64), 1.5).to_bytes()
+REPLY = Reply(b"answer", (), "0" * 16, Head(3, "a" * 64), 1.5, ("1" * 16,)).to_bytes()
 TREE = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 # by name: what reads bytes of others, and bytes that it takes
 READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {

@@ -192,3 +192,16 @@ def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(ma
     said = answer(run)
     assert "On average over silos, AUC is 0.790 together and 0.710 for silos alone: better together." in said
     assert "pooled in one place give 0.810 on average over silos" in said
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "names_the_option"),
+    [
+        ({"held_out": "elsewhere", "status": "outside-guarantee"}, True),
+        ({"held_out": "elsewhere", "status": "paid"}, False),
+        ({"held_out": "subjects", "status": "outside-guarantee"}, False),
+        ({}, False),
+    ],
+)
+def test_without_metrics_of_a_federation_the_option_for_paid_ones_is_named(evaluation, names_the_option):
+    assert ('status = "paid"' in words.no_metrics(evaluation)) is names_the_option

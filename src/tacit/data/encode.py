@@ -314,11 +314,11 @@ def _read_schema(path: str) -> Columns:
         numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
         categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError("data.schema", f"'{file.name}' is not valid toml ({error})", "mend the file") from error
+        raise UserError("data.schema", f"'{file.name}' is not valid toml ({error})", "correct the file") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
-        raise UserError("data.schema", f"'{file.name}' at {place}: {first['msg']}", "mend the entry") from error
+        raise UserError("data.schema", f"'{file.name}' at {place}: {first['msg']}", "correct the entry") from error
     if content:
         unknown = next(iter(content))
         problem = f"'{file.name}' has an unknown key '{unknown}'"

@@ -63,7 +63,7 @@ def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
         raise UserError(
             "data.label",
             f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}",
-            "declare data.task and data.classes, or mend the table",
+            "declare data.task and data.classes, or correct the table",
         )
     if (codes < 0).any():
         gaps = int((codes < 0).sum())

@@ -47,9 +47,10 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 class Charges:
-    """The open ledgers of one run. Use as a context."""
+    """The open ledgers of one run. Use as a context. ``run`` is the name of a run that has one already; a ledger with
+    lines goes on under their name."""
 
-    def __init__(self, plan: Plan, ledger: Path) -> None:
+    def __init__(self, plan: Plan, ledger: Path, run: str | None = None) -> None:
         self._promise = plan.promise
         self._method = plan.method.name
         self._repeats = repeats(plan)
@@ -61,7 +62,7 @@ class Charges:
         self._once = {once.mechanism: once for once in plan.promise.once}
         own = _open(ledger, "--resume")
         lines = own.lines
-        self._run = str(lines[-1]["run"]) if lines else secrets.token_hex(8) + self._seed_mark
+        self._run = str(lines[-1]["run"]) if lines else (run or secrets.token_hex(8)) + self._seed_mark
         # a budget that binds the published number adds nothing up over runs
         adds_up = self._budget is not None and not self._as_published
         places = [self._place(view) for view in plan.promise.against] if adds_up else []

@@ -241,7 +241,7 @@ class GraphRegularized(Pulled):
         if len(self.relations) != size or any(len(row) != size for row in self.relations):
             raise UserError("method.relations", f"is no matrix of {size} rows of {size} numbers", "one row per silo")
         if any(self.relations[k][j] != self.relations[j][k] for k in range(size) for j in range(k)):
-            raise UserError("method.relations", "is not symmetric", "relations are mutual: mend the matrix")
+            raise UserError("method.relations", "is not symmetric", "relations are mutual: correct the matrix")
 
     def sent_numbers(self, parameters: int, facts: Facts) -> int:
         return parameters * facts.silos

@@ -155,7 +155,7 @@ def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: M
     except UserError:
         raise
     except Exception as error:
-        raise _own(name, f"raised {_say(error)}", "mend the factory or the numbers it is given") from error
+        raise _own(name, f"raised {_say(error)}", "correct the factory or the numbers it is given") from error
     if isinstance(made, tuple) and len(made) == 2 and all(map(callable, made)):
         made = Model(name, *made)
     if not isinstance(made, Model):

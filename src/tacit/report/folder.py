@@ -203,7 +203,7 @@ def read_run(path: Path) -> RunFiles:
         silos=_silos(result.get("silos")),
         silo_count=data.get("silos"),
         baselines=_baselines(path, _mapping(result.get("baselines"))),
-        curve=_curve(path / "metrics.jsonl"),
+        curve=_curve(path / "metrics.jsonl", epsilons=checked is None),
         seconds={k: v for k, v in _mapping(result.get("seconds")).items() if v is not None},
         environment=_mapping(result.get("environment")),
         seed=result.get("seed"),
@@ -374,9 +374,9 @@ def _released(file: Path, events: bool) -> Released:
         return Released(problem="the ledger cannot be read")
 
 
-def _curve(file: Path) -> tuple[Evaluated, ...]:
-    """Evaluated rounds in order. A resumed run may write a round twice (the later line counts), a killed one may leave
-    half a line (skipped)."""
+def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
+    """Evaluated rounds in order, with or without what each is said to have cost. A resumed run may write a round twice
+    (the later line counts), a killed one may leave half a line (skipped)."""
     rounds: dict[int, Evaluated] = {}
     for line in _read_text(file).splitlines():
         try:
@@ -386,7 +386,7 @@ def _curve(file: Path) -> tuple[Evaluated, ...]:
                 _number(entry.get("seconds")),
                 _metrics(entry.get("metrics")),
                 _silos(entry.get("silos")),
-                {view: _number(value) for view, value in _mapping(entry.get("epsilon")).items()},
+                {view: _number(value) for view, value in _mapping(entry.get("epsilon")).items()} if epsilons else {},
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue

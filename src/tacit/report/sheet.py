@@ -47,6 +47,7 @@ def sections(run: RunFiles) -> Sections:
         lead=words.in_one_line(run),
         banners=[
             *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
+            *([banner("danger", "Corrected guarantee", paragraph(run.correction))] if run.correction else []),
             *([banner("warning", "Not all rounds were run", paragraph(stop))] if stop else []),
         ],
         parts=[
@@ -64,7 +65,8 @@ def ledger_problem(run: RunFiles) -> str | None:
     if run.released.problem:
         return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
     for line in run.guarantees:
-        if not run.released.releases or not line.finite or line.delta is None:
+        # what a run of an earlier accounting recorded is not what the page shows
+        if run.correction or not run.released.releases or not line.finite or line.delta is None:
             continue
         # a place of which the ledger says nothing is unprotected
         event = run.released.spent.get(place(line.unit, line.view, line.relation))

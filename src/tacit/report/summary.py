@@ -60,7 +60,7 @@ def headline(run: RunFiles) -> Html:
         if run.metrics.get(name) is not None
     )
     if not numbers:
-        numbers = paragraph("No metric was computed in this run.", class_="quiet")
+        numbers = paragraph(words.no_metrics(run.evaluation), class_="quiet")
     status = words.evaluation(run)
     return section(
         "The result", promise(run), numbers, paragraph(status, class_="quiet") if status else "", name="result"

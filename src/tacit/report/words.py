@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
@@ -262,6 +263,16 @@ def evaluation(run: RunFiles) -> str | None:
     if status == "outside-guarantee":
         return f"These metrics were computed on {data} and are outside the guarantee."
     return None
+
+
+def no_metrics(evaluation: Mapping[str, Any]) -> str:
+    """Why a run has no metrics, and what to do about it."""
+    if evaluation.get("held_out") == "elsewhere" and evaluation.get("status") != "paid":
+        return (
+            "No metrics: the silos keep metrics without noise (policy metrics = false, or no hold-out). "
+            'Use [evaluation] status = "paid" in the experiment.'
+        )
+    return "No metric was computed in this run."
 
 
 def metrics_outside(run: RunFiles) -> str | None:

@@ -57,6 +57,10 @@ def main(program: str) -> int:
         from tacit.transport.upkeep import limit_deployments, limit_uploads
 
         (limit_uploads if program == "server" else limit_deployments)(kit)
+    if program == "server":
+        from tacit.transport.deployments import log_deployments
+
+        log_deployments(kit)
     run_dir = os.path.join(args.workspace, args.job_id) if hasattr(args, "job_id") else args.workspace
     return int(MainProcessMonitor.run(main_func=theirs.main, run_dir=run_dir, args=args) or 0)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,13 @@ import tomli_w
 from typer.testing import CliRunner
 
 from tacit.cli import app
+from tacit.engine.federation import requester
+from tacit.engine.federation.kits import Kit
+from tacit.engine.federation.policy import Policy
+from tacit.engine.federation.processes import in_background, prepare_silo, silo_warnings
+from tacit.engine.federation.shard import read_silo_data
 from tacit.errors import UserError
+from tacit.settings import read_section
 
 pytest.importorskip("nvflare")
 
@@ -61,8 +71,93 @@ def test_a_silo_does_not_start_with_a_file_that_is_missing_or_wrong(kits, tmp_pa
         called(*arguments)
     (tmp_path / "nowhere.csv").write_text("patient,age\n1,2\n")
     policy.write_text('methods = ["all"]\n')
-    with pytest.raises(UserError, match="requesters: is missing"):
+    with pytest.raises(UserError) as caught:
         called(*arguments)
+    assert (caught.value.field, caught.value.file) == ("requesters", str(policy))
+
+
+RULES = {
+    "requesters": [ANA],
+    "methods": ["uldp-avg"],
+    "exchanges": ["masked"],
+    "unit": "subject",
+    "against": ["public"],
+    "delta": 1e-5,
+    "epsilon_per_run": 1.0,
+    "epsilon_in_total": 1.0,
+    "least_records": 1,
+}
+
+
+def test_metrics_without_a_hold_out_are_warned_of_at_the_start(kits, tmp_path):
+    data, policy, kit = tmp_path / "DATA.toml", tmp_path / "POLICY.toml", kits / "silos" / "south"
+    (tmp_path / "table.csv").write_text("patient,age\n1,2\n")
+    policy.write_text(tomli_w.dumps(RULES | {"metrics": True}))
+    for hold_out, count in (("[hold_out]\nfraction = 0.5\n", 0), ("", 1)):
+        data.write_text(f'path = "table.csv"\nsubjects = "patient"\n{hold_out}')
+        prepare_silo(kit, data, policy)
+        assert (kit / "tacit" / "log.txt").read_text().count("metrics: true has no effect") == count
+        found = silo_warnings(read_silo_data(data), read_section(policy, Policy, "POLICY.toml"))
+        assert len(found) == count
+
+
+def test_a_kit_that_is_in_use_is_named(kits):
+    kit = Kit.load(kits / "server", "server")
+    with (kit.ours / "process.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError) as caught:
+            in_background(kit)
+    assert caught.value.field == "KIT"
+    assert str(kit.path) in caught.value.problem
+
+
+def test_an_experiment_is_needed_unless_a_run_is_followed(kits):
+    with pytest.raises(UserError) as caught:
+        called("submit", "--kit", kits / "requesters" / ANA)
+    assert caught.value.field == "EXPERIMENT.toml"
+    with pytest.raises(UserError) as caught:
+        called("submit", "--kit", kits / "requesters" / ANA, "--attach", "f" * 32)
+    assert caught.value.field == "--attach"
+
+
+def test_a_run_that_is_followed_has_the_rounds_that_were_asked_for(kits, tmp_path, monkeypatch):
+    content = {
+        "data": {
+            "label": "ill",
+            "path": "mine.csv",
+            "subjects": {"column": "patient", "count": 100},
+            "silos": {"count": 2},
+            "numeric": {"age": {"mean": 50, "scale": 20}},
+        },
+        "method": {"name": "uldp-avg", "noise_multiplier": 5.0},
+        "train": {"rounds": 7},
+    }
+    file = tmp_path / "experiment.toml"
+    file.write_text(tomli_w.dumps(content))
+    kit = Kit.load(kits / "requesters" / ANA, "requester")
+    seen = []
+
+    def detached(kit, asked, rounds, label, **more):
+        seen.append((asked.run, rounds, label))
+        raise requester.Detached(asked.kept(kit).run)
+
+    monkeypatch.setattr(requester, "follow", detached)
+    first = CliRunner().invoke(app, ["submit", str(file), "--kit", str(kit.path), "--out", str(tmp_path / "run")])
+    assert first.exit_code == 130
+    assert "data.path" in first.stderr  # it does not travel
+    (command,) = re.findall("tacit (submit .*)", first.stdout)
+    assert CliRunner().invoke(app, shlex.split(command)).exit_code == 130
+    assert seen[0] == seen[1]
+    assert seen[0][1] == 7
+
+
+def test_what_nvflare_logs_at_a_requester_goes_into_a_file(kits, capfd):
+    kit = Kit.load(kits / "requesters" / ANA, "requester")
+    requester._log_nvflare(kit)
+    requester._log_nvflare(kit)
+    logging.getLogger("nvflare.fuel.f3.cellnet.cell.Cell").warning("Receiving unknown req_id")
+    assert (kit.ours / "nvflare.log").read_text().count("unknown req_id") == 1
+    assert "unknown req_id" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,8 @@ def test_the_disk_of_a_silos_ledger_is_full(trial, disk, drop_outs):
     settings.write_text(
         tomli_w.dumps(tomllib.loads(before) | {"name": f"small-{rule}", "ledger": str(disk / "ledger.jsonl")})
     )
-    prepare_silo(trial.kit("north").path, settings, trial.home("north") / "POLICY.toml", new_budget=True)
+    again = {"new_budget": True, "same_table": True}
+    prepare_silo(trial.kit("north").path, settings, trial.home("north") / "POLICY.toml", **again)
 
     def then() -> None:
         fill(disk)

@@ -171,8 +171,9 @@ def test_a_run_ends_with_a_folder_like_any_other_and_every_side_has_written_ever
     assert {line["view"]: line["epsilon"] for line in run.guarantees()}["server"] < 3.0
     assert len(run.predict(pd.DataFrame({"age": [20.0, 80.0], "pressure": [120.0, 120.0]}))) == 2
     with Ledger(host.folder / LEDGER) as book:
-        assert [line["round"] for line in book.lines] == [1, 2, 3]
+        assert [(line["run"], line["round"]) for line in book.lines] == [(RUN, 1), (RUN, 2), (RUN, 3)]
     for name in SILOS:
+        assert {line["run"] for line in world.lines(name)} == {RUN}  # one number everywhere
         assert [(line["party"], line["round"]) for line in world.lines(name)] == [(name, 1), (name, 2), (name, 3)]
 
 
@@ -199,6 +200,25 @@ def test_a_silo_that_forbids_the_run_is_named_with_its_rule_and_nothing_is_relea
     assert not (host.folder / LEDGER).exists()
     assert all(not world.lines(name) for name in SILOS)
     assert "methods" in (world.silos["south"].ours / "log.txt").read_text()
+
+
+def test_the_servers_log_tells_refusals_from_silence_and_from_metrics_that_stay(world):
+    def said() -> list[str]:
+        return [line.split("Z ", 1)[1] for line in (world.server.ours / "log.txt").read_text().splitlines()]
+
+    world.allow("south", most_rounds=1)
+    world.attempt()
+    assert "refused south: a call (most_rounds)" in said()
+    assert said()[-1] == f"ended   {RUN}: refused by south (most_rounds)"
+    for name in SILOS:
+        world.allow(name, metrics=False)
+    world.attempt(run="f" * 32)
+    assert said()[-1] == f"ended   {'f' * 32}: finished"
+    kept = [line for line in said() if "metrics" in line]
+    assert len(kept) == len(SILOS)
+    assert all(line.startswith("without metrics of ") for line in kept)
+    world.attempt(run="e" * 32, tamper=lambda what, silo, answer: None if silo == "west" else answer)
+    assert "silent  west: no answer to a call in time" in said()
 
 
 def test_what_goes_wrong_in_a_silo_stays_in_its_log(world):

@@ -33,15 +33,18 @@ class Silo:
         (self.home / file).write_text(tomli_w.dumps({"path": "table.csv", "subjects": "patient", **changes}))
         return self.home / file
 
-    def start(self, data: Path, new_budget: bool = False) -> str:
+    def start(self, data: Path, new_budget: bool = False, same_table: bool = False) -> str:
         """The id of the ledger that it starts with."""
-        prepare_silo(self.kit.path, data, self.home / "POLICY.toml", new_budget)
-        return registered(self.kit, read_silo_data(data))[0]
+        prepare_silo(self.kit.path, data, self.home / "POLICY.toml", new_budget, same_table)
+        return registered(self.kit, read_silo_data(data)).id
+
+    def refusal(self, data: Path, new_budget: bool = False, same_table: bool = False) -> UserError:
+        with pytest.raises(UserError) as caught:
+            self.start(data, new_budget, same_table)
+        return caught.value
 
     def refused(self, data: Path, new_budget: bool = False) -> str:
-        with pytest.raises(UserError) as caught:
-            self.start(data, new_budget)
-        return caught.value.field
+        return self.refusal(data, new_budget).field
 
     @property
     def warnings(self) -> list[str]:
@@ -87,14 +90,21 @@ def test_no_change_of_files_starts_a_new_budget_unless_a_person_asks_for_it(silo
     shutil.copy(silo.home / "table.csv", silo.home / "copy.csv")
     before, others = len(silo.warnings), set(silo.home.glob("*.jsonl"))
     other = silo.written(file, **changes)
-    assert silo.refused(other) == "DATA.toml"
+    assert silo.refused(other) == "ledger"
+    is_same = "path" not in changes
+    if is_same:
+        assert silo.refused(other, new_budget=True) == "--new-budget"
     assert set(silo.home.glob("*.jsonl")) == others
-    assert len(silo.warnings) == before
-    second = silo.start(other, new_budget=True)
+    assert set(known_ledgers(silo.kit)) == {first}
+    assert not [line for line in silo.warnings[before:] if "begins" in line]
+    second = silo.start(other, new_budget=True, same_table=is_same)
     assert second != first
     assert set(known_ledgers(silo.kit)) == {first, second}
-    assert len(silo.warnings) == before + 1
-    assert second in silo.warnings[-1]
+    assert known_ledgers(silo.kit)[second]["counted_in"] == ([first] if is_same else [])
+    begun = [line for line in silo.warnings if f"ledger {second} " in line and "begins" in line]
+    counted = [line for line in silo.warnings if "was counted in" in line]
+    assert (len(begun), len(counted)) == (1, int(is_same))
+    assert all(first in line and "table.csv" in line and "0 lines" in line for line in counted)
     assert silo.refused(other, new_budget=True) == "--new-budget"  # it has begun: not again at every start
 
 
@@ -122,14 +132,51 @@ def test_two_lines_in_the_data_file_of_a_silo_that_runs_do_not_start_a_budget(wo
 def test_a_new_budget_is_in_the_logs_of_silo_and_server(world):
     silo = Silo(world)
     world.attempt()
+    (first,) = known_ledgers(silo.kit)
     said = (world.server.ours / "log.txt").read_text().count("new budget: north")
     other = silo.written("OTHER.toml", ledger="other.jsonl")
-    second = silo.start(other, new_budget=True)
+    second = silo.start(other, new_budget=True, same_table=True)
     assert world.attempt(run="f" * 32)[0].status == "finished"
     found = [line for line in (world.server.ours / "log.txt").read_text().splitlines() if "new budget: north" in line]
     assert len(found) == said + 1
     assert second in found[-1]
-    assert second in silo.warnings[-1]
+    (counted,) = [line for line in (world.server.ours / "log.txt").read_text().splitlines() if "was counted in" in line]
+    assert all(word in counted for word in (second, first, "north", "3 lines"))
+    assert "table.csv" not in counted  # no path travels
+    assert first in silo.warnings[-1]
+    assert "3 lines" in silo.warnings[-1]
+
+
+def test_a_table_is_known_by_its_file_however_it_is_named(silo):
+    first = silo.start(silo.written())
+    (silo.home / "link.csv").symlink_to("table.csv")
+    other = silo.written("OTHER.toml", path="link.csv")
+    assert silo.refused(other, new_budget=True) == "--new-budget"
+    shutil.copy(silo.home / "table.csv", silo.home / "copy.csv")
+    assert silo.start(silo.written(path="copy.csv")) == first  # the ledger now counts two tables
+    assert silo.refused(other, new_budget=True) == "--new-budget"
+
+
+def test_the_confirmation_of_a_second_budget_needs_the_option_that_it_confirms(silo):
+    assert silo.refusal(silo.written(), same_table=True).field == "--same-table"
+
+
+def test_a_missing_ledger_is_to_be_restored_and_no_reason_for_a_new_budget(silo):
+    data, ledger = silo.written(), silo.home / "DATA.ledger.jsonl"
+    silo.start(data)
+    release(ledger, 1)
+    silo.start(data)
+    ledger.unlink()
+    for new_budget in (False, True):
+        found = silo.refusal(data, new_budget)
+        assert found.field == ("--new-budget" if new_budget else "ledger")
+        assert all(word in str(found) for word in (str(ledger), "missing", "1 lines", "tacit ledger restore"))
+        assert "--new-budget" not in found.fix
+        assert "--same-table" not in found.fix
+        assert not ledger.exists()
+    release(ledger, 1)  # another ledger in its place
+    found = silo.refusal(data)
+    assert (found.field, "tacit ledger restore" in found.fix) == ("ledger", True)
 
 
 def test_a_ledger_that_is_gone_or_older_than_the_kit_remembers_does_not_start(silo):
@@ -141,7 +188,7 @@ def test_a_ledger_that_is_gone_or_older_than_the_kit_remembers_does_not_start(si
     ledger.write_bytes(older)
     assert silo.refused(data) == "ledger"
     ledger.unlink()
-    assert silo.refused(data) == "DATA.toml"
+    assert silo.refused(data) == "ledger"
     assert not ledger.exists()
 
 

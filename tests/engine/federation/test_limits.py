@@ -323,8 +323,11 @@ def test_the_server_remembers_a_limited_number_of_ledgers_of_silos_that_it_knows
         {"dataset": "0" * 16, "head": [1, "\x1b" * 64]},
         {"dataset": "0" * 16, "head": [10**400, "0" * 64]},
         {"dataset": "0" * 16, "head": [True, "0" * 64]},
+        {"dataset": "0" * 16, "head": None, "recounts": ["../../etc/passwd"]},
+        {"dataset": "0" * 16, "head": None, "recounts": ["0" * 16] * 100},
+        {"dataset": "0" * 16, "head": None, "recounts": "0" * 16},
     ],
 )
 def test_a_name_or_head_of_a_ledger_that_is_none_is_refused(facts):
     with pytest.raises(Malformed):
-        Reply.from_bytes(join([json.dumps({"rules": [], "left": None, **facts}).encode(), b""]))
+        Reply.from_bytes(join([json.dumps({"rules": [], "left": None, "recounts": [], **facts}).encode(), b""]))

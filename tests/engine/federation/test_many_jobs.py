@@ -99,6 +99,8 @@ def test_sixteen_jobs_of_a_requester_who_is_not_listed_start_no_process(trial):
         said = (trial.kit(silo).ours / "log.txt").read_text()
         assert said.count(f"of {REQUESTER}: requesters: ") == JOBS
         assert not list(trial.kit(silo).path.glob("*-*-*-*-*"))
+    told = (trial.kit("server").ours / "log.txt").read_text().splitlines()
+    assert sum("refused job" in line and f"of {REQUESTER}: by " in line for line in told) == JOBS
     time.sleep(1)
     assert not list(trial.kit("server").path.glob("*-*-*-*-*"))
 

@@ -270,7 +270,27 @@ def test_an_experiment_cannot_name_visits_where_the_silo_has_people(tmp_path):
     shard_of(read(EXPERIMENT), "n", file)
     with pytest.raises(UserError) as refused:
         shard_of(read(EXPERIMENT.replace('"patient"', '"visit"')), "n", file)
-    assert refused.value.field == "DATA.toml"
+    assert (refused.value.field, refused.value.file) == ("subjects", str(file))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ("AGE", "AGE_YEARS", "columns.age"),
+        ('subjects = "', 'subjects = "NO_', "subjects"),
+        ('path = "', 'path = "no', "path"),
+    ],
+)
+def test_a_mistake_in_a_data_file_names_the_file_and_the_key(tmp_path, before, after, field):
+    (tmp_path / "table.csv").write_text("patient,AGE,pressure,ill,visit\n1,40,120,0,1\n")
+    file = tmp_path / "D2.toml"
+    file.write_text('path = "table.csv"\nsubjects = "patient"\n[columns]\nage = "AGE"\n'.replace(before, after))
+    with pytest.raises(UserError) as refused:
+        shard_of(read(EXPERIMENT), "n", file)
+    assert (refused.value.field, refused.value.file) == (field, str(file))
+    assert str(refused.value).startswith(f"{file}: {field}: ")
+    if field != "path":
+        assert "known: patient, AGE, pressure" in refused.value.fix
 
 
 def own(tmp_path: Path, rows: pd.DataFrame, **changes: object) -> Path:

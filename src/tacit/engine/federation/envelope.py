@@ -24,6 +24,7 @@ FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong,
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"  # what is sent to a silo
 ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 _LENGTH_BYTES = 8
+_MOST_RECOUNTS = 8  # data sets that a reply names beside its own
 _DATASET, _HASH, _MOST_LINES = re.compile("[0-9a-f]{16}"), re.compile("[0-9a-f]{64}"), 1 << 40
 
 
@@ -64,6 +65,7 @@ class Reply:
     dataset  a name of the data set that says nothing to others
     head     how far its ledger has come
     left     what is left of its budget, where it lets that be known
+    recounts data sets whose ledgers had counted the same table when this one's began (``--same-table``)
     """
 
     content: bytes | None
@@ -71,11 +73,13 @@ class Reply:
     dataset: str = ""
     head: Head | None = None
     left: float | None = None
+    recounts: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         head = None if self.head is None else [self.head.lines, self.head.hash]
         left = None if self.left is None or math.isinf(self.left) else self.left
-        facts = {"rules": list(self.rules), "dataset": self.dataset, "head": head, "left": left}
+        more = {"head": head, "left": left, "recounts": list(self.recounts[:_MOST_RECOUNTS])}
+        facts = {"rules": list(self.rules), "dataset": self.dataset, **more}
         return join([json.dumps(facts).encode(), b"" if self.content is None else self.content])
 
     @classmethod
@@ -86,7 +90,7 @@ class Reply:
         content = rest[_LENGTH_BYTES:]
         if len(rest) < _LENGTH_BYTES or int.from_bytes(rest[:_LENGTH_BYTES], "big") != len(content):
             raise Malformed("of another length than it says")
-        if set(facts) != {"rules", "dataset", "head", "left"} or not _is_dataset(facts["dataset"]):
+        if set(facts) != {"rules", "dataset", "head", "left", "recounts"} or not _is_dataset(facts["dataset"]):
             raise Malformed("without what must be in it")
         rules, left = facts["rules"], facts["left"]
         known = (*RULES, FAILED)
@@ -94,8 +98,13 @@ class Reply:
             raise Malformed("with a rule that is none")
         if left is not None and not (isinstance(left, float) and 0 <= left < math.inf):
             raise Malformed("with a budget that is none")
+        recounts = facts["recounts"]
+        if not isinstance(recounts, list) or len(recounts) > _MOST_RECOUNTS:
+            raise Malformed("with too many data sets")
+        if not all(name and _is_dataset(name) for name in recounts):
+            raise Malformed("with a data set's name that is none")
         head = None if facts["head"] is None else _head(facts["head"])
-        return cls(None if rules else content, tuple(rules), facts["dataset"], head, left)
+        return cls(None if rules else content, tuple(rules), facts["dataset"], head, left, tuple(recounts))
 
 
 def _json(data: bytes) -> dict[str, Any]:

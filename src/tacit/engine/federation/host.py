@@ -37,7 +37,7 @@ from tacit.engine.federation.sides import (
     SiloSide,
 )
 from tacit.engine.kernel import outputs
-from tacit.errors import TacitError
+from tacit.errors import TacitError, in_file
 from tacit.exchange import Shuffled
 from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.settings import read_section
@@ -166,6 +166,7 @@ class SiloHost(Host[SiloSide]):
         super().__init__(kit)
         self._guard: Guard | None = None
         self._dataset, self._requester = "", ""
+        self._recounts: tuple[str, ...] = ()
         self._evaluations = 0
         self._held_out: int | None = None
         self._memory = ExitStack()
@@ -190,14 +191,14 @@ class SiloHost(Host[SiloSide]):
         with _refusing("data"):
             options = read_silo_data(settings(self.kit)[0])
         with _refusing("ledger"):
-            self._dataset, before = registered(self.kit, options)
+            self._dataset, before, self._recounts = registered(self.kit, options)
         self._guard = guard = Guard(
             self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
         )
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
-            with _refusing("data"):
-                common = read_secret(Path(options.pseudonyms), "DATA.toml")
+            with _refusing("data"), in_file(options.file):
+                common = read_secret(Path(options.pseudonyms), "pseudonyms")
         shards: list[Federation] = []
 
         def records() -> int:
@@ -246,7 +247,7 @@ class SiloHost(Host[SiloSide]):
     def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
-        return Reply(content, tuple(rules), self._dataset, head, left)
+        return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
 
 
 @contextmanager

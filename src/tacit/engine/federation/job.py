@@ -50,8 +50,10 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
     # everybody of the federation has a key that signs; the certificate says who is a requester
     if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:
-        whose = ", ".join(str(signer[0]) for signer in signers) if verified and signers else "nobody whose word it is"
-        problem = f"it is not signed by one requester of this federation, but by {whose}"
+        problem = "no requester of this federation has signed it"
+        if verified and signers:
+            whose = ", ".join(str(signer[0]) for signer in signers)
+            problem = f"one requester of this federation must sign it, and it is signed by {whose}"
         raise UserError("request", problem, "ask with `tacit submit`")
     file = app / "config" / REQUEST
     try:

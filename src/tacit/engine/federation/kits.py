@@ -369,7 +369,7 @@ def _provisioned(
         context = Provisioner(str(scratch), builders).provision(project)
     if context.get(CtxKey.BUILD_ERROR):
         problem = " ".join(context.get_errors()) or "NVFlare could not make the kits"
-        raise UserError("FEDERATION.toml", problem, "mend what it names")
+        raise UserError("FEDERATION.toml", problem, "correct what it names")
     folder = Path(context[CtxKey.CURRENT_PROD_DIR])
     key = cast(RSAPrivateKey, context[CtxKey.ROOT_PRI_KEY])
     root = context[CtxKey.ROOT_CERT].public_bytes(serialization.Encoding.PEM)

@@ -25,9 +25,9 @@ from tacit.engine.federation.kits import (
 )
 from tacit.engine.federation.ledgers import register
 from tacit.engine.federation.policy import Policy
-from tacit.engine.federation.shard import read_silo_data
+from tacit.engine.federation.shard import SiloData, read_silo_data
 from tacit.engine.folder import read_json, write_json
-from tacit.errors import UserError
+from tacit.errors import UserError, in_file
 from tacit.settings import read_section
 from tacit.transport.attendant import NVFLARE_LOG, PID, AlreadyRunning, check_idle
 from tacit.transport.log import log_of
@@ -73,20 +73,34 @@ def prepare_analyzer(path: Path) -> Kit:
     return _prepared(Kit.load(path, "analyzer"))
 
 
-def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False) -> Kit:
+def prepare_silo(
+    path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False
+) -> Kit:
     """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
-    ledger that the kit does not know, it starts for a ``new_budget`` alone."""
+    ledger that the kit does not know, it starts for a ``new_budget`` alone; where a ledger that it knows counts this
+    table, ``same_table`` must confirm that."""
     require_nvflare()
     kit = _prepared(Kit.load(path, "silo"))
     options = read_silo_data(data)
     if not Path(options.path).is_file():
-        raise UserError("DATA.toml", f"there is no file '{options.path}'", "correct path")
+        raise UserError("path", f"there is no file '{options.path}'", "correct the path", options.file)
     if options.pseudonyms is not None:
-        read_secret(Path(options.pseudonyms), "DATA.toml")
-    read_section(policy, Policy, "POLICY.toml")
-    register(kit, options, new_budget)
+        with in_file(options.file):
+            read_secret(Path(options.pseudonyms), "pseudonyms")
+    for warning in silo_warnings(options, read_section(policy, Policy, "POLICY.toml")):
+        party_log(kit).warning("%s", warning)
+    register(kit, options, new_budget, same_table)
     write_json(kit.ours / SETTINGS, {"data": str(data.resolve()), "policy": str(policy.resolve())})
     return kit
+
+
+def silo_warnings(options: SiloData, policy: Policy) -> list[str]:
+    """What a silo's files say that has no effect."""
+    if policy.metrics and options.hold_out is None:
+        return [
+            "metrics: true has no effect, because the data file has no [hold_out]: metrics without noise stay here"
+        ]
+    return []
 
 
 def settings(kit: Kit) -> tuple[Path, Path]:
@@ -130,4 +144,4 @@ def _check_idle(kit: Kit) -> None:
     try:
         check_idle(kit.path)
     except AlreadyRunning as error:
-        raise UserError("KIT", str(error), "stop that process first") from None
+        raise UserError("KIT", f"'{kit.path}' is in use: {error}", "stop that process first") from None

@@ -74,6 +74,13 @@ def travelling(planned: Plan) -> str:
     return json.dumps(content)
 
 
+def left_behind(planned: Plan) -> list[str]:
+    """The fields of an experiment that name files of the requester's machine, and do not travel."""
+    experiment = planned.experiment
+    given = {"data.path": experiment.data.path, "privacy.budget_file": experiment.privacy.budget_file}
+    return [field for field, name in given.items() if name is not None]
+
+
 def received(text: str, silos: int | None = None) -> Plan:
     """The plan of an experiment that came from elsewhere; a UserError where it is none, names files or modules, counts
     on more than a federation can have, or on another number of ``silos``. Nothing is computed before its counts are

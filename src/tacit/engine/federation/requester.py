@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import secrets
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +33,15 @@ from tacit.engine.federation.server_host import SHARED
 from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
-from tacit.escape import escaped
+from tacit.escape import OneLine, escaped
 from tacit.exchange import Shuffled
 from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.transport.attendant import NVFLARE_LOG
 
 RETRIES = 3
 _LOOK = 1.0  # seconds between two looks at a run
 _LOST = 60.0  # seconds without a sign of life of a job that NVFlare believes to be running
+_MOST_LOG_BYTES = 1_000_000  # of nvflare.log in the requester's kit, before its text is moved to nvflare.log.1
 _LEFT = "left.json"  # in the requester's kit: what silos said that is left of their budgets, when they said it last
 # Bytes that a file of a result may have: a model of 10^9 numbers; lines of many rounds; the others are read as a whole.
 _MOST = dict.fromkeys((*SHARED, OUTCOME), 16 << 20) | {MODEL: 4 << 30, LEDGER: 1 << 30, METRICS: 256 << 20}
@@ -351,6 +355,15 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
     return Run.load(place)
 
 
+def _log_nvflare(kit: Kit) -> None:
+    """What NVFlare logs in this process goes into a file of the kit: without a handler it goes to the terminal."""
+    logger, file = logging.getLogger("nvflare"), kit.ours / NVFLARE_LOG
+    if not any(getattr(handler, "baseFilename", "") == str(file) for handler in logger.handlers):
+        handler = RotatingFileHandler(file, maxBytes=_MOST_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
+        handler.setFormatter(OneLine())
+        logger.addHandler(handler)
+
+
 @contextmanager
 def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
@@ -359,6 +372,7 @@ def _session(kit: Kit) -> Iterator[Any]:
 
     from tacit.transport.client import connected
 
+    _log_nvflare(kit)
     server, fix = (
         f"the server at {kit.host}:{kit.port}",
         "start it with `tacit server`, or check name, port and firewall",

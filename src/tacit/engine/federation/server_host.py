@@ -135,7 +135,7 @@ class CoordinatorHost:
         with suppress(OSError):
             for run in expire_at_server(self.folder.parent):
                 self._log.info("expired run %s: its ledger stays", run)
-        self._log.info("ended   %s: %s %s", request.run, ended.status, ended.reason)
+        self._log.info("ended   %s: %s", request.run, " ".join(filter(None, (ended.status, ended.reason))))
         return ended
 
     def share(self, target: Path) -> None:
@@ -190,7 +190,7 @@ class CoordinatorHost:
         answers = self._carried(CALL, told)
         if self._rules:
             by = ", ".join(f"{silo} ({', '.join(rules)})" for silo, rules in self._rules.items())
-            return Ended("refused", f"refused by {by}", dict(self._rules))
+            return Ended("refused", f"by {by}", dict(self._rules))
         absent = [silo for silo, answer in answers.items() if answer is None]
         if absent:
             return Ended("failed", f"no answer from {', '.join(absent)}")
@@ -204,7 +204,7 @@ class CoordinatorHost:
         self._clock = Clock(read_json(clock, "run") if goes_on and clock.is_file() else None)
         self._history = read_metrics(self.folder / METRICS) if goes_on else []
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
-        with Charges(plan, self.folder / LEDGER) as charges:
+        with Charges(plan, self.folder / LEDGER, self._request.run) as charges:
             self._charges = charges
             self._side = CoordinatorSide(
                 plan,
@@ -376,11 +376,15 @@ class CoordinatorHost:
             self._log.warning("refused %s: an envelope %s", silo, error)
             return None
         if reply.head is not None:
-            self._remember(silo, reply.dataset, reply.head)
+            self._remember(silo, reply.dataset, reply.head, reply.recounts)
         if what == CALL and reply.left is not None:
             self.progress["left"][silo] = reply.left
         if reply.rules:
-            self._log.warning("silent  %s: it does not answer %s (%s)", silo, ONE[what], ", ".join(reply.rules))
+            if what == EVALUATE and reply.rules == ("metrics",):  # the default of a policy
+                self._log.info("without metrics of %s: it keeps metrics without noise", silo)
+            else:
+                word = "failed " if FAILED in reply.rules else "refused"
+                self._log.warning("%s %s: %s (%s)", word, silo, ONE[what], ", ".join(reply.rules))
             if not {FAILED, "message"} & set(reply.rules):  # its policy says no, and will say so next time
                 self._rules[silo] = reply.rules
         return reply.content
@@ -389,7 +393,7 @@ class CoordinatorHost:
         file = self._kit.ours / HEADS
         return dict(read_json(file, "KIT")) if file.is_file() else {}
 
-    def _remember(self, silo: str, dataset: str, head: Head) -> None:
+    def _remember(self, silo: str, dataset: str, head: Head, recounts: tuple[str, ...] = ()) -> None:
         """Keep on disk how far a silo's ledger has come: a restored backup of it is found out. Of a silo that tells of
         more and more data sets, the ones that were named first are remembered."""
         lock = plain_file(self._kit.ours / f"{HEADS}.lock", os.O_RDWR)
@@ -402,6 +406,9 @@ class CoordinatorHost:
             elif head.lines > known.get(dataset, [-1])[0]:
                 if known and dataset not in known:
                     self._log.warning("new budget: %s uses a ledger that is new here (%s)", silo, dataset)
+                    for other in recounts:
+                        words = "new budget: the table of ledger %s of %s was counted in ledger %s, %s lines"
+                        self._log.warning(words, dataset, silo, other, known.get(other, ["unknown"])[0])
                 known[dataset] = [head.lines, head.hash]
                 write_json(self._kit.ours / HEADS, seen)
         finally:

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from tacit.config import Plan
 from tacit.crypto import Secret
@@ -49,7 +49,7 @@ from tacit.data.misfits import misfits
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
 from tacit.data.table import Table, read_file
-from tacit.errors import UserError
+from tacit.errors import UserError, in_file
 from tacit.privacy.ledger import plain_file
 from tacit.settings import read_section
 
@@ -87,12 +87,19 @@ class SiloData(Section):
     ledger: str | None = None
     pseudonyms: str | None = None
     hold_out: HoldOut | None = None
+    _file: str = PrivateAttr("DATA.toml")
+
+    @property
+    def file(self) -> str:
+        """The name of the data file, for messages."""
+        return self._file
 
 
 def read_silo_data(file: Path) -> SiloData:
     """``DATA.toml`` with absolute paths."""
-    file = file.resolve()
-    options = read_section(file, SiloData, "DATA.toml")
+    named, file = str(file), file.resolve()
+    options = read_section(Path(named), SiloData, "DATA.toml")
+    options._file = named
     paths = {"path": options.path, "ledger": options.ledger or f"{file.stem}.ledger.jsonl"}
     if options.pseudonyms is not None:
         paths["pseudonyms"] = options.pseudonyms
@@ -126,21 +133,23 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     Rows that do not fit the experiment are left out. To refuse the run for them would tell the requester about them,
     who could ask for any property of single rows in that way.
     """
-    own = read_file(options.path, "DATA.toml", leave_out=True)
-    if options.subjects not in own.names:
-        raise UserError("DATA.toml", f"the table has no column '{options.subjects}'", "correct subjects")
-    here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
-    table = _renamed(own, options)
+    with in_file(options.file):
+        own = read_file(options.path, "path", leave_out=True)
+        if options.subjects not in own.names:
+            raise UserError("subjects", *_no_column(options.subjects, own))
+        here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
+        table = _renamed(own, options)
     data = plan.data
     known = source_facts(data)
     assert known.subject_column is not None, "checked when the request was read"
     if known.subject_column not in table.names:
         problem = f"the table has no column '{known.subject_column}'"
-        raise UserError("DATA.toml", problem, f'say which one it is: columns.{known.subject_column} = "…"')
+        fix = f'name the column of this table: columns.{known.subject_column} = "…"'
+        raise UserError(f"columns.{known.subject_column}", problem, fix, options.file)
     ours = options.columns.get(known.subject_column, known.subject_column)
     if ours != options.subjects:
         problem = f"the experiment's subjects are '{ours}', and those of this table are '{options.subjects}'"
-        raise UserError("DATA.toml", problem, "name in the experiment the column that identifies a person")
+        raise UserError("subjects", problem, "name in the experiment the column that identifies a person", options.file)
     unfit = misfits(table, known, data)
     fits = ~np.any([np.zeros(table.rows, bool), *unfit.values()], axis=0)
     table = table.take(fits)  # which may have no rows
@@ -181,7 +190,7 @@ def _held_out_here(table: Table, column: str, options: HoldOut) -> np.ndarray:
     """Mask ``[rows]`` of the silo's own hold-out: decided for each row by its own identifier and the silo's secret."""
     assert options.key is not None, "read_silo_data says where it is"
     with _own_secret(Path(options.key)) as secret:
-        codes, distinct = pd.factorize(table.identifiers(column, "DATA.toml"), use_na_sentinel=False)
+        codes, distinct = pd.factorize(table.identifiers(column, "subjects"), use_na_sentinel=False)
         key = secret.expose()
         lots = np.array([_hashed(str(value), key, _LOT) for value in distinct], np.uint64)
     return drawn(lots, options.fraction, 0)[codes] if len(distinct) else np.zeros(table.rows, bool)
@@ -199,9 +208,9 @@ def _own_secret(file: Path) -> Secret:
                 opened.flush()
                 os.fsync(opened.fileno())
     except OSError as error:
-        raise UserError("DATA.toml", f"'{file}' cannot be opened ({error.strerror})", "correct hold_out.key") from None
+        raise UserError("hold_out.key", f"'{file}' cannot be opened ({error.strerror})", "correct the path") from None
     if len(content) != _SECRET_BYTES:
-        raise UserError("DATA.toml", f"'{file}' does not hold {_SECRET_BYTES} bytes", "restore it from a backup")
+        raise UserError("hold_out.key", f"'{file}' does not hold {_SECRET_BYTES} bytes", "restore it from a backup")
     return Secret(content)
 
 
@@ -220,11 +229,16 @@ def _hashed(text: str, key: memoryview, person: bytes) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
+def _no_column(name: str, table: Table) -> tuple[str, str]:
+    """The problem with a column that is missing, and the fix."""
+    return f"the table has no column '{name}'", f"known: {', '.join(table.names)}"
+
+
 def _renamed(table: Table, options: SiloData) -> Table:
     """The silo's table under the experiment's names."""
-    for ours in options.columns.values():
+    for theirs, ours in options.columns.items():
         if ours not in table.names:
-            raise UserError("DATA.toml", f"the table has no column '{ours}'", "mend columns")
+            raise UserError(f"columns.{theirs}", *_no_column(ours, table))
     names = {ours: theirs for theirs, ours in options.columns.items()}
     hidden = set(options.columns) - set(names)  # another column is called so in the experiment
     kept = [name for name in table.names if name in names or name not in hidden]
