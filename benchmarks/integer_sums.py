@@ -3,8 +3,9 @@
     git worktree add ../before COMMIT
     python -m benchmarks.integer_sums --before ../before
 
-Both run in processes of their own, which wait for each other: one round here, one there, the order reversed every time.
-What counts is the processor time of a round, and the median of the ratios of neighbouring rounds.
+The third contestant is this code with sums and noise in single precision, planted at run time: what the integers alone
+cost. All run in processes of their own, which wait for each other: one round each, the order reversed every time. What
+counts is the processor time of a round, and the median of the ratios of neighbouring rounds.
 """
 
 from __future__ import annotations
@@ -64,8 +65,11 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of the commit to compare with")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--work", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--floats", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
+        if options.floats:
+            plant_floats()
         work(CASES[options.work])
         return
     if options.before is None:
@@ -76,20 +80,21 @@ def main() -> None:
         "",
         f"Medians of {options.repeat} pairs in turns. `python -m benchmarks.integer_sums --before PATH`",
         "",
-        "| work | round | before, seconds | ratio | quartiles |",
-        "|---|---|---|---|---|",
+        "Over floats: the ratio to the same code with sums and noise in single precision, so the integers' own cost.",
+        "",
+        "| work | round | before, seconds | ratio | quartiles | over floats | quartiles |",
+        "|---|---|---|---|---|---|---|",
     ]
     RESULT.write_text("\n".join([*head, *rows]) + "\n")
     print(RESULT.read_text())
 
 
 def compared(name: str, options: argparse.Namespace) -> str:
-    """Columns of the table: seconds of a round before, and how the ratio is spread."""
-    trees = [options.before.resolve(), HERE]
-    workers = [started(name, tree) for tree in trees]
-    times: list[list[float]] = [[], []]
+    """Columns of the table: seconds of a round before, and how the ratios are spread."""
+    workers = [started(name, options.before.resolve()), started(name, HERE), started(name, HERE, "--floats")]
+    times: list[list[float]] = [[] for _ in workers]
     for turn in range(options.repeat):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+        for which in (0, 1, 2) if turn % 2 == 0 else (2, 1, 0):
             worker = workers[which]
             assert worker.stdin is not None
             assert worker.stdout is not None
@@ -97,17 +102,52 @@ def compared(name: str, options: argparse.Namespace) -> str:
             times[which].append(float(worker.stdout.readline()))
     for worker in workers:
         worker.communicate()
-    ratios = [after / before for before, after in zip(*times, strict=True)]
-    low, _, high = quantiles(ratios, n=4)
-    seconds = median(times[0]) / CASES[name].rounds
-    print(name, round(median(ratios), 3), file=sys.stderr)
-    return f"{seconds:.4f} | {median(ratios):.3f} | {low:.3f} to {high:.3f}"
+    before, after, floats = times
+    columns = f"{median(before) / CASES[name].rounds:.4f} | {spread(after, before)} | {spread(after, floats)}"
+    print(name, columns, file=sys.stderr)
+    return columns
 
 
-def started(name: str, tree: Path) -> subprocess.Popen[str]:
+def spread(times: list[float], others: list[float]) -> str:
+    ratios = [one / other for one, other in zip(times, others, strict=True)]
+    low, middle, high = quantiles(ratios, n=4)
+    return f"{middle:.3f} | {low:.3f} to {high:.3f}"
+
+
+def started(name: str, tree: Path, *more: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}"}
-    command = [sys.executable, str(Path(__file__).resolve()), "--work", name]
+    command = [sys.executable, str(Path(__file__).resolve()), "--work", name, *more]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def plant_floats() -> None:
+    """Let everything that is counted in whole steps be floating-point numbers: a word of 32 bits instead of two, and no
+    rounding. Nothing of it is private."""
+    import jax.numpy as jnp
+
+    from tacit.engine import simulate
+    from tacit.learning import Steps
+
+    planted = {
+        "toward_zero": lambda numbers, scale=1.0: numbers * scale,
+        "noise_steps": lambda normals, std, step: normals * (std / step),
+        "steps_of_chunk": lambda factors, vectors: jnp.dot(factors, vectors, precision="highest"),
+    }
+    assert simulate  # everything that uses them is imported by now
+    for module in [module for name, module in sys.modules.items() if name.startswith("tacit.")]:
+        for name in planted.keys() & vars(module).keys():
+            setattr(module, name, planted[name])
+    none = jnp.zeros(0)
+    methods = {
+        "zeros": classmethod(lambda cls, shape: cls(jnp.zeros(shape), none)),
+        "added": lambda self, steps: Steps(self.low + steps, none),
+        "plus": lambda self, other: Steps(self.low + other.low, none),
+        "followed_by": lambda self, other: Steps(jnp.append(self.low, other.low), none),
+        "coarser": lambda self, doublings: Steps(jnp.ldexp(self.low, -doublings), none),
+        "numbers": lambda self, step: self.low * step,
+    }
+    for name, method in methods.items():
+        setattr(Steps, name, method)
 
 
 def work(case: Case) -> None:

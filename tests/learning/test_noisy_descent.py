@@ -111,6 +111,16 @@ def test_noise_is_that_of_its_step_times_multiplier_and_clip_over_the_divisor(ar
     np.testing.assert_allclose(flat(found), flat(start) - 0.5 * 3.0 * 0.5 * np.asarray(normals) / 8.0, atol=1e-5)
 
 
+def test_a_step_beyond_the_radius_ends_on_it_whatever_noise_the_padding_holds(arrays):
+    start, radius = params(), 0.1
+    found, _ = noisy_descend(work(arrays, [[], []], noise=3.0), start, 0.5, jnp.float32(0.5), clipped_records, radius)
+    expected = flat(start).astype(float)
+    for t in range(2):
+        expected = expected - 0.5 * 3.0 * 0.5 * np.asarray(gaussian(KEY, nonce_words(BATCH_NOISE, t), (4,))) / 8.0
+        expected *= min(1, radius / np.linalg.norm(expected))
+    np.testing.assert_allclose(flat(found), expected, atol=1e-5)
+
+
 def test_every_entry_counts_as_below_or_above_the_clip(arrays):
     batches, start = [[0, 1, 2, 3, 4, 5], [], list(range(10, 40))], params()
     for clip in (1e-3, 1.0, 1e3):

@@ -37,7 +37,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
 from tacit.learning.clipping import MARGIN, norms
-from tacit.learning.noise import LARGEST_NORMAL
+from tacit.learning.noise import LARGEST_NORMAL, PIECE
 from tacit.learning.objective import Arrays, Objective
 from tacit.learning.steps import FINEST, REACHED, Counts, Steps, toward_zero
 from tacit.models import Params
@@ -105,7 +105,7 @@ def clipped_gradient_sum(
     groups = -(-(len(blocks) - 1) // TOGETHER)
     bounds = jnp.pad(jnp.asarray(blocks, jnp.int32), (0, groups * TOGETHER + 1 - len(blocks)), mode="edge")
 
-    def add_block(block: jax.Array, so_far: tuple[jax.Array, jax.Array, jax.Array, Steps]) -> Any:
+    def add_block(block: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array, Steps]) -> Any:
         first, last = bounds[block], bounds[block + 1]
 
         def add_chunk(j: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array, Steps]) -> Any:
@@ -132,16 +132,17 @@ def clipped_gradient_sum(
         chunks = (last - first + CHUNK - 1) // CHUNK
         zeros = [jnp.zeros_like(leaf) for leaf in leaves]
         total, *found = jax.lax.fori_loop(0, chunks, add_chunk, (zeros, *so_far[1:]))
-        flat = ravel_pytree(jax.tree.unflatten(tree, total))[0]
-        return (so_far[0] + toward_zero(flat, 1 / (FINEST * clip)), *found)
+        return ([s + toward_zero(t, 1 / (FINEST * clip)) for s, t in zip(so_far[0], total, strict=True)], *found)
 
     def add_group(group: jax.Array, so_far: ClippedSum) -> ClippedSum:
         first = group * TOGETHER
-        start = (jnp.zeros(numbers, jnp.int32), *so_far[1:])
+        start = ([toward_zero(jnp.zeros_like(leaf)) for leaf in leaves], *so_far[1:])
         total, *found = jax.lax.fori_loop(first, first + TOGETHER, add_block, start)
-        return ClippedSum(so_far.total.added(total), *found)
+        flat = jnp.pad(ravel_pytree(jax.tree.unflatten(tree, total))[0], (0, -numbers % PIECE))
+        return ClippedSum(so_far.total.added(flat), *found)
 
-    return jax.lax.fori_loop(0, groups, add_group, ClippedSum.nothing(numbers))
+    found = jax.lax.fori_loop(0, groups, add_group, ClippedSum.nothing(numbers + -numbers % PIECE))
+    return found._replace(total=jax.tree.map(lambda word: word[:numbers], found.total))
 
 
 def blocks_for(expected: float) -> int:

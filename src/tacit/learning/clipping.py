@@ -40,18 +40,21 @@ def bounded(vector: jax.Array, clip: float | jax.Array) -> tuple[jax.Array, jax.
     largest entry is divided out before squaring, for good: norms beyond the square root of float32's range are clipped,
     not lost.
     """
-    finite = jnp.isfinite(vector).all()
-    safe = jnp.where(finite, vector, 0.0)
+    most = jnp.abs(vector).max(initial=0.0)
     # at most 1e36: the inverse of more is flushed to zero, and a vector would pass for nothing
-    largest = jnp.clip(jnp.abs(safe).max(initial=0.0), 1e-30, 1e36)
-    unit = safe / largest
-    squares = jnp.square(unit)
-    while squares.size > 1:  # sums of FAN: 6 levels round by at most 6 * 15 / 2 units of 2^-24, the root included
+    largest = jnp.clip(most, 1e-30, 1e36)
+    inverse = 1 / largest
+    squares = jnp.square(vector * inverse)
+    # sums of FAN: 6 levels round by at most 6 * 15 / 2 units of 2^-24, the root included, and all the rest by at most 8
+    while squares.size > 1:
         squares = jnp.pad(squares, (0, -squares.size % FAN)).reshape(FAN, -1).sum(axis=0)
     norm = jnp.sqrt(squares.sum())
+    finite = jnp.isfinite(most) & jnp.isfinite(norm)  # a maximum may pass over NaN, a sum does not
     limit = clip * (1 - MARGIN)
     within = largest * norm <= limit
-    return jnp.where(within, safe, unit * (limit / norm)), finite, finite & within
+    # one after the other: the product of both may be below float32's range
+    first, second = (jnp.where(within, 1.0, factor) for factor in (inverse, limit / norm))
+    return jnp.where(finite, vector * first * second, 0.0), finite, finite & within
 
 
 def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:

@@ -27,6 +27,11 @@ _BLOCK_WORDS = 16
 _PAIRS_PER_BLOCK = 5
 _NORMALS_PER_BLOCK = 2 * _PAIRS_PER_BLOCK
 
+#: So many normals are drawn together, and the rest is cut off. Vectors of a multiple of this length are fast: XLA cuts
+#: a loop into one part for each core, and only equal parts become vector instructions (on 2 cores, a private step's
+#: noise, sum and update took 2.5 times as long with 50,305 numbers as with 50,400).
+PIECE = 16 * _NORMALS_PER_BLOCK
+
 #: The largest normal that can be drawn: a radius has 64 random bits, the least likely one is sqrt(-2 log 2^-65).
 LARGEST_NORMAL = math.sqrt(2 * 65 * math.log(2))
 
@@ -55,8 +60,9 @@ def gaussian(key: jax.Array, nonce: jax.Array, shape: tuple[int, ...]) -> jax.Ar
     itself leaks (Mironov 2012) is not mended here.
     """
     count = math.prod(shape)
+    blocks = -(-count // PIECE) * PIECE // _NORMALS_PER_BLOCK
     # apart from what follows: woven into it, the last round is computed again for every use of a word
-    words = jax.lax.optimization_barrier(_blocks(key, nonce, -(-count // _NORMALS_PER_BLOCK)))
+    words = jax.lax.optimization_barrier(_blocks(key, nonce, blocks))
     high, low, angle = (words[i * _PAIRS_PER_BLOCK : (i + 1) * _PAIRS_PER_BLOCK] for i in range(3))
     # both coordinates of a pair as one elementwise expression: joined afterwards, they take three times as long
     quarter_turn = jnp.array([[[0]], [[1 << 30]]], jnp.uint32)

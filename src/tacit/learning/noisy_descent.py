@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.learning.clipped_sum import FINEST, clipped_gradient_sum
 from tacit.learning.clipping import bounded, clipped
 from tacit.learning.descent import Work
-from tacit.learning.noise import LARGEST_NORMAL, gaussian, nonce_words
+from tacit.learning.noise import LARGEST_NORMAL, PIECE, gaussian, nonce_words
 from tacit.learning.objective import rows
 from tacit.learning.sampling import Sampled
 from tacit.learning.steps import COUNT_MARGIN, REACHED, Counts, Steps, noise_steps, toward_zero
@@ -139,7 +139,8 @@ def noisy_descend(
     count in every batch what is below the clip.
     """
     batches: Sampled = work.batches
-    flat, restore = ravel_pytree(params)
+    start, restore = ravel_pytree(params)
+    padding = -start.size % PIECE  # holds noise that nobody sees
 
     unit = FINEST_COUNT if counting is None else jnp.maximum(FINEST_COUNT, counting.noise * LARGEST_NORMAL / REACHED)
     counts = None if counting is None else _counts(counting.quantile, 1 / unit)
@@ -152,18 +153,21 @@ def noisy_descend(
 
     def step(t: jax.Array, so_far: tuple[jax.Array, Tally]) -> tuple[jax.Array, Tally]:
         flat, tally = so_far
-        found = rule(work, restore(flat), t, clip, counts)
+        found = rule(work, restore(flat[: start.size]), t, clip, counts)
         more = _doublings(batches.noise[t])
         step = jnp.ldexp(FINEST * clip, more)
         normals = gaussian(batches.key, nonce_words(BATCH_NOISE, t), flat.shape)
         noise = noise_steps(normals, batches.noise[t] * clip, step)
-        vector = found.vector.coarser(more).added(noise).numbers(step)
+        vector = found.vector.followed_by(Steps.zeros((padding,))).coarser(more).added(noise).numbers(step)
         flat = flat - rate * vector / found.divisor
         tally = Tally(tally.not_finite + found.not_finite, tally.excess + counted(t, found))
-        return (flat if radius is None else clipped(flat, radius)), tally
+        if radius is not None:
+            flat = jnp.pad(clipped(flat[: start.size], radius), (0, padding))
+        return flat, tally
 
-    flat, tally = jax.lax.fori_loop(0, batches.steps, step, (flat, Tally(jnp.int32(0), jnp.float32(0))))
-    return restore(flat), tally
+    nothing = Tally(jnp.int32(0), jnp.float32(0))
+    flat, tally = jax.lax.fori_loop(0, batches.steps, step, (jnp.pad(start, (0, padding)), nothing))
+    return restore(flat[: start.size]), tally
 
 
 def _counts(quantile: float | jax.Array, scale: float | jax.Array) -> Counts:

@@ -207,11 +207,7 @@ def _add_people(
         real = counts > 0
         within = real & below
         vector, counted = total.total, total.counted
-        steps = jnp.trunc((weights * numbers.scale)[:, None] * vectors)
-        width = len(weights)
-        few = np.arange(width) // TOGETHER == np.arange(-(-width // TOGETHER))[:, None]
-        sums = jnp.dot(few.astype(np.float32), steps, precision="highest").astype(jnp.int32)
-        vector = vector.added(sums.sum(0, dtype=jnp.int32))  # of at most 128, by the widest chunk
+        vector = vector.added(steps_of_chunk(weights * numbers.scale, vectors))
         if numbers.counts is not None:
             count = toward_zero(jnp.where(below, *numbers.counts), weights)
             for first in range(0, len(weights), COUNTS_TOGETHER):
@@ -225,6 +221,16 @@ def _add_people(
         )
 
     return jax.lax.fori_loop(0, people.used, add_chunk, total)
+
+
+def steps_of_chunk(factors: jax.Array, vectors: jax.Array) -> jax.Array:
+    """The sum over people of ``trunc(factor * vector)``, of at most 2^20 each: ``factors [width]``,
+    ``vectors [width, parameters] -> int32 [parameters]``."""
+    steps = jnp.trunc(factors[:, None] * vectors)
+    width = len(factors)
+    few = np.arange(width) // TOGETHER == np.arange(-(-width // TOGETHER))[:, None]
+    sums = jnp.dot(few.astype(np.float32), steps, precision="highest").astype(jnp.int32)
+    return sums.sum(0, dtype=jnp.int32)  # of at most 128, by the widest chunk
 
 
 @partial(jax.jit, static_argnums=(0, 1))
