@@ -6,10 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("nvflare")
+
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import Prefix
+
+from tacit.transport import gate
 
 CLOSED = "from pathlib import Path; from tacit.transport.gate import close; close(Path(sys.argv[1])); print('closed')"
 
@@ -116,3 +122,60 @@ def test_an_idle_partys_program_imports_neither_jax_nor_numpy(tmp_path):
     program = "import json, sys, tacit.transport.gate; print(json.dumps([n in sys.modules for n in ('jax', 'numpy')]))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == [False, False]
+
+
+class Noted:
+    """Stands for the log of refusals."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, party: str, words: str) -> None:
+        self.lines.append(f"{party}: {words}")
+
+
+class Ended(Exception):
+    """What gRPC raises where a call is aborted."""
+
+
+def call_of(party: str) -> SimpleNamespace:
+    def abort(code: object, words: str) -> None:
+        raise Ended
+
+    return SimpleNamespace(auth_context=lambda: {"x509_common_name": [party.encode()]}, abort=abort)
+
+
+def test_a_party_has_few_connections_at_a_time():
+    noted = Noted()
+    called = gate._called(lambda self, frames, context: iter("ab"), noted)
+    calls = [called(None, (), call_of("eve")) for _ in range(gate._MOST_CALLS)]
+    assert [next(call) for call in calls] == ["a"] * gate._MOST_CALLS
+    for _ in range(3):
+        with pytest.raises(Ended):
+            next(called(None, (), call_of("eve")))
+    assert noted.lines == ["eve: a connection: it has 16 already"] * 3
+    assert next(called(None, (), call_of("north"))) == "a"
+    calls[3].close()  # as gRPC does when the other side is gone
+    assert list(called(None, (), call_of("eve"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [Types.HELLO, Types.READY])
+def test_a_neighbour_says_its_name_once_and_shortly(kind):
+    noted, passed = Noted(), []
+    greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
+    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"})
+    neighbour = SimpleNamespace(conn=peer, sfm_endpoint=None)
+
+    def frame(size: int, type_: int = kind) -> bytes:
+        made = bytearray(size)
+        Prefix(length=size, type=type_).to_buffer(made, 0)
+        return bytes(made)
+
+    greeted(None, neighbour, frame(4096))
+    greeted(None, neighbour, frame(4097))
+    neighbour.sfm_endpoint = "eve"
+    greeted(None, neighbour, frame(100))
+    for other in (frame(1 << 20, Types.DATA), frame(100, Types.PING), b"", b"x"):
+        greeted(None, neighbour, other)
+    assert [len(one) for one in passed] == [4096, 1 << 20, 100, 0, 1]
+    assert noted.lines == ["eve: it says its name in 4097 bytes", "eve: it says its name a second time"]
