@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +16,9 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import Prefix
 
@@ -179,3 +186,30 @@ def test_a_neighbour_says_its_name_once_and_shortly(kind):
         greeted(None, neighbour, other)
     assert [len(one) for one in passed] == [4096, 1 << 20, 100, 0, 1]
     assert noted.lines == ["eve: it says its name in 4097 bytes", "eve: it says its name a second time"]
+
+
+def test_the_server_works_on_few_messages_of_a_requester_at_a_time():
+    noted, go_on, passed = Noted(), threading.Event(), []
+
+    def works(*message: object) -> None:
+        passed.append(message)
+        assert go_on.wait(10)
+
+    guarded, name = gate._guarded(works, noted), f"_admin_{uuid.UUID(int=1)}"
+    cell = SimpleNamespace(my_info=SimpleNamespace(fqcn="server"), int_listener=None)
+    connector = SimpleNamespace(mode=Mode.PASSIVE)
+    eve = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": "eve@example.org"})
+    asks = {"ORIGIN": name, "DESTINATION": "server", "MSG_TYPE": "req", "CHANNEL": "hci_channel", "TOPIC": "command"}
+    asked = Message({getattr(MessageHeaderKey, key): value for key, value in asks.items()}, b"x")
+    message = (cell, SimpleNamespace(name=name), eve, 1, asked)
+    with ThreadPoolExecutor(gate._MOST_ASKED) as pool:
+        busy = [pool.submit(guarded, *message) for _ in range(gate._MOST_ASKED)]
+        end = time.monotonic() + 10
+        while len(passed) < gate._MOST_ASKED and time.monotonic() < end:
+            time.sleep(0.01)
+        guarded(*message)
+        go_on.set()
+        assert all(one.result() is None for one in busy)
+    assert noted.lines == [f"eve@example.org: hci_channel command from {name} to server (number)"]
+    guarded(*message)
+    assert len(passed) == gate._MOST_ASKED + 1

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, Bound, Streams
+from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, Bound, Places, Streams
 
 
 class Receiver:
@@ -92,3 +92,12 @@ def test_streams_that_are_refused_cost_little(receiver):
     for number in range(8000):
         receiver.takes(number, 1)
     assert time.process_time() - began < 2  # a sum over all that were ever sent took 42 s
+
+
+def test_a_party_has_a_limited_number_of_places():
+    places = Places(2)
+    with places.of("eve") as first, places.of("eve") as second, places.of("eve") as third, places.of("ana") as other:
+        assert (first, second, third, other) == (True, True, False, True)
+    with places.of("eve") as again:
+        assert again
+    assert not places._taken

@@ -28,10 +28,9 @@ replaced                              because
 from __future__ import annotations
 
 import ssl
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -71,11 +70,12 @@ from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifie
 
 from tacit.transport.log import Refusals, escaped, log_of
 from tacit.transport.objects import Refused, restrict
-from tacit.transport.streams import MOST_FRAME, PROCESS, Stream, Streams
+from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams
 from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
 
 _HANDSHAKE = 10.0  # seconds
 _MOST_CALLS = 16  # connections of a party at a time: a silo has one, and one for each of 4 jobs
+_MOST_ASKED = 16  # messages of a requester that are worked on at a time: each holds a thread
 _MOST_NAME = 4096  # bytes of the message that names a neighbour
 _MTLS = "mtls"
 _UNKNOWN, _LOCAL = "unknown", "local-user"
@@ -152,7 +152,7 @@ def _replace(owner: Any, name: str, made: Callable[[Any], Any], inherited: bool 
 
 
 def _guarded(old: Any, refusals: Refusals) -> Any:
-    streams = Streams(_is_open, PROCESS)
+    streams, places = Streams(_is_open, PROCESS), Places(_MOST_ASKED)
 
     def process_message(self: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
         """Called for every message that arrives over a connection, before any of it is decoded."""
@@ -169,16 +169,17 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
             rule = "relay"  # an invitation to connect to another address
         if rule is None and is_ours and not _is_taken(streams, sender, stream, message):
             rule = "size"
-        if rule is not None:
-            channel, topic = read.inner or (read.channel, read.topic)
-            names = (channel, topic, "from", read.origin, "to", read.destination)
-            refusals.note(party, f"{' '.join(map(escaped, names))} ({rule})")
-            return
-        if is_ours and read.type != MessageType.REQ and not _is_awaited(self, headers):
+        if rule is None and is_ours and read.type != MessageType.REQ and not _is_awaited(self, headers):
             return  # no request waits for it: it is late, or was never asked for
-        old(self, endpoint, connection, app_id, message)
-        if is_ours and stream is not None:
-            streams.handled(sender, stream)
+        with places.of(party) if "@" in party else nullcontext(True) as is_free:
+            if rule is None and is_free:
+                old(self, endpoint, connection, app_id, message)
+                if is_ours and stream is not None:
+                    streams.handled(sender, stream)
+                return
+        channel, topic = read.inner or (read.channel, read.topic)
+        names = (channel, topic, "from", read.origin, "to", read.destination)
+        refusals.note(party, f"{' '.join(map(escaped, names))} ({rule or 'number'})")
 
     return process_message
 
@@ -255,24 +256,17 @@ def _is_awaited(cell: Any, headers: Mapping[str, Any]) -> bool:
 
 
 def _called(old: Any, refusals: Refusals) -> Any:
-    calls: Counter[str] = Counter()
-    lock = threading.Lock()
+    calls = Places(_MOST_CALLS)
 
     def call(self: Any, request_iterator: Any, context: Any) -> Any:
         """A connection to the server; it holds a thread until the other side ends it."""
         names = context.auth_context().get("x509_common_name") or [_UNKNOWN.encode()]
         party = names[0].decode(errors="replace")
-        with lock:
-            calls[party] += 1
-            is_one_too_many = calls[party] > _MOST_CALLS
-        try:
-            if is_one_too_many:
+        with calls.of(party) as is_free:
+            if not is_free:
                 refusals.note(party, f"a connection: it has {_MOST_CALLS} already")
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections")
             yield from old(self, request_iterator, context)
-        finally:
-            with lock:
-                calls[party] -= 1
 
     return call
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 MOST_BYTES: Final = 4 << 20  # of a message or a stream
@@ -32,6 +34,26 @@ class Bound:
 
 
 PROCESS: Final = Bound()  # of this process
+
+
+class Places:
+    """A limited number of places for each party."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken, self._lock = most, Counter[str](), threading.Lock()
+
+    @contextmanager
+    def of(self, party: str) -> Iterator[bool]:
+        """Take a place; whether there was one."""
+        with self._lock:
+            self._taken[party] += 1
+            is_free = self._taken[party] <= self._most
+        try:
+            yield is_free
+        finally:
+            with self._lock:
+                self._taken[party] -= 1
+                self._taken += Counter()  # forget those without any
 
 
 class Streams:

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 VERSION: Final = "2.9.0"  # of NVFlare: the table was made by looking at this one
 
 Kind = Literal["server", "server's job", "silo", "silo's job", "requester"]
-Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply", "size"]
+Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply", "size", "number"]
 """Why a message is refused.
 
 name    a malformed name of a cell, or one that the certificate does not permit
@@ -26,6 +26,7 @@ sender  this sender may not send anything to this receiver
 topic   this sender may not use this channel and topic
 reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it
 size    it, the stream that it is part of, or all open streams of its sender are larger or more than the receiver takes
+number  the server works on 16 messages of this requester already
 """
 
 SERVER: Final = "server"
