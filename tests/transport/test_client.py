@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from base64 import b64decode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,9 @@ from nvflare.fuel.f3.streaming.file_downloader import DEFAULT_CHUNK_SIZE
 from nvflare.fuel.flare_api.api_spec import NoReply
 from nvflare.fuel.hci.file_transfer_defs import PULL_FOLDER_FQN, PUSH_FOLDER_FQN
 
-from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Submission, fetch
+from tacit.transport import client
+from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Commands, fetch
+from tacit.transport.packed import PACKED
 from tacit.transport.table import Cell, verdict
 from tacit.transport.table import Message as Headers
 
@@ -139,12 +142,45 @@ def test_a_download_that_breaks_off_can_be_tried_again(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "does"),
-    [("download_job", PULL_FOLDER_FQN), ("get_job_meta", PUSH_FOLDER_FQN), ("submit_job", PULL_FOLDER_FQN)],
+    [("download_job", PULL_FOLDER_FQN), ("get_job_meta", PUSH_FOLDER_FQN), ("submit_job", PUSH_FOLDER_FQN)],
 )
-def test_a_server_makes_no_other_command_a_transfer_of_files(name, does, tmp_path):
-    module = _Submission(str(tmp_path), str(tmp_path))
+def test_a_server_makes_no_command_a_transfer_of_files(name, does):
+    module = _Commands()
     assert module.generate_module_spec(SimpleNamespace(name=name, client_cmd=does)) is None
-    assert [spec.name for spec in module.get_spec().cmd_specs] == ["download_job"]
+    assert [spec.name for spec in module.get_spec().cmd_specs] == ["submit_job", "download_job"]
+
+
+@pytest.mark.parametrize(("size", "is_sent"), [(1 << 10, True), (1 << 20, False)])
+def test_a_job_travels_within_its_command_if_it_is_not_too_large(size, is_sent, tmp_path, monkeypatch):
+    for name in ("sign_folders", "load_private_key_file"):
+        monkeypatch.setattr(client, name, lambda *args: None)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "meta.json").write_bytes(bytes(size))
+    sent: list[tuple[str, bytes]] = []
+    api = SimpleNamespace(client_key="", client_cert="", set_command_timeout=float, unset_command_timeout=float)
+    api.server_execute = lambda command, props: sent.append((command, b64decode(props[PACKED])))
+    words = ["submit_job", str(tmp_path / "job"), "--submit-token", "t"]
+    told = client._sent(words, SimpleNamespace(get_api=lambda: api))
+    assert [command for command, _ in sent] == ["submit_job job --submit-token t"] * is_sent
+    assert all(zipfile.ZipFile(io.BytesIO(packed)).namelist() == ["job/meta.json"] for _, packed in sent)
+    assert is_sent or "bytes" in told["details"]
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic", "rule"),
+    [
+        ("hci_channel", "command", None),
+        ("download_service__", "download_service__download", None),
+        ("return_only", "x:y", "topic"),
+        ("aux_communication", "ObjectStreamer.Request", "topic"),
+        ("hci.upload", "x", "topic"),
+    ],
+)
+def test_a_server_takes_commands_of_a_requester_and_no_streams(channel, topic, rule):
+    name, server = REQUESTER.party, Cell("server")
+    stream = Headers(name, "server", "req", "sm__STREAM", "sm__DATA", (channel, topic))
+    assert verdict(server, REQUESTER, stream, own_port=False) == "topic"
+    assert verdict(server, REQUESTER, Headers(name, "server", "req", channel, topic), own_port=False) == rule
 
 
 @pytest.mark.parametrize(

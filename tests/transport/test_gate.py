@@ -5,11 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("nvflare")
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import Prefix
+
+from tacit.transport import gate
 
 CLOSED = "from pathlib import Path; from tacit.transport.gate import close; close(Path(sys.argv[1])); print('closed')"
 
@@ -116,3 +129,87 @@ def test_an_idle_partys_program_imports_neither_jax_nor_numpy(tmp_path):
     program = "import json, sys, tacit.transport.gate; print(json.dumps([n in sys.modules for n in ('jax', 'numpy')]))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == [False, False]
+
+
+class Noted:
+    """Stands for the log of refusals."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, party: str, words: str) -> None:
+        self.lines.append(f"{party}: {words}")
+
+
+class Ended(Exception):
+    """What gRPC raises where a call is aborted."""
+
+
+def call_of(party: str) -> SimpleNamespace:
+    def abort(code: object, words: str) -> None:
+        raise Ended
+
+    return SimpleNamespace(auth_context=lambda: {"x509_common_name": [party.encode()]}, abort=abort)
+
+
+def test_a_party_has_few_connections_at_a_time():
+    noted = Noted()
+    called = gate._called(lambda self, frames, context: iter("ab"), noted)
+    calls = [called(None, (), call_of("eve")) for _ in range(gate._MOST_CALLS)]
+    assert [next(call) for call in calls] == ["a"] * gate._MOST_CALLS
+    for _ in range(3):
+        with pytest.raises(Ended):
+            next(called(None, (), call_of("eve")))
+    assert noted.lines == ["eve: a connection: it has 16 already"] * 3
+    assert next(called(None, (), call_of("north"))) == "a"
+    calls[3].close()  # as gRPC does when the other side is gone
+    assert list(called(None, (), call_of("eve"))) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [Types.HELLO, Types.READY])
+def test_a_neighbour_says_its_name_once_and_shortly(kind):
+    noted, passed = Noted(), []
+    greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
+    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"})
+    neighbour = SimpleNamespace(conn=peer, sfm_endpoint=None)
+
+    def frame(size: int, type_: int = kind) -> bytes:
+        made = bytearray(size)
+        Prefix(length=size, type=type_).to_buffer(made, 0)
+        return bytes(made)
+
+    greeted(None, neighbour, frame(4096))
+    greeted(None, neighbour, frame(4097))
+    neighbour.sfm_endpoint = "eve"
+    greeted(None, neighbour, frame(100))
+    for other in (frame(1 << 20, Types.DATA), frame(100, Types.PING), b"", b"x"):
+        greeted(None, neighbour, other)
+    assert [len(one) for one in passed] == [4096, 1 << 20, 100, 0, 1]
+    assert noted.lines == ["eve: it says its name in 4097 bytes", "eve: it says its name a second time"]
+
+
+def test_the_server_works_on_few_messages_of_a_requester_at_a_time():
+    noted, go_on, passed = Noted(), threading.Event(), []
+
+    def works(*message: object) -> None:
+        passed.append(message)
+        assert go_on.wait(10)
+
+    guarded, name = gate._guarded(works, noted), f"_admin_{uuid.UUID(int=1)}"
+    cell = SimpleNamespace(my_info=SimpleNamespace(fqcn="server"), int_listener=None)
+    connector = SimpleNamespace(mode=Mode.PASSIVE)
+    eve = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": "eve@example.org"})
+    asks = {"ORIGIN": name, "DESTINATION": "server", "MSG_TYPE": "req", "CHANNEL": "hci_channel", "TOPIC": "command"}
+    asked = Message({getattr(MessageHeaderKey, key): value for key, value in asks.items()}, b"x")
+    message = (cell, SimpleNamespace(name=name), eve, 1, asked)
+    with ThreadPoolExecutor(gate._MOST_ASKED) as pool:
+        busy = [pool.submit(guarded, *message) for _ in range(gate._MOST_ASKED)]
+        end = time.monotonic() + 10
+        while len(passed) < gate._MOST_ASKED and time.monotonic() < end:
+            time.sleep(0.01)
+        guarded(*message)
+        go_on.set()
+        assert all(one.result() is None for one in busy)
+    assert noted.lines == [f"eve@example.org: hci_channel command from {name} to server (number)"]
+    guarded(*message)
+    assert len(passed) == gate._MOST_ASKED + 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tacit.transport.streams import AT_ONCE, MOST_BYTES, Bound, Streams
+from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, Bound, Places, Streams
 
 
 class Receiver:
@@ -63,3 +65,39 @@ def test_the_process_of_a_job_takes_what_its_plan_needs(receiver):
     receiver.bound.widen(1 << 30)
     assert receiver.takes(1, 1 << 30)
     assert not receiver.takes(2, (1 << 30) + 1)
+
+
+def test_one_sender_has_few_streams_at_a_time(receiver):
+    """However small they are: each holds a thread of NVFlare's until it ends."""
+    assert all(receiver.takes(number, 10) for number in range(MOST_OPEN))
+    assert not receiver.takes(99)
+    assert all(receiver.takes(number, 10) for number in range(MOST_OPEN))  # those that are open go on
+    assert receiver.takes(100, sender="ana")
+    receiver.ended.add(("_admin_1", 3))
+    receiver.streams.handled("eve", ("_admin_1", 3))
+    assert receiver.takes(99)
+
+
+def test_a_stream_that_has_ended_does_not_count(receiver):
+    """A job's processes have many streams in a second, one after another."""
+    for number in range(1000):
+        assert receiver.takes(number, MOST_BYTES)
+        receiver.ended.add(("_admin_1", number))
+        receiver.streams.handled("eve", ("_admin_1", number))
+    assert not receiver.streams._open
+
+
+def test_streams_that_are_refused_cost_little(receiver):
+    began = time.process_time()
+    for number in range(8000):
+        receiver.takes(number, 1)
+    assert time.process_time() - began < 2  # a sum over all that were ever sent took 42 s
+
+
+def test_a_party_has_a_limited_number_of_places():
+    places = Places(2)
+    with places.of("eve") as first, places.of("eve") as second, places.of("eve") as third, places.of("ana") as other:
+        assert (first, second, third, other) == (True, True, False, True)
+    with places.of("eve") as again:
+        assert again
+    assert not places._taken

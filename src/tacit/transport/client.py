@@ -2,8 +2,9 @@
 
 NVFlare 2.9.0's own client writes the files of a result under names that the server chooses, wherever they lead, and it
 carries out a command in the way that the server's list of commands says: any command can become a transfer of files.
-Here, the client keeps one such command, which sends a job. A result is one archive of limited size, written to a file
-of our own, from which only known names are taken. The requester's cell accepts answers and the end of its session
+Here, the client has two commands of its own, whatever the server lists. One signs a job and sends it as a property of
+the command, the other asks for the list of files of a result. A result is one archive of limited size, written to a
+file of our own, from which only known names are taken. The requester's cell accepts answers and the end of its session
 (:mod:`tacit.transport.table`).
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zlib
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -25,16 +27,20 @@ from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.streaming.download_service import Consumer, download_object
 from nvflare.fuel.flare_api.api_spec import NoReply
 from nvflare.fuel.flare_api.flare_api import Session
-from nvflare.fuel.hci.client.file_transfer import FileTransferModule
-from nvflare.fuel.hci.file_transfer_defs import PUSH_FOLDER_FQN
+from nvflare.fuel.hci.client.api_status import APIStatus
+from nvflare.fuel.hci.cmd_arg_utils import join_args
 from nvflare.fuel.hci.proto import MetaKey, ProtoKey
-from nvflare.fuel.hci.reg import CommandModuleSpec, CommandSpec
+from nvflare.fuel.hci.reg import CommandModule, CommandModuleSpec, CommandSpec
+from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.lighter.utils import load_private_key_file, sign_folders
 
 from tacit.transport.gate import guard
+from tacit.transport.packed import MOST_BYTES, PACKED
 from tacit.transport.streams import PROCESS
 from tacit.transport.table import SERVER
 
-_DOWNLOAD = "download_job"
+_SUBMIT, _DOWNLOAD = "submit_job", "download_job"
+_SENDING = 60.0  # seconds until a job has to be there
 _REST = 64 << 20  # bytes of an archive beside the files that are taken from it: logs, the job
 _PART = 8 << 20  # bytes of a message to a requester: NVFlare's server sends a file in parts of 5 MB
 _READ = 1 << 20  # bytes that are read at once: of a file, or of the archive's table of contents
@@ -48,7 +54,7 @@ def connected(name: str, kit: Path, timeout: float) -> Session:
     """A session of the requester with that name and kit."""
     PROCESS.widen(_PART)
     session = Session(username=name, startup_path=str(kit), secure_mode=True)
-    session.api.cmd_modules = [_Submission(session.upload_dir, session.download_dir)]
+    session.api.cmd_modules = [_Commands()]
     hci.Cell = partial(_guarded, kit)
     try:
         session.try_connect(timeout)
@@ -90,18 +96,32 @@ def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], ta
             raise Unacceptable(f"the archive cannot be read ({type(error).__name__})") from None
 
 
-class _Submission(FileTransferModule):
-    """Of NVFlare's commands that move files, the one that sends a job, and that under its own name alone. The one that
-    downloads a result asks the server for the list of files, and no more."""
+class _Commands(CommandModule):
+    """The commands that the client carries out by itself; all others go to the server as they are."""
 
     def get_spec(self) -> CommandModuleSpec:
-        listed = CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _asked)
-        return CommandModuleSpec(name="file_transfer", cmd_specs=[listed])
+        specs = [
+            CommandSpec(_SUBMIT, "send a job", f"{_SUBMIT} FOLDER", _sent),
+            CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _asked),
+        ]
+        return CommandModuleSpec(name="tacit", cmd_specs=specs)
 
-    def generate_module_spec(self, server_cmd_spec: Any) -> CommandModuleSpec | None:
-        if (server_cmd_spec.name, server_cmd_spec.client_cmd) != ("submit_job", PUSH_FOLDER_FQN):
-            return None
-        return super().generate_module_spec(server_cmd_spec)
+    def generate_module_spec(self, server_cmd_spec: Any) -> None:
+        return None
+
+
+def _sent(args: list[str], context: Any) -> Any:
+    folder, api = Path(args[1]).absolute(), context.get_api()
+    sign_folders(str(folder), load_private_key_file(api.client_key), api.client_cert)
+    packed = zip_directory_to_bytes(str(folder.parent), folder.name)
+    if len(packed) > MOST_BYTES:
+        return {ProtoKey.STATUS: APIStatus.ERROR_RUNTIME, ProtoKey.DETAILS: f"the job has {len(packed)} bytes"}
+    api.set_command_timeout(_SENDING)
+    try:
+        command = join_args([_SUBMIT, folder.name, *args[2:]])
+        return api.server_execute(command, props={PACKED: b64encode(packed).decode()})
+    finally:
+        api.unset_command_timeout()
 
 
 def _asked(args: list[str], context: Any) -> Any:
@@ -109,9 +129,16 @@ def _asked(args: list[str], context: Any) -> Any:
 
 
 def _guarded(kit: Path, **options: Any) -> Cell:
+    """A cell that opens no streams, which the server does not take from requesters: its messages are single ones."""
     cell = Cell(**options)
     guard(cell.core_cell, kit)
+    for name in ("send_request", "fire_and_forget"):
+        setattr(cell, f"_{name}", partial(_single, getattr(cell.core_cell, name)))
     return cell
+
+
+def _single(send: Any, abort_signal: Any = None, **options: Any) -> Any:
+    return send(**options)
 
 
 class _Received(Consumer):

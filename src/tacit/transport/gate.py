@@ -16,6 +16,8 @@ replaced                              because
 ``TcpStreamServer.get_request``       one local connection that says nothing blocks all others in the TLS handshake
 ``….ProcessJobLauncher.get_command``  job processes have cells, too: they start from :mod:`tacit.transport.__main__`
 ``GRPC_DEFAULT_OPTIONS``              a message of 2 GB is received before any of it is looked at
+``Servicer.Stream``                   every connection holds one of 100 threads, and one party can open them all
+``ConnManager.process_frame_task``    the name of a neighbour is unpacked, whatever its size, and as often as it is sent
 ``….require_match``, ``…verify_common_name``, ``ClientManager.authenticate``, ``….client_register``
                                       who was let in or turned away is a line of Tacit's log, without others' words
 ``Workspace.get_app_custom_dir``      code in the folder of a job would be on the path of its process
@@ -28,11 +30,13 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import nvflare
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
@@ -47,7 +51,9 @@ from nvflare.fuel.f3.drivers import aio_grpc_driver, grpc_driver
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
-from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.f3.sfm.conn_manager import ConnManager, NullConnection
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.hci.proto import MetaStatusValue, ReplyKeyword, make_meta
@@ -64,10 +70,13 @@ from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifie
 
 from tacit.transport.log import Refusals, escaped, log_of
 from tacit.transport.objects import Refused, restrict
-from tacit.transport.streams import MOST_FRAME, PROCESS, Streams
+from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams
 from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
 
 _HANDSHAKE = 10.0  # seconds
+_MOST_CALLS = 16  # connections of a party at a time: a silo has one, and one for each of 4 jobs
+_MOST_ASKED = 16  # messages of a requester that are worked on at a time: each holds a thread
+_MOST_NAME = 4096  # bytes of the message that names a neighbour
 _MTLS = "mtls"
 _UNKNOWN, _LOCAL = "unknown", "local-user"
 _PUBLIC = ("job_id", "name", "status", "submitter_name", "submit_time", "duration", "study")  # of jobs of others
@@ -101,6 +110,8 @@ def close(kit: Path) -> None:
     _replace(IdentityVerifier, "verify_common_name", lambda old: _verified(old, refusals))
     _replace(ClientManager, "authenticate", lambda old: _let_in(old, refusals))
     _replace(FederatedClientBase, "client_register", lambda old: _joined(old, refusals))
+    _replace(grpc_driver.Servicer, "Stream", lambda old: _called(old, refusals))
+    _replace(ConnManager, "process_frame_task", lambda old: _greeted(old, refusals))
     for driver in (grpc_driver, aio_grpc_driver):
         options = [one for one in driver.GRPC_DEFAULT_OPTIONS if one[0] != _RECEIVED]
         driver.GRPC_DEFAULT_OPTIONS[:] = [*options, (_RECEIVED, MOST_FRAME)]
@@ -141,27 +152,34 @@ def _replace(owner: Any, name: str, made: Callable[[Any], Any], inherited: bool 
 
 
 def _guarded(old: Any, refusals: Refusals) -> Any:
-    streams = Streams(_is_open, PROCESS)
+    streams, places = Streams(_is_open, PROCESS), Places(_MOST_ASKED)
 
     def process_message(self: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
         """Called for every message that arrives over a connection, before any of it is decoded."""
-        if not isinstance(connection, NullConnection):  # that one is from this very cell
-            headers: Mapping[str, Any] = message.headers or {}
-            read = _read(headers)
-            party, rule = _judged(self, endpoint, connection, read)
-            if rule is None and headers.get(MessageHeaderKey.CONN_URL) is not None:
-                rule = "relay"  # an invitation to connect to another address
-            if rule is None and read.destination == self.my_info.fqcn and not _is_taken(streams, party, read, message):
-                rule = "size"
-            if rule is not None:
-                channel, topic = read.inner or (read.channel, read.topic)
-                names = (channel, topic, "from", read.origin, "to", read.destination)
-                refusals.note(party, f"{' '.join(map(escaped, names))} ({rule})")
+        if isinstance(connection, NullConnection):  # from this very cell
+            old(self, endpoint, connection, app_id, message)
+            return
+        headers: Mapping[str, Any] = message.headers or {}
+        read = _read(headers)
+        party, rule = _judged(self, endpoint, connection, read)
+        sender = party if "@" in party else str(read.origin)  # a requester can have many cells
+        stream = (read.origin, headers.get(StreamHeaderKey.STREAM_ID)) if read.inner is not None else None
+        is_ours = read.destination == self.my_info.fqcn
+        if rule is None and headers.get(MessageHeaderKey.CONN_URL) is not None:
+            rule = "relay"  # an invitation to connect to another address
+        if rule is None and is_ours and not _is_taken(streams, sender, stream, message):
+            rule = "size"
+        if rule is None and is_ours and read.type != MessageType.REQ and not _is_awaited(self, headers):
+            return  # no request waits for it: it is late, or was never asked for
+        with places.of(party) if "@" in party else nullcontext(True) as is_free:
+            if rule is None and is_free:
+                old(self, endpoint, connection, app_id, message)
+                if is_ours and stream is not None:
+                    streams.handled(sender, stream)
                 return
-            is_answer = read.type != MessageType.REQ and read.destination == self.my_info.fqcn
-            if is_answer and not _is_awaited(self, headers):
-                return  # no request waits for it: it is late, or was never asked for
-        old(self, endpoint, connection, app_id, message)
+        channel, topic = read.inner or (read.channel, read.topic)
+        names = (channel, topic, "from", read.origin, "to", read.destination)
+        refusals.note(party, f"{' '.join(map(escaped, names))} ({rule or 'number'})")
 
     return process_message
 
@@ -182,16 +200,14 @@ def _decoded(old: Any, refusals: Refusals) -> Any:
     return decode_payload
 
 
-def _is_taken(streams: Streams, party: str, read: Message, message: Any) -> bool:
+def _is_taken(streams: Streams, sender: str, stream: Stream | None, message: Any) -> bool:
     """Whether a message is small enough, and the stream that it belongs to."""
     headers, payload = message.headers or {}, message.payload
-    stream = (read.origin, headers.get(StreamHeaderKey.STREAM_ID)) if read.inner is not None else None
-    sender = party if "@" in party else str(read.origin)  # a requester can have many cells
     length = len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
     return streams.takes(sender, stream, headers.get(StreamHeaderKey.SIZE) or 0, length)
 
 
-def _is_open(stream: tuple[object, object]) -> bool:
+def _is_open(stream: Stream) -> bool:
     task = RxTask.rx_task_map.get(stream)
     return task is not None and not task.completed and not task.failed
 
@@ -237,6 +253,37 @@ def _is_awaited(cell: Any, headers: Mapping[str, Any]) -> bool:
 
 
 # -- who is let in
+
+
+def _called(old: Any, refusals: Refusals) -> Any:
+    calls = Places(_MOST_CALLS)
+
+    def call(self: Any, request_iterator: Any, context: Any) -> Any:
+        """A connection to the server; it holds a thread until the other side ends it."""
+        names = context.auth_context().get("x509_common_name") or [_UNKNOWN.encode()]
+        party = names[0].decode(errors="replace")
+        with calls.of(party) as is_free:
+            if not is_free:
+                refusals.note(party, f"a connection: it has {_MOST_CALLS} already")
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections")
+            yield from old(self, request_iterator, context)
+
+    return call
+
+
+def _greeted(old: Any, refusals: Refusals) -> Any:
+    def process_frame_task(self: Any, sfm_conn: Any, frame: Any) -> None:
+        """Called for everything that arrives over a connection. A neighbour says its name once, in a short message."""
+        if len(frame) >= PREFIX_LEN and Prefix.from_bytes(frame).type in (Types.HELLO, Types.READY):
+            is_named = sfm_conn.sfm_endpoint is not None
+            if is_named or len(frame) > _MOST_NAME:
+                party = (sfm_conn.conn.get_conn_properties() or {}).get(DriverParams.PEER_CN.value)
+                problem = "a second time" if is_named else f"in {len(frame)} bytes"
+                refusals.note(party if isinstance(party, str) else _UNKNOWN, f"it says its name {problem}")
+                return
+        old(self, sfm_conn, frame)
+
+    return process_frame_task
 
 
 def _matched(old: Any, refusals: Refusals) -> Any:

@@ -26,6 +26,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from tacit.transport.table import ANALYZER, SERVER
 
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
+PACKED: Final = "tacit-job"  # the property of the command `submit_job` that is the job, packed, in base64
 REQUEST, BARRIER = "request.json", "tacit-barrier"
 CLASSES: Final = ("tacit.engine.federation.flare.Coordinator", "tacit.engine.federation.flare.SiloExecutor")
 ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
@@ -120,7 +121,7 @@ def _in_app(app: str) -> list[str]:
 
 def _opened(packed: bytes, expected: set[str]) -> dict[str, bytes]:
     """The files of an archive that holds exactly these files and folders, as they are: nothing is decompressed."""
-    if len(packed) > 2 * MOST_BYTES:
+    if len(packed) > MOST_BYTES:
         raise Unfit(f"it has {len(packed)} bytes")
     try:
         with ZipFile(io.BytesIO(packed)) as archive:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 MOST_BYTES: Final = 4 << 20  # of a message or a stream
 MOST_FRAME: Final = 16 << 20  # of what the transport receives in one piece, headers included
 AT_ONCE: Final = 8  # largest streams of one sender that are open
+MOST_OPEN: Final = 16  # streams of one sender that are open, of any size: each holds a thread
+Stream = tuple[object, object]  # its origin and number
 _GRACE = 1.0  # seconds between the first message of a stream and NVFlare's knowledge of it
 
 
@@ -32,20 +36,40 @@ class Bound:
 PROCESS: Final = Bound()  # of this process
 
 
+class Places:
+    """A limited number of places for each party."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken, self._lock = most, Counter[str](), threading.Lock()
+
+    @contextmanager
+    def of(self, party: str) -> Iterator[bool]:
+        """Take a place; whether there was one."""
+        with self._lock:
+            self._taken[party] += 1
+            is_free = self._taken[party] <= self._most
+        try:
+            yield is_free
+        finally:
+            with self._lock:
+                self._taken[party] -= 1
+                self._taken += Counter()  # forget those without any
+
+
 class Streams:
     """The streams that are open in this process. ``is_open`` says whether NVFlare still receives one."""
 
     def __init__(
         self,
-        is_open: Callable[[tuple[object, object]], bool],
+        is_open: Callable[[Stream], bool],
         bound: Bound,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_open, self._bound, self._clock, self._lock = is_open, bound, clock, threading.Lock()
-        # by origin and number: sender, bytes that are declared, bytes that have arrived, when it began
-        self._open: dict[tuple[object, object], tuple[str, int, int, float]] = {}
+        # by sender, then by origin and number: bytes that are declared, bytes that have arrived, when it began
+        self._open: dict[str, dict[Stream, tuple[int, int, float]]] = {}
 
-    def takes(self, sender: str, stream: tuple[object, object] | None, declared: object, length: int) -> bool:
+    def takes(self, sender: str, stream: Stream | None, declared: object, length: int) -> bool:
         """Whether a message of this length is taken, which is part of a stream (by origin and number) or of none."""
         most = self._bound.most
         if length > most:
@@ -55,20 +79,30 @@ class Streams:
         if not all(isinstance(word, str | int) for word in stream) or type(declared) is not int or declared < 0:
             return False
         with self._lock:
-            known = self._open.get(stream)
-            if known is None:
-                self._forget_ended()
-                known = (sender, 0, 0, self._clock())
-            sender, before, arrived, began = known
-            known = (sender, max(before, declared), arrived + length, began)
-            others = sum(max(one[1:3]) for key, one in self._open.items() if key != stream and one[0] == sender)
-            if max(known[1:3]) > most or max(known[1:3]) + others > AT_ONCE * most:
+            own = self._open.setdefault(sender, {})
+            if stream not in own:
+                self._forget_ended(own)
+                if len(own) >= MOST_OPEN:
+                    return False
+            before, arrived, began = own.get(stream, (0, 0, self._clock()))
+            known = (max(before, declared), arrived + length, began)
+            others = sum(max(one[:2]) for key, one in own.items() if key != stream)
+            if max(known[:2]) > most or max(known[:2]) + others > AT_ONCE * most:
                 return False
-            self._open[stream] = known
+            own[stream] = known
         return True
 
-    def _forget_ended(self) -> None:
+    def handled(self, sender: str, stream: Stream) -> None:
+        """NVFlare has a message of a stream, which may have ended with it."""
+        with self._lock:
+            own = self._open.get(sender, {})
+            if stream in own and not self._is_open(stream):
+                del own[stream]
+            if not own:
+                self._open.pop(sender, None)
+
+    def _forget_ended(self, own: dict[Stream, tuple[int, int, float]]) -> None:
         now = self._clock()
-        ended = [key for key, one in self._open.items() if now - one[3] > _GRACE and not self._is_open(key)]
+        ended = [key for key, one in own.items() if now - one[2] > _GRACE and not self._is_open(key)]
         for key in ended:
-            del self._open[key]
+            del own[key]

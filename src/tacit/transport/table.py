@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 VERSION: Final = "2.9.0"  # of NVFlare: the table was made by looking at this one
 
 Kind = Literal["server", "server's job", "silo", "silo's job", "requester"]
-Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply", "size"]
+Rule = Literal["name", "port", "origin", "relay", "sender", "topic", "reply", "size", "number"]
 """Why a message is refused.
 
 name    a malformed name of a cell, or one that the certificate does not permit
@@ -25,7 +25,8 @@ relay   its destination is another cell, and this party does not forward message
 sender  this sender may not send anything to this receiver
 topic   this sender may not use this channel and topic
 reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it
-size    it, the stream that it is part of, or all open streams of its sender are larger than the receiver takes
+size    it, the stream that it is part of, or all open streams of its sender are larger or more than the receiver takes
+number  the server works on 16 messages of this requester already
 """
 
 SERVER: Final = "server"
@@ -48,7 +49,8 @@ def _topics(channel: str, *topics: str) -> Topics:
     return frozenset((channel, topic) for topic in topics)
 
 
-_STREAMED = _topics(STREAM, ACK, ERROR)
+_ACKS = _topics(STREAM, ACK, ERROR)
+_STREAMED = _ACKS | _topics(STREAM, DATA)  # streams of the other topics, too
 _BYE: Topics = frozenset({BYE})
 
 # (receiver, sender as the receiver knows it): channels and topics of requests. "*" stands for every topic.
@@ -60,12 +62,10 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     | _topics(LISTENER, "get_clients", "heartbeat", "update_run_status")
     | _topics(REPLIES, "*"),
     ("server", "a requester"): _BYE
-    | _STREAMED
+    | _ACKS  # and no streams: each would hold a thread of the server's
     | _topics(TASK, "challenge", "register")
     | _topics("hci_channel", "command")
-    | _topics(AUX, "ObjectStreamer.Request", "ObjectStreamer.Abort")
-    | _topics("download_service__", "download_service__download")
-    | _topics(REPLIES, "*"),
+    | _topics("download_service__", "download_service__download"),
     ("server's job", "its server"): _BYE
     | _STREAMED
     | _topics(COMMAND, "app_command", "abort", "handle_dead_job", "get_run_info")
@@ -74,15 +74,15 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     | _topics(AUX, "__sync_runner__", "__job_heartbeat__", "__task_check__")
     | _topics(COMMAND, "get_task", "submit_update")
     | _topics(REPLIES, "*"),
-    ("server's job", "a silo"): _STREAMED,  # that the silo could not forward a stream to its job
+    ("server's job", "a silo"): _ACKS,  # that the silo could not forward a stream to its job
     ("silo", "the server"): _BYE | _topics(ADMIN, "admin"),
     ("silo", "its job"): _BYE | _topics(ADMIN, "train.notify_job_status"),
-    ("silo's job", "the server"): _BYE | _STREAMED,
+    ("silo's job", "the server"): _BYE | _ACKS,
     ("silo's job", "the server's job"): _STREAMED
     | _topics(AUX, "__end_run__", "tacit-call", "tacit-message", "tacit-evaluate")
     | _topics(REPLIES, "*"),
-    ("silo's job", "its silo"): _BYE | _STREAMED | _topics("client_command", "abort"),
-    ("requester", "the server"): _BYE | _STREAMED | _topics("hci_channel", "SESSION_EXPIRED") | _topics(REPLIES, "*"),
+    ("silo's job", "its silo"): _BYE | _ACKS | _topics("client_command", "abort"),
+    ("requester", "the server"): _BYE | _STREAMED | _topics("hci_channel", "SESSION_EXPIRED"),
 }
 
 # The topic of a request on a silo's channel `admin` is in its payload.
@@ -219,7 +219,8 @@ def _leads_to(own: Cell, neighbour: Cell, missed: Cell) -> bool:
 
 def _is_allowed(topics: Topics, message: Message) -> bool:
     if (message.channel, message.topic) == (STREAM, DATA):
-        return message.inner is not None and message.inner[0] != STREAM and _has(topics, *message.inner)
+        inner = message.inner
+        return (STREAM, DATA) in topics and inner is not None and inner[0] != STREAM and _has(topics, *inner)
     return message.channel != REPLIES and _has(topics, message.channel, message.topic)
 
 

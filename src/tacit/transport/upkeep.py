@@ -5,10 +5,10 @@ was uploaded in vain for ever. :func:`limit_uploads` and :func:`limit_deployment
 the server or a silo connects; :class:`Upkeep` is a component of these processes (not of those of jobs), named in
 ``local/resources.json``.
 
-server    an upload ends at ``MOST_BYTES``; a job is judged (:mod:`tacit.transport.packed`) before it is unpacked or
-          stored, and is refused while ``MOST_WAITING`` wait, or ``MOST_OF_ONE`` of the same requester. When a job has
-          ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that has not
-          collected a result by then asks again, and the server finds it in its own run folder.
+server    a job comes within the command that submits it; it is judged (:mod:`tacit.transport.packed`) before it is
+          unpacked or stored, and is refused while ``MOST_WAITING`` wait, or ``MOST_OF_ONE`` of the same requester. When
+          a job has ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that
+          has not collected a result by then asks again, and the server finds it in its own run folder.
 silo      a job is judged before it is unpacked: its files, its signature, and whether the policy lists its requester;
           its folder goes when it has ended, or was not deployed.
 
@@ -24,6 +24,7 @@ import re
 import shutil
 import time
 import tomllib
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -36,7 +37,6 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.job_def import JobMetaKey
-from nvflare.app_common.streamers import file_streamer
 from nvflare.fuel.hci.server.constants import ConnProps
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.admin_defs import MsgHeader, ReturnCode, error_reply
@@ -48,9 +48,9 @@ from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.escape import escaped
 from tacit.transport.log import log_of
-from tacit.transport.packed import MOST_BYTES, ROLE, Unfit, deployed, submitted
+from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, submitted
 
-MOST_WAITING = 32  # jobs that have not ended, and uploads that have not become jobs
+MOST_WAITING = 32  # jobs that have not ended
 MOST_OF_ONE = 16  # of them, of one requester
 KEPT_JOBS, KEPT_BYTES = MOST_WAITING, 1 << 30  # all that wait may end before a requester looks again
 ABANDONED = 3600.0  # seconds after which a download or a folder without a job is taken to be given up
@@ -90,57 +90,39 @@ class Upkeep(FLComponent):
 
 
 def limit_uploads(kit: Path) -> None:
-    """At the server: measure jobs while they are uploaded, and judge them before they are unpacked."""
+    """At the server: take a job from the command that submits it, and judge it before it is unpacked."""
     log, uploads = log_of(kit), kit / "tacit" / "store" / "uploads"
     shutil.rmtree(uploads, ignore_errors=True)
     uploads.mkdir(parents=True, mode=0o700)
-
-    class Bounded(file_streamer._ChunkConsumer):
-        def __init__(self, stream_ctx: Any, dest_dir: str) -> None:
-            waiting = sorted(uploads.iterdir(), key=lambda file: file.stat().st_mtime)
-            for file in waiting[: max(0, len(waiting) - MOST_WAITING + 1)]:
-                file.unlink(missing_ok=True)
-            super().__init__(stream_ctx, str(uploads))
-
-        def consume(self, shareable: Any, stream_ctx: Any, fl_ctx: Any) -> Any:
-            data = shareable.get(file_streamer.KEY_DATA)
-            size = self.received_size + (len(data) if data else 0)
-            if size > MOST_BYTES or (isinstance(self.file_size, int) and self.file_size > MOST_BYTES):
-                self.file.close()
-                Path(self.file.name).unlink(missing_ok=True)
-                log.warning("refused an upload: more than %d bytes", MOST_BYTES)
-                raise ValueError(f"an upload has at most {MOST_BYTES} bytes")
-            return super().consume(shareable, stream_ctx, fl_ctx)
-
-    file_streamer._ChunkConsumer = Bounded
-    validate, submit = JobMetaValidator.validate, JobCommandModule.submit_job
+    submit, validate = JobCommandModule.submit_job, JobMetaValidator.validate
     asking: ContextVar[str] = ContextVar("asking", default="")
 
-    def measured(self: Any, job_name: str, job_data: Any) -> tuple[bool, str, dict[str, Any]]:
-        problem = None
+    def submit_job(self: Any, conn: Any, args: list[str]) -> None:
+        asking.set(conn.get_prop(ConnProps.USER_NAME, ""))
         try:
-            packed = Path(job_data).read_bytes() if isinstance(job_data, str) else job_data
-            submitted(packed, job_name, _read(kit / "tacit" / "roster.json"))
-        except (Unfit, OSError) as unfit:
-            problem = str(unfit) if isinstance(unfit, Unfit) else "it cannot be read"
+            packed = b64decode(conn.get_prop(ConnProps.CMD_PROPS)[PACKED], validate=True)
+        except (TypeError, KeyError, ValueError):
+            packed = b""  # no archive: refused as such
+        with TemporaryDirectory(dir=uploads) as folder:
+            file = Path(folder, "job")
+            file.write_bytes(packed)
+            conn.set_prop(ConnProps.FILE_LOCATION, str(file))
+            submit(self, conn, args)
+
+    def measured(self: Any, job_name: str, job_data: str) -> tuple[bool, str, dict[str, Any]]:
         waiting = [job for job, has_ended in _jobs(kit).items() if not has_ended]
         own = [job for job in waiting if _read(job / "meta").get(JobMetaKey.SUBMITTER_NAME.value) == asking.get()]
-        if problem is None and (len(waiting) >= MOST_WAITING or len(own) >= MOST_OF_ONE):
-            problem = f"{len(waiting)} jobs wait already, {len(own)} of them of this requester"
-        if problem is None:
-            found: tuple[bool, str, dict[str, Any]] = validate(self, job_name, job_data)
-        else:
-            log.warning("refused a job: %s: %s", escaped(job_name, 80), problem)
-            found = False, problem, {}
-        if not found[0] and isinstance(job_data, str):
-            Path(job_data).unlink(missing_ok=True)
+        try:
+            submitted(Path(job_data).read_bytes(), job_name, _read(kit / "tacit" / "roster.json"))
+            if len(waiting) >= MOST_WAITING or len(own) >= MOST_OF_ONE:
+                raise Unfit(f"{len(waiting)} jobs wait already, {len(own)} of them of this requester")
+        except Unfit as unfit:
+            log.warning("refused a job: %s: %s", escaped(job_name, 80), unfit)
+            return False, str(unfit), {}
+        found: tuple[bool, str, dict[str, Any]] = validate(self, job_name, job_data)
         return found
 
-    def submit_job(self: Any, conn: Any, args: Any) -> None:
-        asking.set(conn.get_prop(ConnProps.USER_NAME, ""))
-        submit(self, conn, args)
-
-    JobMetaValidator.validate, JobCommandModule.submit_job = measured, submit_job
+    JobCommandModule.submit_job, JobMetaValidator.validate = submit_job, measured
 
 
 def limit_deployments(kit: Path) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +22,12 @@ import psutil
 import pytest
 
 pytest.importorskip("nvflare")
+
+import grpc
+from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
+from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from tacit.engine.federation.job import write_job
 from tacit.engine.federation.kits import Kit
@@ -224,9 +233,8 @@ def declaring(size: int, number: int, channel: str, topic: str) -> Sent:
 
 def test_a_requester_writes_no_lines_into_a_log(trial):
     forged = "Client: New client ghost@192.0.2.7 joined. Sent token"
-    opened = declaring(0, 200, "return_only", "x:y")
-    failed = {**opened.headers, "sm__sq": 1, "sm__em": f"x\n{forged}\n\x1b[2J"}
-    control, *_ = requester(trial).sends(CHALLENGE, opened, Sent("server", "sm__STREAM", "sm__DATA", headers=failed))
+    failing = Sent("server", "task", "challenge", headers={"sm__ch": f"x\n{forged}\n\x1b[2J"})  # it has no nonce
+    control, *_ = requester(trial).sends(CHALLENGE, failing)
     assert control.startswith("ok")
     log = trial.kit("server").ours / NVFLARE_LOG
     end = time.monotonic() + 5
@@ -240,25 +248,74 @@ def test_a_requester_writes_no_lines_into_a_log(trial):
     assert [line for line in lines(trial, "server") if line.endswith("joined  north")]
 
 
-def test_a_stream_takes_no_memory_by_what_it_declares(trial):
-    """Its streams stay open for minutes: until then, the server takes no others of this requester."""
+def test_a_requester_opens_no_streams_and_uploads_nothing_but_jobs(trial):
+    """Each stream would take the memory that it declares, and a thread; two messages of one upload stopped them all."""
     server = psutil.Process(trial.processes["server"].pid)
     before = server.memory_info().rss >> 20
-    huge = [
-        declaring(300 << 20, 77 + k, *where)
-        for k, where in enumerate([("return_only", "x:y"), ("hci_channel", "command")])
-    ]
-    many = [declaring(4 << 20, 100 + k, "return_only", "x:y") for k in range(30)]
+    streams = [declaring(300 << 20, 77, "return_only", "x:y"), declaring(10, 78, "hci_channel", "command")]
+    uploads = [Sent("server", "aux_communication", "ObjectStreamer.Request", timeout=1)] * 2
+    large = Sent("server", "hci_channel", "command", body="x" * (5 << 20), timeout=1)
     held = []
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(requester(trial).sends, CHALLENGE, *huge, *many)
+        sent = pool.submit(requester(trial).sends, CHALLENGE, *streams, *uploads, large)
         while not sent.done():
             held.append((server.memory_info().rss >> 20) - before)
             time.sleep(0.05)
     assert sent.result()[0].startswith("ok")
     assert max(held) < 80  # NVFlare as it comes: 720
-    assert logged(trial, "server", REQUESTER, "return_only x:y", "(size)")
+    for words in ("return_only x:y", "hci_channel command", "aux_communication ObjectStreamer.Request"):
+        assert logged(trial, "server", REQUESTER, words, "(topic)")
     assert logged(trial, "server", REQUESTER, "hci_channel command", "(size)")
+
+
+@contextmanager
+def called(trial: Trial, name: str, times: int, *frames: bytes) -> Iterator[None]:
+    """Calls to the server's port with the certificate of a party, which stay open; each begins with these frames."""
+    kit, stop = trial.kit(name), threading.Event()
+    files = ("rootCA.pem", "client.key", "client.crt")
+    credentials = grpc.ssl_channel_credentials(*((kit.startup / file).read_bytes() for file in files))
+
+    def said() -> Iterator[Frame]:
+        yield from (Frame(seq=number, data=frame) for number, frame in enumerate(frames))
+        stop.wait()
+
+    with grpc.secure_channel(f"localhost:{kit.port}", credentials) as channel:
+        calls = [StreamerStub(channel).Stream(said()) for _ in range(times)]
+        try:
+            yield
+        finally:
+            stop.set()
+            for call in calls:
+                call.cancel()
+
+
+def test_the_name_of_a_neighbour_is_not_unpacked_if_it_is_long(trial):
+    server = psutil.Process(trial.processes["server"].pid)
+    before = server.memory_info().rss >> 20
+    many = (15 << 20).to_bytes(4) + b"\x80" * (15 << 20)  # empty tables
+    content = b"\x82\xadendpoint_name\xa4east\xa1k\xdd" + many
+    held = []
+    with called(trial, "east", 1, prefix(Types.HELLO, content) + content):
+        assert logged(trial, "server", "refused east: it says its name in", "bytes")
+        for _ in range(20):
+            held.append((server.memory_info().rss >> 20) - before)
+            time.sleep(0.05)
+    assert max(held) < 150  # NVFlare as it comes: 1143
+
+
+def prefix(kind: int, content: bytes) -> bytes:
+    head = bytearray(PREFIX_LEN)
+    Prefix(length=PREFIX_LEN + len(content), type=kind).to_buffer(head, 0)
+    return bytes(head)
+
+
+def test_one_party_does_not_take_all_connections(trial):
+    """After this, the log only counts what is refused to east within a minute."""
+    with called(trial, "east", 120):
+        assert logged(trial, "server", "refused east: a connection: it has 16 already")
+        with _session(trial.kit(REQUESTER)) as session:
+            session.list_jobs()
+    assert east(trial).sends(CHALLENGE)[0].startswith("ok")  # once the others have ended
 
 
 # -- the last tests here: another process takes the server's place, with its certificate

@@ -7,12 +7,14 @@ import os
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("nvflare")
 
-from nvflare.app_common.streamers import file_streamer
+from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.engine.federation.limits import MOST_JOB_BYTES
@@ -21,6 +23,7 @@ from tacit.engine.federation.retention import KEPT_RUNS
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
 from tacit.engine.folder import LEDGER, RESULT
 from tacit.transport import upkeep
+from tacit.transport.packed import MOST_BYTES, PACKED
 
 from . import worlds
 from .test_packed import kits as kits
@@ -31,48 +34,45 @@ from .test_packed import packed, signed
 def kit(tmp_path, monkeypatch) -> Path:
     """A server's kit; what is replaced in NVFlare is put back."""
     (tmp_path / "tacit").mkdir()
-    monkeypatch.setattr(file_streamer, "_ChunkConsumer", file_streamer._ChunkConsumer)
+    monkeypatch.setattr(JobCommandModule, "submit_job", JobCommandModule.submit_job)
     monkeypatch.setattr(JobMetaValidator, "validate", JobMetaValidator.validate)
     return tmp_path
 
 
 def test_jobs_of_tacit_and_the_bound_of_both_sides_are_the_same():
-    assert upkeep.MOST_BYTES == MOST_JOB_BYTES
+    assert MOST_BYTES == MOST_JOB_BYTES
 
 
-def test_an_upload_ends_where_it_is_too_long(kit):
+@pytest.mark.parametrize("told", [None, {}, [], "x", {PACKED: None}, {PACKED: 7}, {PACKED: "!"}, {PACKED: "eHg="}])
+def test_a_command_that_carries_no_job_is_refused_and_leaves_nothing(kit, told):
+    given, judged = {ConnProps.CMD_PROPS: told}, []
+
+    def submit_job(self, conn, args):
+        judged.append(JobMetaValidator().validate("job", given[ConnProps.FILE_LOCATION]))
+
+    JobCommandModule.submit_job = submit_job
     upkeep.limit_uploads(kit)
+    conn = SimpleNamespace(get_prop=given.get, set_prop=given.__setitem__)
+    JobCommandModule.submit_job(JobCommandModule(), conn, ["submit_job", "job"])
+    assert judged == [(False, "it cannot be unpacked", {})]
+    uploads = kit / "tacit" / "store" / "uploads"
+    assert Path(given[ConnProps.FILE_LOCATION]).is_relative_to(uploads)
+    assert not list(uploads.iterdir())
+    assert "refused a job: job: it cannot be unpacked" in (kit / "tacit" / "log.txt").read_text()
 
-    def upload(size: int, told: int) -> tuple[Path, bool]:
-        context = {file_streamer.KEY_FILE_NAME: "job.zip", file_streamer.KEY_FILE_SIZE: told}
-        consumer = file_streamer._ChunkConsumerFactory("/nowhere").get_consumer(context, None)
-        file = Path(file_streamer.FileStreamer.get_file_location(context))
-        try:
-            for start in range(0, size, 1 << 16):
-                data = bytes(min(1 << 16, size - start))
-                chunk = {file_streamer.KEY_DATA: data, file_streamer.KEY_DATA_SIZE: len(data)}
-                chunk[file_streamer.KEY_EOF] = start + len(data) == size
-                consumer.consume(chunk, context, None)
-        except ValueError:
-            return file, False
-        finally:
-            consumer.finalize(context, None)
-        return file, True
 
-    for size, told, is_taken in ((1 << 20, 1 << 20, True), (2 << 20, 100, False), (100, 400 << 20, False)):
-        file, taken = upload(size, told)
-        assert (taken, file.exists()) == (is_taken, is_taken)
-        assert file.parent == kit / "tacit" / "store" / "uploads"
-    for _ in range(3 * upkeep.MOST_WAITING):
-        upload(100, 100)
-    assert len(list((kit / "tacit" / "store" / "uploads").iterdir())) <= upkeep.MOST_WAITING
+def test_a_job_of_more_than_a_megabyte_is_refused(kit, tmp_path):
+    upkeep.limit_uploads(kit)
+    (tmp_path / "large").write_bytes(bytes(MOST_BYTES + 1))
+    assert JobMetaValidator().validate("job", str(tmp_path / "large")) == (False, f"it has {MOST_BYTES + 1} bytes", {})
 
 
 def test_jobs_that_wait_are_limited_in_number(kit, kits, tmp_path):
     upkeep.limit_uploads(kit)
     for _ in range(upkeep.MOST_WAITING):
         stored(kit, "SUBMITTED")
-    ok, problem, _ = JobMetaValidator().validate("job", packed(signed(kits, tmp_path / "job").parent, "job"))
+    (tmp_path / "packed").write_bytes(packed(signed(kits, tmp_path / "job").parent, "job"))
+    ok, problem, _ = JobMetaValidator().validate("job", str(tmp_path / "packed"))
     assert not ok
     assert "wait" in problem
 
@@ -199,7 +199,6 @@ def test_disk_of_server_and_silos_stays_within_its_bound(tmp_path):
         assert all(after[name] - before[name] < 1 << 18 for name in before)
         assert trial.kit("server").identity()
         said = (trial.kit("server").ours / "log.txt").read_text()
-        assert "refused an upload" in said
         assert "refused a job" in said
 
 
