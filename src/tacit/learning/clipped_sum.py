@@ -102,8 +102,7 @@ def clipped_gradient_sum(
     numbers = sum(leaf.size for leaf in leaves)
     record_gradients = _record_gradients(objective, params, frozen, arrays)
     either = None if counts is None else Counts(*(toward_zero(jnp.asarray(count, jnp.float32)) for count in counts))
-    groups = -(-(len(blocks) - 1) // TOGETHER)
-    bounds = jnp.pad(jnp.asarray(blocks, jnp.int32), (0, groups * TOGETHER + 1 - len(blocks)), mode="edge")
+    bounds, number = jnp.asarray(blocks, jnp.int32), len(blocks) - 1
 
     def add_block(block: jax.Array, so_far: tuple[list[jax.Array], jax.Array, jax.Array, Steps]) -> Any:
         first, last = bounds[block], bounds[block + 1]
@@ -137,11 +136,11 @@ def clipped_gradient_sum(
     def add_group(group: jax.Array, so_far: ClippedSum) -> ClippedSum:
         first = group * TOGETHER
         start = ([toward_zero(jnp.zeros_like(leaf)) for leaf in leaves], *so_far[1:])
-        total, *found = jax.lax.fori_loop(first, first + TOGETHER, add_block, start)
+        total, *found = jax.lax.fori_loop(first, jnp.minimum(first + TOGETHER, number), add_block, start)
         flat = jnp.pad(ravel_pytree(jax.tree.unflatten(tree, total))[0], (0, -numbers % PIECE))
         return ClippedSum(so_far.total.added(flat), *found)
 
-    found = jax.lax.fori_loop(0, groups, add_group, ClippedSum.nothing(numbers + -numbers % PIECE))
+    found = jax.lax.fori_loop(0, -(-number // TOGETHER), add_group, ClippedSum.nothing(numbers + -numbers % PIECE))
     return found._replace(total=jax.tree.map(lambda word: word[:numbers], found.total))
 
 
