@@ -98,7 +98,8 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
     found: dict[int, np.ndarray] = {}
     for group in (group for lane in drawn for group in lane):
         states = jax.tree.map(partial(_at, group.places), sim.states)
-        sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, group.batches, group.counts).vector
+        own = (group.batches, group.counts, group.used)
+        sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, *own).vector
         found |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
     nobody = np.zeros_like(next(iter(found.values())))
     return np.stack([found.get(k, nobody) for k in range(sim.federation.silo_count)])
@@ -171,7 +172,8 @@ def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
                 summed = nobody
                 for group in lane:
                     kept = jax.tree.map(partial(_at, group.places), states)
-                    summed, _ = kernels.work(broadcast, frozen, kept, arrays, group.batches, group.counts, summed)
+                    own_work = (group.batches, group.counts, group.used)
+                    summed, _ = kernels.work(broadcast, frozen, kept, arrays, *own_work, summed)
                 totals.append(summed.vector)
             return _public(method, kernels.aggregate(server, tuple(totals), own))
 
@@ -198,6 +200,7 @@ def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
                     arrays,
                     group.batches,
                     group.counts,
+                    group.used,
                 ).vector
                 for lane in lanes
                 for group in lane

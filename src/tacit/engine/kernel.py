@@ -16,17 +16,18 @@ import numpy as np
 
 from tacit.exchange import Plain
 from tacit.exchange.plain import Total
-from tacit.learning import Arrays, Objective, ServerStep, Steps, Work, power_of_two
+from tacit.learning import Arrays, Objective, ServerStep, Steps, Work
 from tacit.learning.steps import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.method import Divisors, LocalResult
 from tacit.models import Params
 from tacit.privacy import Noise
 
-# Largest number of rows per call of `outputs`; smaller pieces are padded to a power of two.
-OUTPUT_ROWS = 2048
-# Silos per call of `own_outputs`.
-SILOS_TOGETHER = 8
+# Rows per call of `outputs` and `prepared`; fewer are padded. Always as many: what is computed of a row depends, in its
+# last digits, on the length of the array in which it stands, and so would on how many rows there are.
+OUTPUT_ROWS = 256
+# The same of `own_outputs`: rows of one silo, and pieces per call.
+OWN_ROWS, PIECES_TOGETHER = 32, 8
 
 
 class Summed(NamedTuple):
@@ -48,14 +49,16 @@ class Worked(NamedTuple):
 class Kernels(NamedTuple):
     """Compiled functions of one experiment.
 
-    work       (broadcast, frozen, states, arrays, batches, counts, so far) -> (summed, states), for stacked silos
-    each       (broadcast, frozen, states, arrays, batches, counts) -> LocalResult with numbers, for stacked silos
+    work       (broadcast, frozen, states, arrays, batches, counts, used, so far) -> (summed, states), for stacked silos
+               of which the leading ``used`` are real
+    each       (broadcast, frozen, states, arrays, batches, counts, used) -> LocalResult with numbers, the same way
     aggregate  (server, totals of the lanes, keys and weights of the noise) -> server; no noise where others have added
                it
     sent       (totals of the lanes, keys and weights of one silo's noise) -> what that silo sends: their sum, with its
                share of the noise
     nobody     (broadcast, frozen, state, arrays, batches of nobody) -> the sum before anybody contributed
-    own        (broadcast, frozen, states, arrays, batches, counts) -> the silos' own models, every leaf [silos, …]
+    own        (broadcast, frozen, states, arrays, batches, counts, used) -> the silos' own models, every leaf [silos,
+               …]
     """
 
     work: Callable[..., tuple[Summed, Any]]
@@ -128,14 +131,14 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         arrays: Arrays,
         batches: Any,
         counts: jax.Array,
+        used: jax.Array,
         so_far: Summed,
     ) -> tuple[Summed, Any]:
         def one_silo(so_far: Summed, silo: tuple[Any, Any, jax.Array]) -> tuple[Summed, Any]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return Summed(plain.add(so_far.vector, found.vector), so_far.not_finite + found.not_finite), found.state
 
-        # A scan, not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept.
-        return jax.lax.scan(one_silo, so_far, (states, batches, counts))
+        return _one_by_one(one_silo, so_far, (states, batches, counts), used)
 
     def each(
         numbers: list[jax.Array],
@@ -145,12 +148,13 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         arrays: Arrays,
         batches: Any,
         counts: jax.Array,
+        used: jax.Array,
     ) -> LocalResult:
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, LocalResult]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return nothing, found._replace(vector=as_numbers(numbers, found.vector))
 
-        return jax.lax.scan(one_silo, None, (states, batches, counts))[1]
+        return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
     def aggregate(
         numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any
@@ -187,6 +191,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         arrays: Arrays,
         batches: Any,
         counts: jax.Array,
+        used: jax.Array,
     ) -> Params:
         method = with_numbers(numbers).method
 
@@ -194,9 +199,35 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
             state, batches, count = silo
             return nothing, method.own(Work(objective, frozen, arrays, batches, count), broadcast, state)
 
-        return jax.lax.scan(one_silo, None, (states, batches, counts))[1]
+        return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
     return jax.jit(work), jax.jit(each), jax.jit(aggregate), jax.jit(sent), nobody, jax.jit(own)
+
+
+def _one_by_one(
+    one_silo: Callable[[Any, Any], tuple[Any, Any]], so_far: Any, silos: Any, used: jax.Array
+) -> tuple[Any, Any]:
+    """``(so far, silo) -> (so far, found)`` for the leading ``used`` of stacked silos: the last "so far", and all that
+    was found, stacked; zeros for padding.
+
+    Not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept. Not a scan: how
+    many silos there are is data, not shape, so that padding costs nothing and every silo goes through the same code
+    whoever else is in the call.
+    """
+
+    def at(i: jax.Array | int) -> Any:
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), silos)
+
+    def step(i: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        so_far, found = one_silo(state[0], at(i))
+        put = partial(jax.lax.dynamic_update_index_in_dim, index=i, axis=0)
+        return so_far, jax.tree.map(put, state[1], found)
+
+    silos = jax.tree.map(jnp.asarray, silos)
+    width = len(jax.tree.leaves(silos)[0])
+    shapes = jax.eval_shape(lambda so_far: one_silo(so_far, at(0))[1], so_far)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros((width, *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, used, step, (so_far, nothing))
 
 
 Apply = Callable[[Objective, Params, jax.Array], jax.Array]
@@ -214,26 +245,22 @@ def own_outputs(
 ) -> np.ndarray:
     """The same of every row's own silo: ``models`` have leaves ``[silos, …]``, ``silo [rows]`` says whose a row is.
 
-    Silos of like size share a compiled call; one with more than OUTPUT_ROWS rows has calls of its own.
+    Rows go through the model in pieces of one silo each, all of one size.
     """
     result = np.zeros((len(features), objective.task.outputs), np.float32)
     order = np.argsort(silo, kind="stable")
     silos, first, counts = np.unique(silo[order], return_index=True, return_counts=True)
+    pieces = -(-counts // OWN_ROWS)
+    nth = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    whose = np.repeat(np.arange(len(silos)), pieces)
+    # what is missing in a silo's last piece is its last row again
+    within = np.minimum(nth[:, None] * OWN_ROWS + np.arange(OWN_ROWS), counts[whose, None] - 1)
+    rows = order[first[whose, None] + within]
     together = _apply_each(objective, apply)
-    by_size = np.argsort(counts, kind="stable")
-    large = counts[by_size] > OUTPUT_ROWS
-    for place in by_size[large]:
-        rows = order[first[place] : first[place] + counts[place]]
-        own = jax.tree.map(lambda leaf, k=silos[place]: leaf[k], models)
-        result[rows] = outputs(objective, own, features[rows], apply)
-    small = by_size[~large]
-    for start in range(0, len(small), SILOS_TOGETHER):
-        # the last group may lack silos: its last one stands in for them
-        members = small[np.minimum(np.arange(start, start + SILOS_TOGETHER), len(small) - 1)]
-        within = np.arange(power_of_two(int(counts[members].max())))
-        rows = order[first[members, None] + np.minimum(within, counts[members, None] - 1)]
-        own = jax.tree.map(lambda leaf, k=silos[members]: leaf[k], models)
-        result[rows] = np.asarray(together(own, features[rows]))
+    for start in range(0, len(rows), PIECES_TOGETHER):
+        # the last call may lack pieces: its last one stands in for them
+        part = np.minimum(np.arange(start, start + PIECES_TOGETHER), len(rows) - 1)
+        result[rows[part]] = np.asarray(together(models, silos[whose[part]], features[rows[part]]))
     return result
 
 
@@ -245,11 +272,11 @@ def prepared(objective: Objective, features: np.ndarray) -> np.ndarray:
 
 
 def _in_pieces(function: Callable[[Any], jax.Array], features: np.ndarray) -> list[np.ndarray]:
-    """``function`` of all rows, in pieces of few different sizes."""
+    """``function`` of all rows, in pieces of one size."""
     pieces = []
     for start in range(0, len(features), OUTPUT_ROWS):
         piece = features[start : start + OUTPUT_ROWS]
-        padding = [(0, power_of_two(len(piece)) - len(piece))] + [(0, 0)] * (features.ndim - 1)
+        padding = [(0, OUTPUT_ROWS - len(piece))] + [(0, 0)] * (features.ndim - 1)
         pieces.append(np.asarray(function(np.pad(piece, padding)))[: len(piece)])
     return pieces
 
@@ -260,10 +287,14 @@ def _apply(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Ar
 
 
 @lru_cache(maxsize=64)
-def _apply_each(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Array]:
-    """For stacked models ``[silos, …]`` and features ``[silos, rows, …]``."""
+def _apply_each(objective: Objective, apply: Apply) -> Callable[[Params, Any, Any], jax.Array]:
+    """For stacked models ``[silos, …]``, and features ``[pieces, rows, …]`` of silos ``[pieces]``."""
     one = _prepared_apply(objective, apply)
-    return jax.jit(lambda models, x: jax.lax.map(lambda silo: one(*silo), (models, x)))
+
+    def each(models: Params, silos: Any, features: Any) -> jax.Array:
+        return jax.lax.map(lambda of: one(jax.tree.map(lambda leaf: leaf[of[0]], models), of[1]), (silos, features))
+
+    return jax.jit(each)
 
 
 def _prepared_apply(objective: Objective, apply: Apply) -> Callable[[Params, Any], jax.Array]:

@@ -11,7 +11,7 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Kernels, Worked
 from tacit.engine.silo_work import Group, SiloWork
-from tacit.learning import Arrays, Objective, Schedule, key_words, power_of_two
+from tacit.learning import Arrays, Objective, Schedule, key_words
 from tacit.learning.gossip import Walk, contracting_weights, node_step, noised, walked
 from tacit.learning.steps import toward_zero
 from tacit.methods import Facts, Private
@@ -120,7 +120,6 @@ class WalkWork:
         silos = federation.silos
         self._starts = np.array([silo.start for silo in silos], np.int32)
         self._counts = np.array([len(silo) for silo in silos], np.int32)
-        self._capacity = power_of_two(int(self._counts.max(initial=1)))
         self._weights = self._weighted(arrays)
         self._weighed = arrays
 
@@ -147,7 +146,6 @@ class WalkWork:
         numbers = (method.local_learning_rate, method.clip, method.sigma * method.clip)
         model, not_finite = walked(
             self.objective,
-            self._capacity,
             frozen,
             arrays,
             self._weights,

@@ -1,11 +1,14 @@
 """Local work silo by silo: groups of silos in one compiled call each, in two lanes.
 
 All silos of a run, or those that are ``here``: on a federation, one. What a silo draws depends on its own randomness
-and its number among all silos, never on who else is here.
+and its number among all silos, never on who else is here. Nor does what it computes, to the last digit: silos share a
+call only if their plans have the same shape by their own records (``batches.py``), and how many there are in a call is
+no part of what is compiled.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,17 +28,20 @@ from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.randomness import chosen
 
-# Silos per compiled call: enough to make the cost of a call small, few enough to keep index arrays small.
+# Silos per compiled call: enough to make the cost of a call small …
 GROUP = 8
+# … and few enough to keep index arrays small: so many positions of records.
+POSITIONS = 1 << 19
 
 
 class Group(NamedTuple):
     """Silos of one compiled call: their ``places [group]`` among those that are here, their ``counts [group]`` of
-    records, their batches."""
+    records, their batches. The leading ``used`` are real."""
 
     places: np.ndarray
     counts: np.ndarray
     batches: Any
+    used: np.int32
 
 
 class SiloWork:
@@ -54,14 +60,16 @@ class SiloWork:
         marks: np.ndarray | None = None,
     ) -> None:
         """``here``: the silos of which this is the work, where not all are. ``marks [silos]``: by which draws are named
-        where silos have no numbers of their own; people's keys, where each of them is one."""
+        where silos have no numbers of their own; people's keys, where each of them is one. How many people there are is
+        not public, so that a call has room for ``most_at_once``."""
         self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
         self.schedule = method.schedule(facts)
         self._own_schedule = method.own_schedule(facts)
         self._here = np.arange(federation.silo_count) if here is None else np.asarray(here, int)
         self._marks = marks
         self._first_state = method.silo_state(params)
-        self.group = min(most_at_once, power_of_two(-(-len(self._here) // LANES)))
+        most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
+        self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._nobody: Summed | None = None
         self._own_groups: list[Group] = []
@@ -70,8 +78,7 @@ class SiloWork:
     def draw(self, number: int) -> list[list[Group]]:
         """Who takes part in a round and which records they look at: a list of groups for each lane."""
         lanes = self._dealt(self._participants(number))
-        size = self.group
-        return [[self._group(number, lane[i : i + size]) for i in range(0, len(lane), size)] for lane in lanes]
+        return [[self._group(number, part) for part in self._calls(lane, self.schedule)] for lane in lanes]
 
     def own(self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Params:
         """The own models of the silos that are here, stacked ``[silos, …]``. They stay: nothing here is a release.
@@ -79,8 +86,7 @@ class SiloWork:
         What a silo looks at is drawn once, so that the same state gives the same models.
         """
         if not self._own_groups:
-            members, size = self._here.tolist(), self.group
-            parts = [members[i : i + size] for i in range(0, len(members), size)]
+            parts = self._calls(self._here.tolist(), self._own_schedule)
             self._own_groups = [self._drawn(part, "own", (), self._own_schedule) for part in parts]
         found = [
             self.kernels.own(
@@ -90,10 +96,13 @@ class SiloWork:
                 arrays,
                 group.batches,
                 group.counts,
+                group.used,
             )
             for group in self._own_groups
         ]
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(self._here)], *found)
+        # where in these every silo that is here stands
+        rows = np.argsort(np.concatenate([group.places for group in self._own_groups]), kind="stable")
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts)[rows[: len(self._here)]], *found)
 
     def participants(self, drawn: list[list[Group]]) -> int:
         """How many silos with records take part. Of private methods their expected number: the coins are secret."""
@@ -126,7 +135,7 @@ class SiloWork:
         vectors = np.zeros((len(self._here), numbers), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
-            found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts)
+            found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts, group.used)
             kept.append(found.state)
             not_finite += int(np.sum(found.not_finite))
             for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
@@ -150,7 +159,9 @@ class SiloWork:
         kept = []
         for group in lane:
             own = jax.tree.map(partial(_at, group.places), states)
-            total, own = self.kernels.work(broadcast, frozen, own, arrays, group.batches, group.counts, total)
+            total, own = self.kernels.work(
+                broadcast, frozen, own, arrays, group.batches, group.counts, group.used, total
+            )
             kept.append(own)
         return total, kept
 
@@ -163,6 +174,22 @@ class SiloWork:
             lanes[lane].append(k)
             load[lane] += self._rows[k].records
         return lanes
+
+    def _calls(self, silos: list[int], schedule: Drawing) -> list[list[int]]:
+        """Silos in parts that are one call each: of one shape, in the order in which they come."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for k in silos:
+            alike.setdefault(schedule.shape(self._rows[k]), []).append(k)
+        return [
+            own[i : i + size]
+            for shape, own in alike.items()
+            for size in [self._width(shape)]
+            for i in range(0, len(own), size)
+        ]
+
+    def _width(self, shape: tuple[int, int]) -> int:
+        """How many silos with plans of that shape a call has room for."""
+        return max(1, min(self.group, POSITIONS // math.prod(shape)))
 
     def _participants(self, number: int) -> np.ndarray:
         """Poisson sampling with the method's public rate, of those that are here; the coins are nobody's but theirs."""
@@ -177,15 +204,17 @@ class SiloWork:
         return self._drawn(members, "batches", (number,), self.schedule)
 
     def _drawn(self, members: list[int], purpose: str, numbers: tuple[int, ...], schedule: Drawing) -> Group:
-        """The work of up to ``group`` silos; the rest is padding: no step, weight 0, a place beyond the last silo."""
+        """The work of silos of one shape, as many as fit into a call; the rest is padding, in a place beyond the last
+        silo."""
         rows = [self._rows[k] for k in members]
+        width = self._width(schedule.shape(rows[0]))
         marks = members if self._marks is None else self._marks[members].tolist()
         streams = [self.randomness.stream(purpose, *numbers, mark) for mark in marks]
-        places = np.full(self.group, len(self._here))
+        places = np.full(width, len(self._here))
         places[: len(members)] = np.searchsorted(self._here, members)
-        counts = np.zeros(self.group, np.float32)
+        counts = np.zeros(width, np.float32)
         counts[: len(rows)] = [silo.records for silo in rows]
-        return Group(places, counts, schedule.draw(rows, streams, self.group))
+        return Group(places, counts, schedule.draw(rows, streams, width), np.int32(len(members)))
 
 
 def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:

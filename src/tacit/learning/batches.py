@@ -4,6 +4,11 @@ Drawn on the host from a named stream (see ``privacy.randomness``), then handed 
 plan of batches has a fixed capacity and a dynamic number of steps. The capacity is the batch size, or the next power of
 two where a batch is a whole silo; loops run only as many steps as there are. So silos of any size share a handful of
 compiled shapes, and nobody does padded work.
+
+The shape of a silo's plan follows from its own number of records and from public numbers, never from other silos
+(:meth:`Schedule.shape`). A compiler orders the additions of a sum by its length, padding included: were a silo padded
+to the largest of several, one record less there would change the last digits of all others' gradients, and where
+gradients cancel or training is unstable the last digits decide where a clipped update points.
 """
 
 from __future__ import annotations
@@ -55,22 +60,39 @@ class Schedule(NamedTuple):
     epochs: int = 1
 
     def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Batches:
-        """The work of several silos as one plan for ``width`` of them. The same as :func:`shuffled` silo by silo and
-        :func:`stack`; small silos are drawn all at once."""
+        """The work of several silos of one shape as one plan for ``width`` of them. The same as :func:`shuffled` silo
+        by silo and :func:`stack`; small silos are drawn all at once."""
         size, steps, epochs = self
+        shape = _only({self.shape(rows) for rows in silos})
         counts = [rows.records for rows in silos]
         if size is None or min(counts) == 0 or max(counts) * len(counts) * (epochs + 1) > DRAWN_AT_ONCE:
             plans = [
                 shuffled(rows.start, rows.records, size=size, steps=steps, epochs=epochs, stream=stream)
                 for rows, stream in zip(silos, streams, strict=True)
             ]
-            return stack(plans, width)
+            return stack(plans, (width, *shape))
         starts = np.array([rows.start for rows in silos])
-        return _drawn_at_once(self, size, starts, np.array(counts), streams, width)
+        return _drawn_at_once(self, size, starts, np.array(counts), streams, (width, *shape))
+
+    def shape(self, silo: Rows) -> tuple[int, int]:
+        """Batches (a power of four) and capacity of a silo's plan, by its own records. Only silos of one shape are
+        drawn together."""
+        count = silo.records
+        capacity = power_of_two(count)
+        if self.size is None:
+            return 1, capacity
+        steps = self.epochs * -(-count // self.size) if self.steps is None else self.steps
+        # a batch larger than the silo is no reason for padding
+        return 1 << (max(0, steps - 1).bit_length() + 1) // 2 * 2, min(self.size, capacity)
 
 
 def _drawn_at_once(
-    schedule: Schedule, size: int, starts: np.ndarray, counts: np.ndarray, streams: Sequence[Stream], width: int
+    schedule: Schedule,
+    size: int,
+    starts: np.ndarray,
+    counts: np.ndarray,
+    streams: Sequence[Stream],
+    shape: tuple[int, int, int],
 ) -> Batches:
     """Silos of different sizes in one sort: missing keys are the largest, so they end behind the real ones."""
     silos, largest = len(counts), int(counts.max())
@@ -82,17 +104,15 @@ def _drawn_at_once(
         keys[i, : passes[i], : counts[i]] = stream.words(int(passes[i] * counts[i])).reshape(passes[i], counts[i])
     order = np.argsort(keys, axis=2, kind="stable")
     # step t of a silo is batch `place` of pass `turn`
-    t = np.arange(power_of_two(int(totals.max())))
+    t = np.arange(int(totals.max()))
     turn, place = np.minimum(t // per_pass[:, None], passes[:, None] - 1), t % per_pass[:, None]
-    columns = place[:, :, None] * size + np.arange(min(size, power_of_two(largest)))
+    columns = place[:, :, None] * size + np.arange(shape[2])
     rows = order[np.arange(silos)[:, None, None], turn[:, :, None], np.minimum(columns, largest - 1)]
     sizes = np.where(t < totals[:, None], np.minimum(size, counts[:, None] - place * size), 0)
     real = np.arange(rows.shape[2]) < sizes[:, :, None]
-    records = np.zeros((width, *rows.shape[1:]), np.int32)
-    records[:silos] = np.where(real, rows + starts[:, None, None], 0)
-    padded_sizes = np.zeros((width, len(t)), np.int32)
-    padded_sizes[:silos] = sizes
-    steps = np.zeros(width, np.int32)
+    records, padded_sizes, steps = _nothing(shape)
+    records[:silos, : len(t)] = np.where(real, rows + starts[:, None, None], 0)
+    padded_sizes[:silos, : len(t)] = sizes
     steps[:silos] = totals
     return Batches(records, padded_sizes, steps)
 
@@ -101,7 +121,7 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
     """Batches of ``size`` from shuffled passes over rows ``start .. start+count-1``: ``epochs`` passes, or exactly
     ``steps`` batches over as many passes as that takes. ``size=None`` is one batch with every row."""
     if count == 0:
-        return Batches(np.zeros((1, size or 1), np.int32), np.zeros(1, np.int32), np.int32(0))
+        return Batches(np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.int32(0))
     if size is None:
         every = np.full((1, power_of_two(count)), start, np.int32)
         every[0, :count] = np.arange(start, start + count)
@@ -120,18 +140,25 @@ def shuffled(start: int, count: int, *, size: int | None, steps: int | None, epo
     return Batches(padded.reshape(-1, size)[:total], sizes.reshape(-1)[:total], np.int32(total))
 
 
-def stack(plans: Sequence[Batches], width: int) -> Batches:
-    """Plans of several silos as one, padded to ``width`` silos and to a power of two in steps."""
-    steps = power_of_two(max(len(plan.records) for plan in plans))
-    capacity = max(plan.records.shape[1] for plan in plans)
-    records = np.zeros((width, steps, capacity), np.int32)
-    sizes = np.zeros((width, steps), np.int32)
-    count = np.zeros(width, np.int32)
+def stack(plans: Sequence[Batches], shape: tuple[int, int, int]) -> Batches:
+    """Plans of several silos as one, padded to ``shape``: silos, batches and capacity."""
+    records, sizes, count = _nothing(shape)
     for i, plan in enumerate(plans):
         records[i, : len(plan.records), : plan.records.shape[1]] = plan.records
         sizes[i, : len(plan.sizes)] = plan.sizes
         count[i] = plan.steps
     return Batches(records, sizes, count)
+
+
+def _nothing(shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Room for a plan of that shape: records, sizes and steps."""
+    return np.zeros(shape, np.int32), np.zeros(shape[:2], np.int32), np.zeros(shape[0], np.int32)
+
+
+def _only(shapes: set[tuple[int, int]]) -> tuple[int, int]:
+    if len(shapes) > 1:
+        raise ValueError(f"silos of shapes {sorted(shapes)} in one plan: the largest would say how others are padded")
+    return shapes.pop()
 
 
 def power_of_two(number: int) -> int:

@@ -16,12 +16,15 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.learning.clipping import clipped
 from tacit.learning.noise import gaussian, nonce_words
-from tacit.learning.objective import PASS_ROWS, Arrays, Objective, rows
+from tacit.learning.objective import Arrays, Objective, rows
 from tacit.learning.steps import FINEST, doublings, noise_steps
 from tacit.models import Convexity, Params
 
 # The uses of a round's key: noise on what nodes send, and on the steps of a walk.
 NODE_NOISE, STEP_NOISE = 1, 2
+# Rows per pass over a visited node: always the largest of these that it has left, in the end the smallest, padded.
+# Whatever the others have.
+WALK_ROWS = 1024, 128, 16
 # About so many normals are drawn at once: enough for full speed, few enough for the cache.
 NORMALS_AT_ONCE = 1 << 17
 
@@ -78,10 +81,9 @@ class Walk(NamedTuple):
     counts: jax.Array
 
 
-@partial(jax.jit, static_argnames=("objective", "capacity"))
+@partial(jax.jit, static_argnames=("objective",))
 def walked(
     objective: Objective,
-    capacity: int,
     frozen: Params,
     arrays: Arrays,
     weights: jax.Array,
@@ -95,22 +97,25 @@ def walked(
     """The model after a walk, as one vector, and how many gradients were not finite and counted as zero.
 
     At every node ``theta -= rate (clipped(gradient) + deviation normals)``, with the gradient of the mean over the
-    node's rows of ``weights [records]`` times their losses; zero for a node without rows. ``capacity``: a power of two
-    that no node's number of rows exceeds.
+    node's rows of ``weights [records]`` times their losses; zero for a node without rows. Rows are added up in passes
+    of WALK_ROWS: in what order depends on the node's own number of rows alone.
     """
     start, unravel = ravel_pytree(params)
 
     def gradient(theta: jax.Array, first: jax.Array, count: jax.Array) -> jax.Array:
-        def part(i: jax.Array, total: jax.Array) -> jax.Array:
+        def part(width: int, i: jax.Array, total: jax.Array) -> jax.Array:
             places = i * width + jnp.arange(width)
             inside = places < count
             # padding repeats the node's own last row: an overflow in another node's row would spoil this gradient
             index = first + jnp.minimum(places, count - 1)
             return total + jax.grad(loss)(theta, index, inside)
 
-        width = min(capacity, PASS_ROWS)
-        passes = (count + width - 1) // width
-        return jax.lax.fori_loop(0, passes, part, jnp.zeros_like(theta)) / jnp.maximum(count, 1)
+        total, done = jnp.zeros_like(theta), jnp.zeros_like(count)
+        for width in WALK_ROWS:
+            passes = (count + (width - 1 if width == WALK_ROWS[-1] else 0)) // width
+            total = jax.lax.fori_loop(done // width, passes, partial(part, width), total)
+            done = passes * width
+        return total / jnp.maximum(count, 1)
 
     def loss(theta: jax.Array, index: jax.Array, inside: jax.Array) -> jax.Array:
         assert objective.task.losses is not None

@@ -10,6 +10,7 @@ block by block. An entry more or less then changes the rounding of its own block
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,6 +70,11 @@ class PoissonBatches:
     noise: tuple[float, ...]
     averaged: bool = False
     cap: int | None = None
+
+    def shape(self, silo: Rows) -> tuple[int, int]:
+        """Batches and about how many entries each has: public, and the same for all silos. Padding may follow the
+        largest plan here, as kernels go through entries in chunks of one width: no sum is as long as a plan."""
+        return power_of_two(max(self.batches)), power_of_two(math.ceil(max(self.divisors)))
 
     def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Sampled:
         """The batches of several silos as one plan for ``width`` of them."""

@@ -116,7 +116,13 @@ FACT_KEYS = {
 
 
 class Drawing(Protocol):
-    """How silos draw what they look at in a round: the work of several silos as one plan for ``width`` of them."""
+    """How silos draw what they look at in a round.
+
+    shape  how large a silo's plan is: a function of the silo's own records and of public numbers
+    draw   the work of several silos of one shape as one plan for ``width`` of them
+    """
+
+    def shape(self, silo: Rows) -> tuple[int, int]: ...
 
     def draw(self, silos: Sequence[Rows], streams: Sequence[Stream], width: int) -> Any: ...
 
