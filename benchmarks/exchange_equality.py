@@ -1,4 +1,4 @@
-"""The same sums whichever way updates travel: paper 002's data, without noise, and the noise that is added.
+"""The same sums whichever way updates travel: [ULDP-FL]'s data, without noise, and the noise that is added.
 
     python -m benchmarks.exchange_equality [--rounds 3] [--only NAME,NAME] [--out FOLDER]      needs TACIT_DATA
 

@@ -8,7 +8,7 @@ table   16 … 10,000 numbers x 10 … 1,000 people: seconds and bytes of a silo
         ``--most`` products of numbers and people a row is extrapolated from the one before, and says so
 round   4,000 numbers, 100 people, 5 silos, N_max 500: setup and one round of all parties on this machine
 masked  a masked sum of a million numbers over 16 silos: seconds of computation of one silo, and of the server
-paper   the sizes of figures 10 and 11 of paper 002, beside the authors' times where they are public
+paper   the sizes of figures 10 and 11 of [ULDP-FL], beside the authors' times where they are public
 
 All with 3072-bit keys, 1e-8 precision, contributions of norm 1. Seconds are of processor time, all cores and processes
 added up, unless they are by the clock. One JSON file and one Markdown table.

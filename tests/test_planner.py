@@ -109,7 +109,7 @@ def test_silos_allow_r_over_s_rounds_and_the_papers_root_stands_beside_it():
         found.published_epsilon, rel=0.02
     )
     assert found.published_epsilon > 1.8 * found.epsilon
-    for text in ("16 silos", "400", "25 (R/s, proved)", "100 (R/sqrt(s), paper 004)", "one more release"):
+    for text in ("16 silos", "400", "25 (R/s, proved)", "100 (R/sqrt(s), [SubjectDP-2])", "one more release"):
         assert text in found.words
 
 
@@ -134,7 +134,7 @@ def test_the_plan_command_prints_both_numbers(tmp_path, monkeypatch, capsys):
         cli.main()
     assert ended.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "25 (R/s, proved), not 100 (R/sqrt(s), paper 004)" in said
+    assert "25 (R/s, proved), not 100 (R/sqrt(s), [SubjectDP-2])" in said
 
 
 # ---- sweeps

@@ -1,4 +1,4 @@
-"""Settings for the figures of paper 002, chosen on training people only.
+"""Settings for the figures of [ULDP-FL], chosen on training people only.
 
     TACIT_DATA=… python examples/across/choose.py                              all of them
     TACIT_DATA=… python examples/across/choose.py --data creditcard            those of a data set

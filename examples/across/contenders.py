@@ -1,4 +1,4 @@
-"""Who competes in the figures of paper 002: every method with what the paper fixes, and the numbers that are chosen.
+"""Who competes in the figures of [ULDP-FL]: every method with what the paper fixes, and the numbers that are chosen.
 
 The noise multiplier is the paper's 5 everywhere. Clips and rates are "set individually for each method" there; here
 they come from the grids below, judged on held-out training people (choose.py). Settings are chosen once per data set,
@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the fold
 from study import Contender
 
 SIGMA = 5.0
-TARGET = 9.998  # the proved epsilon of sigma 5 and 100 rounds (privacy.md, section 8), rounded up
+TARGET = 9.998  # the proved epsilon of sigma 5 and 100 rounds (specification 8), rounded up
 
 # what settings are judged by
 METRIC = {

@@ -1,8 +1,8 @@
-"""Figure 2 of paper 002: what protection of single records says about people with k records. No training.
+"""Figure 2 of [ULDP-FL]: what protection of single records says about people with k records. No training.
 
 The Gaussian mechanism with sigma 5 and rate .01, 10^5 steps, delta 1e-5, as in the paper, for k = 1 … 64 records:
 the paper's conversion by Renyi divergences (Lemma 6), by normal DP (Lemma 5), and what holds for k records directly,
-by the mixture of Gaussians (privacy.md 4.2).
+by the mixture of Gaussians (specification 4.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of paper 002 (ULDP-FL) on the paper's data, and what the paper could not show: one command per figure.
+"""The figures of [ULDP-FL] on the paper's data, and what the paper could not show: one command per figure.
 
     TACIT_DATA=… python examples/across/run.py 4 docs/across.md                trains, then writes tables and pictures
     TACIT_DATA=… python examples/across/run.py 4 docs/across.md --only zipf-1000 --seeds 3       a part of it

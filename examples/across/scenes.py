@@ -40,7 +40,7 @@ class Figure:
 
 
 def allocation(kind: str, people: int, silos: int | None) -> dict[str, Any]:
-    """How records get their person and, where silos are not those of the data, their silo (paper 002, section 5.1)."""
+    """How records get their person and, where silos are not those of the data, their silo ([ULDP-FL], section 5.1)."""
     zipf = kind == "zipf"
     changes = {"data.subjects": {"assign": kind, "count": people, **({"alpha": 0.5} if zipf else {})}}
     if silos is not None:

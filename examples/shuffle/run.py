@@ -1,4 +1,4 @@
-"""FLAME's experiments (paper 003), and the fair comparison: one command, one page, its pictures.
+"""FLAME's experiments, and the fair comparison: one command, one page, its pictures.
 
     TACIT_DATA=… python examples/shuffle/run.py docs/shuffle.md                    everything
     TACIT_DATA=… python examples/shuffle/run.py docs/shuffle.md --only privacy     one part; only training needs data

@@ -36,7 +36,7 @@ EPSILON = 4.0
 SKEWS = (1, 2, 4, 8, 16)
 
 WRITERS = World(HERE / "writers.toml", "accuracy")
-# a tenth of the people: as many records less, and batches of twice the share, as paper 004 has them larger
+# a tenth of the people: as many records less, and batches of twice the share, as [SubjectDP-2] has them larger
 FEW = World(
     HERE / "writers.toml",
     "accuracy",
@@ -58,7 +58,7 @@ RECORDS = {"privacy.max_records_per_subject_and_silo": (2, 5)}
 
 
 def in_batches(name: str, holds: str, changes: Settings, grid: Settings, **numbers: object) -> Contender:
-    """A method of papers 000 and 004 whose silos add noise to every batch."""
+    """A method of [SubjectDP-1] and [SubjectDP-2] whose silos add noise to every batch."""
     return Contender(name, holds, {"name": name, **BATCHES, **TARGET, **numbers}, grid, {**PLAIN, **changes})
 
 
@@ -187,7 +187,8 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
 
 
 def groups(page: Page) -> list[str]:
-    """Largest groups and distinct subjects of all batches of a run, as figures 1c and 1d of paper 004 count them."""
+    """Largest groups and distinct subjects of all batches of a run, as figures 1c and 1d of [SubjectDP-2] count
+    them."""
     lines: list[str] = []
     few = next(contender for contender in FEW_CONTENDERS if contender.label == "higrad")
     worlds = {"groups": ("539 writers", WRITERS, HIGRAD), "groups-few": ("54 writers", FEW, few)}

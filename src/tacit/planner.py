@@ -105,14 +105,14 @@ class PaidOnce:
 @dataclass(frozen=True)
 class OverSilos:
     """How many rounds the same noise and epsilon allow where every silo that holds a subject's records adds to the loss
-    (paper 004, horizontal composition; privacy.md 1.2).
+    ([SubjectDP-2], horizontal composition; specification 1.2).
 
     silos              so many may hold records of one subject
     alone              rounds if one silo held all of them: R
     proved             R / silos, which are the plan's rounds: every round of every silo is a release about the subject,
                        and the same number of releases costs the same
-    published          R / sqrt(silos), as theorem 3.10 of paper 004 has it: epsilon grows with about the root of the
-                       number of releases, but that does not make them fewer
+    published          R / sqrt(silos), as theorem 3.10 of [SubjectDP-2] has it: epsilon grows with about the root of
+                       the number of releases, but that does not make them fewer
     epsilon            of ``proved`` rounds, the largest over the views that bind
     published_epsilon  what is proved about ``published`` rounds
     """
@@ -133,7 +133,8 @@ class OverSilos:
         return (
             f"One subject may have records in {self.silos} silos. At this noise, epsilon {self.epsilon:.3g} allows one "
             f"silo alone {self.alone:,} rounds; all {self.silos} together {self.proved:,} (R/s, proved), not "
-            f"{self.published:,} (R/sqrt(s), paper 004): each round of each silo is one more release about the subject."
+            f"{self.published:,} (R/sqrt(s), [SubjectDP-2]):"
+            " each round of each silo is one more release about the subject."
             f" That the loss grows with the root of their number makes them no fewer; {self.published:,} rounds are "
             f"proved to cost {self.published_epsilon:.3g}."
         )

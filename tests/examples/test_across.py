@@ -1,4 +1,4 @@
-"""The figures of paper 002: every panel is a valid comparison, and what was trained becomes a page."""
+"""The figures of [ULDP-FL]: every panel is a valid comparison, and what was trained becomes a page."""
 
 from __future__ import annotations
 

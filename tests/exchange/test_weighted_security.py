@@ -1,4 +1,5 @@
-"""What a weighted sum gives away: the three leaks of the published protocol (privacy.md 4.6), and altered messages."""
+"""What a weighted sum gives away: the three leaks of the published protocol (specification 4.6), and altered
+messages."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_what_does_not_fit_the_modulus_is_refused_with_the_largest_number_of_rec
     assert cap == (largest - 1) // 5
     assert slot_width(facts, 1e-10, largest) + 2 <= 3072 < slot_width(facts, 1e-10, largest + 1) + 2
     Weighted(precision=1e-10).check(SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=cap))
-    assert 2000 < largest < 2100  # privacy.md 4.6
+    assert 2000 < largest < 2100  # specification 4.6
 
 
 def test_a_number_of_records_beyond_all_moduli_is_refused_at_once():

@@ -1,4 +1,4 @@
-"""The numbers of privacy.md, sections 1, 2, 7 and 8, as plans print them: no data anywhere."""
+"""The numbers of specification 1, 2, 7 and 8, as plans print them: no data anywhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def thousand(method: dict):
     return planned(method, rounds=1000, privacy={"against": ["server"]}), "server"
 
 
-# what a plan is made of -> the value of privacy.md
+# what a plan is made of -> the value of the specification
 PROVED = {
     "higrad": (lambda: ten(HIGRAD), 16.818),
     "local group": (lambda: ten({**HIGRAD, "name": "local-group"}), 24.478),
@@ -167,7 +167,8 @@ PUBLISHED = {
     "uldp-naive": (lambda: five(NAIVE), 10.7255, "no"),
     "uldp-avg, q = .1": (lambda: five({**AVG, "subject_sample_rate": 0.1}), 0.835, "yes"),
     "uldp-avg, q = .3": (lambda: five({**AVG, "subject_sample_rate": 0.3}), 2.759, "yes"),
-    # privacy.md prints 4.866, from a looser series for fractional orders; Opacus, which the paper used, gives 4.862
+    # the specification prints 4.866, from a looser series for fractional orders; Opacus, which the paper used, gives
+    # 4.862
     "uldp-avg, q = .5": (lambda: five({**AVG, "subject_sample_rate": 0.5}), 4.862, "yes"),
     "uldp-avg, q = .7": (lambda: five({**AVG, "subject_sample_rate": 0.7}), 7.110, "yes"),
     "uldp-avg, q = .7, server": (lambda: five({**AVG, "subject_sample_rate": 0.7}, "server"), 7.110, "no"),
@@ -188,7 +189,7 @@ def test_the_papers_numbers_come_out_to_the_printed_digits(name):
 
 
 def test_several_silos_allow_as_many_times_fewer_rounds_not_the_root_of_it():
-    """privacy.md 1.2: 4 silos, a subject in all of them; the server sees each silo's update."""
+    """specification 1.2: 4 silos, a subject in all of them; the server sees each silo's update."""
     alone = planned(HIGRAD, silos=4, rounds=16)
     everywhere = {"privacy": {"max_silos_per_subject": 4}, "silos": 4}
     same = planned(HIGRAD, rounds=4, **everywhere)
@@ -306,7 +307,7 @@ def test_a_published_target_is_met_as_the_paper_counts_and_what_is_proved_stands
 
 
 def test_the_published_noise_of_local_group_is_the_papers_table_and_proves_nothing():
-    """privacy.md 1.4: sigma_1 .. sigma_6 for epsilon 4, delta 1e-5, q = .0127, 7,900 batches."""
+    """specification 1.4: sigma_1 .. sigma_6 for epsilon 4, delta 1e-5, q = .0127, 7,900 batches."""
     method = {"name": "local-group", "noise": "as-published", "target_epsilon": 4.0, "sample_rate": 0.0127}
     caps = {"max_records_per_subject_and_silo": 6}
     plan = planned({**method, "batches_per_round": 79}, rounds=100, privacy=caps)

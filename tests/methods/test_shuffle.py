@@ -62,7 +62,7 @@ TOPK = {"name": "ss-topk", "local_epsilon": 78.5, "padding": 333}
     ],
 )
 def test_flame_at_its_own_parameters_proved_and_as_published(method, proved, paper):
-    """privacy.md 5.2 (rounded up to a coarser grid there) and the paper's numbers, to their digits."""
+    """specification 5.2 (rounded up to a coarser grid there) and the paper's numbers, to their digits."""
     plan = flame(method)
     for view in ("public", "analyzer"):
         assert 0.95 * proved <= epsilon(plan, view) <= 1.003 * proved
@@ -181,7 +181,7 @@ def test_batches_of_people_take_turns_and_only_epochs_add_up():
         train={"rounds": 50},
     )
     assert epochs.rounds == 50
-    assert epsilon(epochs, "analyzer") == pytest.approx(6.53, rel=0.003)  # privacy.md 5.2: ten epochs, fixed k
+    assert epsilon(epochs, "analyzer") == pytest.approx(6.53, rel=0.003)  # specification 5.2: ten epochs, fixed k
 
 
 def test_references_beside_a_run_of_epochs_have_its_rounds():
@@ -375,7 +375,7 @@ def test_a_table_must_declare_its_columns_so_that_the_number_of_reports_is_known
 def test_all_five_are_methods():
     for name in ("ss-simple", "ss-double", "ss-topk", "ldp-laplace", "ldp-gaussian"):
         assert METHODS[name].name == name
-        assert METHODS[name].paper == "paper 003"
+        assert METHODS[name].paper == "[FLAME]"
 
 
 # --- silos that know the noise of their own people -------------------------------------------------------------------

@@ -55,7 +55,7 @@ def numpy_lstm_layer(layer, x):
 
 def test_default_sizes():
     sizes = {
-        "logistic": ((784,), 10, 7850),  # as in paper 003
+        "logistic": ((784,), 10, 7850),  # as in [FLAME]
         "linear": ((30,), 1, 31),
         "cox": ((39,), 1, 39),
         "mlp": ((30,), 1, 30 * 64 + 64 + 64 + 1),

@@ -1,4 +1,4 @@
-"""Every number of privacy.md sections 0, 1, 2, 4, 7 and 8 that the accountants can reproduce."""
+"""Every number of specification 0, 1, 2, 4, 7 and 8 that the accountants can reproduce."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_a_fine_grid(event: Event, delta: float) -> float:
     return max(composed_epsilon([(way, count)], delta) for way in (table.remove, table.add))
 
 
-# (event, value of privacy.md, its half unit of the last printed digit)
+# (event, value of the specification, its half unit of the last printed digit)
 VECTORS = {
     "higrad": (averaged_per_subject(0.05, 10, 2.0, 200), 16.818),
     "higrad, fixed batches": (fixed_batches(2000, 100, 10, 2.0, 200), 62.291),
@@ -102,7 +102,7 @@ def test_the_printed_value_is_never_below_a_finer_computation(name: str) -> None
 
 
 def test_the_group_of_64_is_slightly_below_the_coarse_value_of_the_specification() -> None:
-    # privacy.md 7 prints 1012.9, from a coarser grid; a finer one gives 1011.0
+    # specification 7 prints 1012.9, from a coarser grid; a finer one gives 1011.0
     assert 1011.0 <= account(grouped_records(0.01, 64, 5.0, 10**5), DELTA).epsilon <= 1012.9
 
 
@@ -142,7 +142,7 @@ def test_exact_gaussian_agrees_with_dp_accounting() -> None:
 
 
 def test_epsilon_delta_does_not_bound_the_loss_with_probability_delta() -> None:
-    # 001-S1: at the analytic (1, 1e-5) the loss exceeds 1 with probability 1.6e-4
+    # [Slides, S1]: at the analytic (1, 1e-5) the loss exceeds 1 with probability 1.6e-4
     mu = gaussian_mu(1.0, 1e-5)
     from scipy.stats import norm
 
@@ -150,7 +150,7 @@ def test_epsilon_delta_does_not_bound_the_loss_with_probability_delta() -> None:
 
 
 def test_sixteen_silos_allow_a_sixteenth_of_the_rounds() -> None:
-    # 004-T3.10 corrected: s silos that release separately cost as much as s times the rounds
+    # [SubjectDP-2, T3.10] corrected: s silos that release separately cost as much as s times the rounds
     one = poisson(0.0127, 1.5, 79 * 96)
     sixteen = Repeated(poisson(0.0127, 1.5, 79), 16 * 6)
     assert account(sixteen, DELTA).epsilon == account(one, DELTA).epsilon

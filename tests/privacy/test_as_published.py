@@ -1,4 +1,4 @@
-"""The papers' numbers, to the digits that are printed (privacy.md 1.4, 4, 6, 7, 8)."""
+"""The papers' numbers, to the digits that are printed (specification 1.4, 4, 6, 7, 8)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_uldp_avg_and_naive() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "printed"),
-    # privacy.md prints 4.866 for q = .5: dp-accounting's series for fractional orders bounds alternating terms by their
-    # absolute values. Opacus, which the paper's program uses, gives 4.86224, and so does exact integration.
+    # the specification prints 4.866 for q = .5: dp-accounting's series for fractional orders bounds alternating terms
+    # by their absolute values. Opacus, which the paper's program uses, gives 4.86224, and so does exact integration.
     [(0.1, 0.835), (0.3, 2.759), (0.5, 4.862), (0.7, 7.110)],
 )
 def test_uldp_avg_with_sampling(rate: float, printed: float) -> None:
@@ -60,7 +60,7 @@ def test_group_privacy_by_lemma_5() -> None:
 
 
 def test_noise_of_local_group_dp() -> None:
-    # privacy.md 1.4 says TR = 7900; its numbers are those of 7920 (79.2 batches per epoch, 100 rounds)
+    # specification 1.4 says TR = 7900; its numbers are those of 7920 (79.2 batches per epoch, 100 rounds)
     for group, sigma in {1: 1.495, 2: 2.849, 3: 4.242, 4: 5.650, 6: 8.479}.items():
         assert as_published_local_group_noise(group, 4.0, 1e-5, 0.0127, 7920) == pytest.approx(sigma, abs=6e-4)
         assert as_published_local_group_noise(group, 4.0, 1e-5, 0.012716, 7900) == pytest.approx(sigma, abs=6e-4)

@@ -64,7 +64,7 @@ def folds(protocol, delta=DELTA):
     return shuffled_epsilon(protocol.event.event, delta - protocol.extra_delta, protocol.event.count)
 
 
-# --- vectors of privacy.md -------------------------------------------------------------------------------------------
+# --- vectors of the specification -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,8 @@ def test_shuffler_and_analyzer_together_see_local_privacy():
 
 
 def test_topk_full_pairs_are_not_always_the_worst():
-    """privacy.md 5.2: "k full pairs is what it comes to numerically". Not from epsilon of about 3 on, with a crowd."""
+    """specification 5.2: "k full pairs is what it comes to numerically". Not from epsilon of about 3 on, with a
+    crowd."""
     full, half = ShuffledReports(4.0, 100_000), ShuffledReports(4.0, 100_000, pair=2.0)
     assert shuffled_epsilon(half, 1e-6, 20) > 1.05 * shuffled_epsilon(full, 1e-6, 10)
     assert isinstance(ss_topk(10, 100_000, 100_000, 4.0, once=True).event, Largest)

@@ -42,7 +42,7 @@ def test_every_combination_is_supported_or_refused_with_a_reason() -> None:
 
 def test_every_row_says_by_what_it_is_accounted_for() -> None:
     for row in SUPPORTED:
-        assert "privacy.md" in row.proof
+        assert "specification" in row.proof
         for name in row.accounted:
             module, attribute = name.split(".")
             assert hasattr(import_module(f"tacit.privacy.{module}"), attribute)

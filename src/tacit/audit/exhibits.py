@@ -1,13 +1,15 @@
-"""Published accountings that do not hold, each beside an attack that shows it (privacy.md, findings 1, 2, 6 and 7).
+"""Published accountings that do not hold, each beside an attack that shows it (specification 1.3, 5.1 and 6.3).
 
 An exhibit is a small case in which the attack's lower bound is above the epsilon that the paper's own accounting gives,
 and below what is proved. None of this says that a paper's algorithm is bad: with the right number beside it, each is as
 good as that number.
 
-record_rate      HiGradAvgDP (004-T3.8) counts with the rate of a record; a person with many is in a batch more often
-batch_noise      LocalGroupDP (004, 000) scales noise by the largest group in the batch, and so gives its size away
+record_rate      HiGradAvgDP [SubjectDP-2, T3.8] counts with the rate of a record; a person with many is in a batch
+                 more often
+batch_noise      LocalGroupDP [SubjectDP-1, SubjectDP-2] scales noise by the largest group in the batch, and so gives
+                 its size away
 marginal_gossip  pairwise gossip (Cyffers et al. 2022) adds divergences of messages that share the same noise
-linked_messages  FLAME (003) shuffles whole vectors and counts as if every coordinate were shuffled alone
+linked_messages  [FLAME] shuffles whole vectors and counts as if every coordinate were shuffled alone
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Per-person work: for everybody, start at the global model, learn from that person's records alone, clip, weight, add.
 
-The inner loop of ULDP-AVG and ULDP-SGD (Kato et al. 2024, algorithm 3) and of every method whose unit is the subject:
+The inner loop of ULDP-AVG and ULDP-SGD ([ULDP-FL], algorithm 3) and of every method whose unit is the subject:
 
     x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  so many times
     total = sum_u  trunc(w_u * clip(x_u - x) / step)

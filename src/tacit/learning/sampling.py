@@ -1,7 +1,7 @@
 """Poisson batches: every record enters a batch by a secret coin of its own with a public rate.
 
 A batch has no fixed size, is never cut short, and may be empty; what is divided by is the public expectation, never the
-realised size (privacy.md 0.4). The batches of one round and silo lie one behind the other in one array, so that a
+realised size (specification 0.4). The batches of one round and silo lie one behind the other in one array, so that a
 kernel works off each of them in as many chunks as it really has.
 
 Within a batch, entries are dealt to blocks by a secret coin of each (``averaged``: of each subject), and kernels round

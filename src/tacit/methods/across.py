@@ -1,9 +1,9 @@
-"""The two roads of paper 002 that do not look at people one by one: ULDP-NAIVE and ULDP-GROUP.
+"""The two roads of [ULDP-FL] that do not look at people one by one: ULDP-NAIVE and ULDP-GROUP.
 
 ``uldp-naive`` clips every silo's whole update and adds noise for all silos at once. ``uldp-group`` runs DP-SGD on
 records in every silo, on at most ``group_size`` records of a person over all silos.
 
-Formal guarantees (privacy.md 4.1, 4.2), zero-out of one subject:
+Formal guarantees (specification 4.1, 4.2), zero-out of one subject:
 
 - naive: a silo's clipped update depends on everybody in it and may turn around, so the sum moves by 2 clip S against
   noise of standard deviation s clip S: G(s / 2, T), for whoever sees the sum or each silo.
@@ -44,7 +44,7 @@ class UldpNaive(LocalTraining, Private):
 
     name = "uldp-naive"
     about = "FedAvg with clipped silo updates and noise for all silos at once (ULDP-NAIVE)"
-    paper = "paper 002"
+    paper = "[ULDP-FL]"
     units = ("subject", "silo", "record")
     clips = "a silo's whole update"
     noise_place = "shares, one per silo"
@@ -96,7 +96,7 @@ class UldpNaive(LocalTraining, Private):
             return None
         epsilon = as_published_rdp(1.0, self.sigma, facts.rounds, delta) if self.sigma else math.inf
         return AsPublished(
-            epsilon, "no", "a silo's clipped update may turn around: it moves by 2 C, not C (privacy.md 3)"
+            epsilon, "no", "a silo's clipped update may turn around: it moves by 2 C, not C (specification 3)"
         )
 
     def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class UldpGroup(NoisyBatches):
 
     name = "uldp-group"
     about = "DP-SGD in every silo on at most k records per person over all silos (ULDP-GROUP)"
-    paper = "paper 002"
+    paper = "[ULDP-FL]"
     units = ("subject", "record")
     clips = "a record's gradient"
     adds_over_silos = False

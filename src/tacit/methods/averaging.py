@@ -45,7 +45,7 @@ class FedAvg(LocalTraining, Averaging):
 
     name = "fedavg"
     about = "silos train locally, the server averages (no privacy)"
-    paper = "McMahan et al. 2017; slides 001"
+    paper = "McMahan et al. 2017; [Slides]"
 
     def direction(self, anchor: Params) -> Direction:
         """What a silo descends along, given the model it was sent."""
@@ -62,7 +62,7 @@ class FedProx(FedAvg):
 
     name = "fedprox"
     about = "FedAvg with a pull towards the global model (no privacy)"
-    paper = "Li et al. 2020; slides 001"
+    paper = "Li et al. 2020; [Slides]"
 
     proximal: NotNegative = 0.1
 
@@ -79,7 +79,7 @@ class FedSGD(Averaging):
 
     name = "fedsgd"
     about = "silos send one gradient each, the server takes the step (no privacy)"
-    paper = "McMahan et al. 2017; slides 001"
+    paper = "McMahan et al. 2017; [Slides]"
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         # a step of rate 1 is the negated gradient
@@ -98,7 +98,7 @@ class Scaffold(FedAvg):
 
     name = "scaffold"
     about = "FedAvg with control variates against drift (no privacy)"
-    paper = "Karimireddy et al. 2020; slides 001"
+    paper = "Karimireddy et al. 2020; [Slides]"
 
     def silo_state(self, params: Params) -> Any:
         return tree_zeros(params)

@@ -3,11 +3,11 @@
 Every silo clips its whole upload to ``clip``; the server adds the uploads and one draw of noise, and divides by a
 public constant: ``silo_sample_rate`` times the number of silos, never by how many really took part.
 
-Formal guarantee (privacy.md, section 6, S17): with Poisson sampling of silos, one round is a Poisson-sampled Gaussian
+Formal guarantee (specification 6, row S17): with Poisson sampling of silos, one round is a Poisson-sampled Gaussian
 with multiplier ``noise_multiplier`` for whoever sees only the models. The server sees the uploads: nothing is promised.
 A subject with records in m silos moves up to m uploads by 2 ``clip`` each. Its silos take part with and without it, so
 the two worlds differ as under replacement: rate 1 - (1-q)^m and multiplier s / (2 m), accounted for as sampling under
-replacement is (privacy.md 0.4: no single sampled pair dominates it). Wang, Balle, Kasiviswanathan 2019 ask that the
+replacement is (specification 0.4: no single sampled pair dominates it). Wang, Balle, Kasiviswanathan 2019 ask that the
 sums with the subject, without it, and without its silos are pairwise within the sensitivity: 2 m, m and m clips.
 
 In the pairwise exchange silos add the noise, and nobody is trusted. A silo moves what a view sees of all messages by
@@ -152,7 +152,7 @@ class DPFedSGD(CentralSilo):
 
     name = "dp-fedsgd"
     about = "FedSGD with clipped gradients and noise added by a trusted server"
-    paper = "McMahan et al. 2018; slides 001"
+    paper = "McMahan et al. 2018; [Slides]"
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         return ravel_pytree(minus(descend(work, shared, 1.0), shared))[0], state
@@ -160,19 +160,19 @@ class DPFedSGD(CentralSilo):
 
 @dataclass(frozen=True)
 class CentralGroup(RecordSums):
-    """CentralSubDP of paper 000 with noise that does not depend on the batch.
+    """CentralSubDP of [SubjectDP-1] with noise that does not depend on the batch.
 
     Every silo sends the sum of one Poisson batch's clipped record gradients; the server adds noise to each, and steps
     along their sum over the public expected number of records.
 
-    Formal guarantee (privacy.md 1.2b): each of a subject's at most m n records is in its silo's batch by a coin of its
-    own, against the noise of all silos: a mixture over Binom(m n, q) with standard deviation sqrt(silos) sigma. An
+    Formal guarantee (specification 1.2b): each of a subject's at most m n records is in its silo's batch by a coin of
+    its own, against the noise of all silos: a mixture over Binom(m n, q) with standard deviation sqrt(silos) sigma. An
     adaptive clip counts records, with noise of sqrt(silos) count_noise: j records move it by j times its sensitivity.
     """
 
     name = "central-group"
     about = "silos send sums of clipped record gradients, a trusted server adds the noise (CentralSubDP)"
-    paper = "paper 000"
+    paper = "[SubjectDP-1]"
     units = ("subject", "record")
     clips = "a record's gradient"
     noise_place = "once, by the server"
@@ -253,7 +253,8 @@ class CentralGroup(RecordSums):
         return AsPublished(
             epsilon,
             "no",
-            "the paper scales noise by the largest group in a batch and counts with the record's rate (privacy.md 1.3)",
+            "the paper scales noise by the largest group in a batch and counts with the record's rate"
+            " (specification 1.3)",
         )
 
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:

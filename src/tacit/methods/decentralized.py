@@ -8,7 +8,7 @@ exchanges with neighbours (:mod:`tacit.learning.graphs`). There is nobody who se
 promised against *nodes*: one of them (``neighbour``), one that is some steps away (``neighbour:3``), some together
 (``coalition:[0,4]``), and the public, who see the models that a run keeps.
 
-Formal guarantees (privacy.md 6.2, 6.3; Delta is one clip where a node is zeroed out, two where it is replaced):
+Formal guarantees (specification 6.2, 6.3; Delta is one clip where a node is zeroed out, two where it is replaced):
 
 gossip       Every node adds N(0, (sigma C)^2) to its clipped update before anything leaves it. Where nodes go on from
              models of their own, what one of them has done is in all that follows, and only local privacy is proved:
@@ -215,7 +215,7 @@ class GossipSGD(Gossip):
 
     name = "gossip-sgd"
     about = "no server: nodes train and average with their neighbours (no privacy)"
-    paper = "Lian et al. 2017; slides 001"
+    paper = "Lian et al. 2017; [Slides]"
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class MuffliatoSGD(Gossip, Private):
 
     name = "muffliato-sgd"
     about = "no server: nodes clip and noise their updates, then average with their neighbours (Muffliato)"
-    paper = "Cyffers, Even, Bellet, Massoulié 2022; slides 001"
+    paper = "Cyffers, Even, Bellet, Massoulié 2022; [Slides]"
     clips = "a node's whole update"
     noise_place = "every node, before the first exchange"
     clips_apart = True
@@ -373,7 +373,7 @@ class RandomWalkSGD(Serverless, Private):
 
     name = "random-walk"
     about = "no server: a model goes from node to random node, a noisy step at each"
-    paper = "Cyffers, Bellet 2022; slides 001"
+    paper = "Cyffers, Bellet 2022; [Slides]"
     clips = "a node's gradient"
     noise_place = "every node, in each step"
     releases_last = True
@@ -442,7 +442,7 @@ class LocalWalkSGD(RandomWalkSGD):
 
     name = "local-walk"
     about = "a random walk of which everybody sees every step: local privacy, to compare with"
-    paper = "reference; slides 001"
+    paper = "reference; [Slides]"
     releases_last = False
 
     def contracts(self, exposure: Exposure, facts: Facts) -> bool:

@@ -6,12 +6,12 @@ and nothing else: no batch, no number of messages. An encoder trains on its own 
 clips every number of the update to ``[-C, C]``. What it then sends by itself costs ``local_epsilon`` an epoch. Encoders
 are parted into batches of at least ``batch_subjects`` that take turns: each reports once per epoch.
 
-``ldp-laplace`` and ``ldp-gaussian`` add noise to the whole update; they are what FLAME (paper 003) compares with. Its
+``ldp-laplace`` and ``ldp-gaussian`` add noise to the whole update; they are what [FLAME] compares with. Its
 own protocols, whose reports a shuffler mixes, are in ``shuffle``.
 
 Formal guarantees, one person replaced, one epoch: against a server that sees each, local_epsilon (Laplace), or
-(local_epsilon, delta) (Gaussian). Who sees sums only sees them as if they were shuffled (privacy.md 5.2), or with the
-noise of everybody. Silos know the noise of their own places (``people_of``): a person hides among the others.
+(local_epsilon, delta) (Gaussian). Who sees sums only sees them as if they were shuffled (specification 5.2), or with
+the noise of everybody. Silos know the noise of their own places (``people_of``): a person hides among the others.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Encoder(Calibrated):
     batch_size           records per step; left out: all of a person's
     """
 
-    paper = "paper 003"
+    paper = "[FLAME]"
     units = ("subject", "record")
     clips = "every number of a person's update"
     noise_place = "every person's own"

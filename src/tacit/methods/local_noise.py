@@ -1,12 +1,13 @@
-"""Silos that do not trust the server: every batch is clipped and noised before anything leaves (papers 000 and 004).
+"""Silos that do not trust the server: every batch is clipped and noised before anything leaves [SubjectDP-1,
+SubjectDP-2].
 
 Every silo takes steps on Poisson batches of its own records. ``local-record`` clips each record's gradient (federated
 DP-SGD), ``higrad`` averages a subject's clipped gradients within a batch, ``local-group`` adds them up (at most
 ``group_cap`` of them), ``user-ldp`` clips the gradient of the whole batch. Noise is the same in every batch; the server
 averages the silos' updates with public, equal weights.
 
-Formal guarantee (privacy.md 1.1, 1.2), for one silo and T batches, noise multiplier s, at most n records of a subject
-in a silo, each in a batch with rate q:
+Formal guarantee (specification 1.1, 1.2), for one silo and T batches, noise multiplier s, at most n records of a
+subject in a silo, each in a batch with rate q:
 
     local-record, one record          PG(q, s, T)
     higrad, one subject               PG(1 - (1-q)^n, s, T)
@@ -284,7 +285,8 @@ class NoisyBatches(RecordSums):
 
 REPLACED = "it is about adding or removing; replacing moves a sum by twice the clip"
 RECORD_RATE = (
-    "the paper counts with the record's rate; a subject with several records is in a batch more often (privacy.md 1.3)"
+    "the paper counts with the record's rate; a subject with several records is in a batch more often"
+    " (specification 1.3)"
 )
 
 
@@ -294,7 +296,7 @@ class LocalRecord(NoisyBatches):
 
     name = "local-record"
     about = "DP-SGD in every silo, the server averages (LocalItemDP)"
-    paper = "papers 004, 002"
+    paper = "[SubjectDP-2]; [ULDP-FL]"
     units: ClassVar[tuple[Unit, ...]] = ("record", "subject")
     clips = "a record's gradient"
 
@@ -324,7 +326,7 @@ class LocalRecord(NoisyBatches):
 
 @dataclass(frozen=True)
 class LocalGroup(LocalRecord):
-    """LocalGroupDP (LocalSubDP of paper 000), with noise that does not depend on the batch.
+    """LocalGroupDP (LocalSubDP of [SubjectDP-1]), with noise that does not depend on the batch.
 
     group_cap  at most so many records of one subject in a batch
     noise      ``constant``; or ``as-published``: the paper's noise for the largest group in each batch, which gives
@@ -333,7 +335,7 @@ class LocalGroup(LocalRecord):
 
     name = "local-group"
     about = "DP-SGD whose noise covers all of a subject's records in a batch (LocalGroupDP, LocalSubDP)"
-    paper = "papers 004, 000"
+    paper = "[SubjectDP-2]; [SubjectDP-1]"
     units = ("subject", "record")
 
     group_cap: Count | None = None
@@ -383,7 +385,7 @@ class LocalGroup(LocalRecord):
     def verdict(self, exposure: Exposure) -> tuple[Literal["yes", "only-if", "no"], str]:
         return "no", (
             "the paper converts a record's epsilon to groups of the size seen in a batch, with the record's rate; "
-            "a subject's group is in the data set, not in the batch (privacy.md 1.3)"
+            "a subject's group is in the data set, not in the batch (specification 1.3)"
         )
 
 
@@ -401,7 +403,7 @@ class HiGrad(NoisyBatches):
 
     name = "higrad"
     about = "DP-SGD in every silo, each subject's clipped gradients averaged per batch (HiGradAvgDP)"
-    paper = "paper 004"
+    paper = "[SubjectDP-2]"
     units = ("subject", "record")
     clips = "a record's gradient, then averaged over the subject's records in the batch"
     averaged = True
@@ -437,7 +439,7 @@ class UserLDP(NoisyBatches):
 
     name = "user-ldp"
     about = "local DP of whole silos: each batch's gradient is clipped and noised (UserLDP)"
-    paper = "paper 004"
+    paper = "[SubjectDP-2]"
     units = ("silo", "subject", "record")
     clips = "the gradient of a batch"
 
@@ -486,12 +488,12 @@ class UserLDP(NoisyBatches):
 class PooledDPSGD(LocalRecord):
     """DP-SGD by a curator who may pool all records: what private federation is compared with.
 
-    projection  after every step, back into the ball of this l2 norm (for convex losses, as in slides 001)
+    projection  after every step, back into the ball of this l2 norm (for convex losses, as in [Slides])
     """
 
     name = "pooled-dp-sgd"
     about = "DP-SGD by a trusted curator who holds all records: what federation is compared with"
-    paper = "Abadi et al. 2016; slides 001"
+    paper = "Abadi et al. 2016; [Slides]"
     noise_place = "each batch, by the curator"
     trusts = ("server", "server+silos")
     pools = True

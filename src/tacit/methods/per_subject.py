@@ -5,7 +5,7 @@ In every silo each person learns from the global model by themselves; the differ
 person moves the sum over all silos by at most ``clip``. Noise is added in shares: every silo adds an equal part of its
 variance.
 
-Formal guarantee (privacy.md 1.2b, 2, 4.3), noise multiplier s, S silos, one round, one subject, zero-out:
+Formal guarantee (specification 1.2b, 2, 4.3), noise multiplier s, S silos, one round, one subject, zero-out:
 
     who sees only the sum, and not who was sampled       PG(q, s)
     a server that sees each silo's noisy sum             Gaussian, divergence times S max_u sum_s w^2, q = 1
@@ -233,7 +233,7 @@ class SubjectSGD(PerSubject):
 
 @dataclass(frozen=True)
 class Uldp(PerSubject):
-    """What ULDP-AVG and ULDP-SGD share (paper 002).
+    """What ULDP-AVG and ULDP-SGD share ([ULDP-FL]).
 
     weights          uniform: 1 / |S|; records: n_su / (1 + N_u), for which somebody must learn how many records a
                      person has in all; capped (Tacit's own): min(n_su, weight_cap) / (weight_cap m), m being the most
@@ -246,7 +246,7 @@ class Uldp(PerSubject):
     most 1 / m, so that they sum to at most 1 whatever the other silos hold.
     """
 
-    paper = "paper 002"
+    paper = "[ULDP-FL]"
     exchanges = ("plain", "masked", "weighted")
 
     weights: Weights = "uniform"

@@ -12,7 +12,7 @@ What is learned in a silo for itself (``own``, and the state between rounds) nev
 a round, the silo's whole upload, clipped as a whole and with the same weight for every silo; the trusted server adds
 noise and divides by a public constant (``central``).
 
-Formal guarantee (privacy.md, section 6, S17). Zeroing one silo out takes its clipped vector away and changes no other
+Formal guarantee (specification 6, row S17). Zeroing one silo out takes its clipped vector away and changes no other
 silo's: what the others send depends on their own records, their own memory and what was released before. So one round
 is a Poisson-sampled Gaussian of multiplier ``noise_multiplier`` for whoever sees only what is released. A silo's memory
 depends on the rounds in which it took part. Given everything released so far, its coin of this round is fresh, and it
@@ -79,7 +79,7 @@ class FineTune(Personal, DPFedAvg):
 
     name = "fine-tune"
     about = "DP-FedAvg, after which every silo trains the global model on for itself"
-    paper = "slides 001; McMahan et al. 2018"
+    paper = "[Slides]; McMahan et al. 2018"
 
     personal_epochs: Count = 5
 
@@ -105,7 +105,7 @@ class PerFedAvg(Personal):
 
     name = "per-fedavg"
     about = "a global model that is good after one step on a silo's own records"
-    paper = "Fallah et al. 2020; slides 001"
+    paper = "Fallah et al. 2020; [Slides]"
 
     inner_learning_rate: NotNegative = 0.05
     order: Order = "first-order"
@@ -140,7 +140,7 @@ class PFedMe(Personal):
 
     name = "pfedme"
     about = "own models near a global one, which learns from where they go"
-    paper = "Dinh et al. 2020; slides 001"
+    paper = "Dinh et al. 2020; [Slides]"
 
     local_learning_rate: Positive = 0.05
     personal_weight: NotNegative = 15.0
@@ -197,7 +197,7 @@ class MeanRegularized(Pulled):
 
     name = "mean-regularized"
     about = "own models, each pulled towards the mean of all"
-    paper = "Hanzely and Richtarik 2020; slides 001"
+    paper = "Hanzely and Richtarik 2020; [Slides]"
 
     def silo_state(self, params: Params) -> Any:
         return params
@@ -229,7 +229,7 @@ class GraphRegularized(Pulled):
 
     name = "graph-regularized"
     about = "own models, each pulled towards those of its relatives; relations given or learned"
-    paper = "Smith et al. 2017; Vanhaesebrouck et al. 2017; slides 001"
+    paper = "Smith et al. 2017; Vanhaesebrouck et al. 2017; [Slides]"
 
     relations: Literal["complete", "ring", "learned"] | tuple[tuple[NotNegative, ...], ...] = "complete"
     temperature: Positive = 0.2
@@ -324,7 +324,7 @@ class FedEM(Personal):
 
     name = "fedem"
     about = "several models for everybody, each silo with its own mixture of them"
-    paper = "Marfoq et al. 2021; slides 001"
+    paper = "Marfoq et al. 2021; [Slides]"
 
     components: Count = 3
 

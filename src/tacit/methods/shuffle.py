@@ -1,4 +1,4 @@
-"""Reports of single numbers that a shuffler mixes: the protocols of FLAME (paper 003), repaired.
+"""Reports of single numbers that a shuffler mixes: the protocols of [FLAME], repaired.
 
 Every person (``encoders``) reports numbers x of its clipped update as (x + C) / (2 C), through a local randomiser that
 spends its share of ``local_epsilon``:
@@ -10,7 +10,7 @@ spends its share of ``local_epsilon``:
 A shuffler fills every dimension up to ``padding`` messages with reports about nobody, cuts those that have more, and
 mixes.
 
-Formal guarantees (privacy.md 5.2), one person replaced, one epoch, eps0 = local_epsilon / k (or / d):
+Formal guarantees (specification 5.2), one person replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
     analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d that are mostly blanket;
                          topk: k, or 2 k where dimensions may be cut. ``privacy.shuffle`` holds the proofs

@@ -1,4 +1,4 @@
-"""A stacked LSTM for the next character of a text, with two linear layers at the end, as in paper 004.
+"""A stacked LSTM for the next character of a text, with two linear layers at the end, as in [SubjectDP-2].
 
 The paper gives no sizes. The defaults (embedding 8, two layers as in the LEAF benchmark, 64 units where that has 256)
 keep the model small, because the noise of private learning grows with the number of parameters; ``hidden = 256`` is the

@@ -1,7 +1,7 @@
 """What an event costs: the smallest epsilon, or delta, that one of several valid accountants proves.
 
 The printed value is max(0, min over the accountants that apply); each is an upper bound on its own and none is always
-the smallest (privacy.md 0.5):
+the smallest (specification 0.5):
 
 gaussian  exact, for compositions of Gaussians (``gaussian``)
 pld       privacy loss distributions, pessimistic, the grid halved until what is left to gain is below 0.2 % (``pld``)

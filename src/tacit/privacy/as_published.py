@@ -1,8 +1,8 @@
 """The papers' own accounting, for the comparison that Tacit prints next to what it proves.
 
 Nothing here is a guarantee, hence the names. What each formula would need in order to hold is in its docstring, and
-privacy.md says why. Renyi divergences of the Poisson-sampled Gaussian are those of Mironov, Talwar, Zhang 2019, as
-the authors' programs take them from Opacus.
+the specification says why. Renyi divergences of the Poisson-sampled Gaussian are those of Mironov, Talwar, Zhang 2019,
+as the authors' programs take them from Opacus.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class PublishedNoise:
 def as_published_rdp(
     rate: float, noise_multiplier: float, steps: int, delta: float, orders: Array = OPACUS_ORDERS
 ) -> float:
-    """Renyi accounting with the orders of Opacus (002: ULDP-NAIVE, -AVG, -SGD; privacy.md 4.4)."""
+    """Renyi accounting with the orders of Opacus ([ULDP-FL]: ULDP-NAIVE, -AVG, -SGD; specification 4.4)."""
     return _converted(orders, steps * _poisson(rate, noise_multiplier, orders), math.log(delta))
 
 
 def as_published_higrad(rate: float, noise_multiplier: float, batches: int, delta: float) -> float:
-    """004-T3.8 (HiGradAvgDP) and 004-T3.3 (UserLDP): the *record's* rate. For a subject it would need 1 - (1 - q)^n."""
+    """[SubjectDP-2, T3.8] (HiGradAvgDP) and [SubjectDP-2, T3.3] (UserLDP): the *record's* rate. For a subject it
+    would need 1 - (1 - q)^n."""
     return _converted(ORDERS, batches * _poisson(rate, noise_multiplier, ORDERS), math.log(delta))
 
 
@@ -47,12 +48,11 @@ def as_published_local_group_noise(
     group: int, epsilon: float, delta: float, rate: float, batches: int, orders: Array = OPACUS_ORDERS
 ) -> float:
     """LocalGroupDP's sigma_Z for a batch whose largest group has Z records: Renyi accounting to epsilon / Z at delta
-    / (Z e^{(Z-1) epsilon / Z}). No guarantee follows: the scale depends on the private batch (privacy.md finding
-    2).
+    / (Z e^{(Z-1) epsilon / Z}). No guarantee follows: the scale depends on the private batch (specification 1.3).
 
-    The values that privacy.md 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and delta
-    1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900 named
-    there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
+    The values that specification 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and
+    delta 1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900
+    named there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
 
     Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
     """
@@ -97,7 +97,7 @@ def as_published_local_group(
 
 
 def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """ULDP-GROUP-k (002-T2, Figure 2): 3^{log2 k} rho(a) at order a / k over the authors' orders.
+    """ULDP-GROUP-k ([ULDP-FL, T2], Figure 2): 3^{log2 k} rho(a) at order a / k over the authors' orders.
 
     Sound if k is a public power of two. Other sizes are rounded *down*, as the paper says; that is no bound
     (``conversions.group_rdp`` rounds up).
@@ -109,7 +109,7 @@ def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, st
 
 
 def as_published_group_dp(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """The "normal DP" curve of Figure 2 in 002: Renyi accounting to (epsilon, delta'), Lemma 5 to
+    """The "normal DP" curve of Figure 2 in [ULDP-FL]: Renyi accounting to (epsilon, delta'), Lemma 5 to
     (k epsilon, k e^{(k-1) epsilon} delta'), with delta' bisected until the result is within 0.1 % of ``delta``.
 
     Sound as a conversion. Infinite where no delta' suffices: from k = 63 on the largest order, 63, is too small.
@@ -131,8 +131,8 @@ def as_published_group_dp(group: int, rate: float, noise_multiplier: float, step
 def as_published_gaussian_noise(sensitivity: float, epsilon: float, delta: float) -> PublishedNoise:
     """The textbook Gaussian mechanism, sigma = S sqrt(2 ln(1.25 / delta)) / epsilon (Dwork and Roth 2014, Theorem A.1).
 
-    The slides state it for every epsilon (001-S5). It is proved for epsilon <= 1 and fails for large ones: at delta =
-    1e-5 from 8.42 on. ``gaussian.gaussian_mu`` solves the exact condition.
+    The slides state it for every epsilon ([Slides, S5]). It is proved for epsilon <= 1 and fails for large ones: at
+    delta = 1e-5 from 8.42 on. ``gaussian.gaussian_mu`` solves the exact condition.
     """
     sigma = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon if epsilon > 0 else math.inf
     return PublishedNoise(sigma, holds=0 < epsilon <= 1 and 0 < delta < 1, condition="0 < epsilon <= 1")
@@ -141,8 +141,8 @@ def as_published_gaussian_noise(sensitivity: float, epsilon: float, delta: float
 def as_published_dpsgd_noise(
     lipschitz: float, epsilon: float, delta: float, records: int, steps: int
 ) -> PublishedNoise:
-    """The slides' DP-SGD noise, 16 l sqrt(T ln(2/delta) ln(2.5 T / (delta n))) / (n epsilon) (001-S9), one record per
-    step.
+    """The slides' DP-SGD noise, 16 l sqrt(T ln(2/delta) ln(2.5 T / (delta n))) / (n epsilon) ([Slides, S9]), one
+    record per step.
 
     It splits the budget by advanced composition and amplification, both in forms that need many steps.
     """

@@ -32,7 +32,7 @@ def advanced_composition(epsilon: float, delta: float, times: int, slack: float)
 
 def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float]:
     """(epsilon, delta) for one record gives (g epsilon, delta (e^{g epsilon} - 1) / (e^epsilon - 1)) for ``size`` =
-    g: the sum of e^{i epsilon} delta over the g steps; at most the g e^{(g-1) epsilon} delta of 002-L5."""
+    g: the sum of e^{i epsilon} delta over the g steps; at most the g e^{(g-1) epsilon} delta of [ULDP-FL, L5]."""
     if size == 0:
         return 0.0, 0.0
     if delta == 0:
@@ -47,8 +47,8 @@ def group_rdp(rho: Callable[[Array], Array], size: int, orders: Array) -> Array:
     """Renyi divergence of a group at ``orders`` from that of one record, any group size.
 
     Mironov 2017, Proposition 2: a 2^c-stable transformation of an (a, rho)-RDP mechanism with a >= 2^{c+1} is
-    (a / 2^c, 3^c rho)-RDP. (002-L6 prints 2^k-stability as k-stability.) A size that is no power of two is rounded up:
-    fewer records are a special case. Orders below 2 are left infinite.
+    (a / 2^c, 3^c rho)-RDP. ([ULDP-FL, L6] prints 2^k-stability as k-stability.) A size that is no power of two is
+    rounded up: fewer records are a special case. Orders below 2 are left infinite.
     """
     c = max(0, math.ceil(math.log2(size))) if size > 0 else 0
     values = np.full(len(orders), np.inf)

@@ -105,7 +105,7 @@ class PoissonSampled(Event):
 class SampledWithoutReplacement(Event):
     """``size`` of ``population`` records, uniformly, unknown to the view; then a Gaussian sum. Relation: replace.
 
-    ``event.noise_multiplier`` is relative to the sensitivity under replacement (sigma / (2 C): privacy.md 0.3).
+    ``event.noise_multiplier`` is relative to the sensitivity under replacement (sigma / (2 C): specification 0.3).
     """
 
     kind = "sampled-without-replacement"
@@ -130,7 +130,7 @@ class GaussianMixture(Event):
 
 @dataclass(frozen=True)
 class ShuffledReports(Event):
-    """``reports`` local reports, each ``epsilon``-locally private, seen in uniformly random order (privacy.md 5.2).
+    """``reports`` local reports, each ``epsilon``-locally private, seen in uniformly random order (specification 5.2).
 
     pair        local epsilon of the changed report's pair (``epsilon`` unless that report is itself subsampled)
     randomizer  "any": standard clones; "laplace" (on [0,1]) and "response" (``levels``): tighter blanket bounds may
@@ -148,7 +148,7 @@ class ShuffledReports(Event):
 @dataclass(frozen=True)
 class RandomWalk(Event):
     """A token walks over ``nodes`` nodes, the next one uniform over all, for ``steps`` noisy gradient steps; the view
-    is one other node and the final model (privacy.md 6.2). ``noise_multiplier`` is sigma / Delta. ``contracts``: the
+    is one other node and the final model (specification 6.2). ``noise_multiplier`` is sigma / Delta. ``contracts``: the
     losses are convex and smooth and the step is small enough, so that amplification by iteration applies."""
 
     kind = "random-walk"

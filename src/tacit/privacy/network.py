@@ -1,4 +1,4 @@
-"""Privacy without a server: pairwise noise (GOPA), a walking token, gossip (privacy.md 6.1 to 6.3).
+"""Privacy without a server: pairwise noise (GOPA), a walking token, gossip (specification 6.1 to 6.3).
 
 In all three the view is some nodes of the network. In the first and the last what they see is Gaussian, and the cost is
 exact, for the nodes that are named: ``mu`` is the shift of the view's Gaussian in standard deviations, and the event is
@@ -34,7 +34,7 @@ def gaussian_event(mu: float) -> Event:
 
 @dataclass(frozen=True)
 class PairwiseNoise:
-    """What a coalition learns in one round of GOPA (Sabater, Bellet, Ramon 2020) about one silo outside it.
+    """What a coalition learns in one round of GOPA (Sabater, Bellet, Ramon 2022) about one silo outside it.
 
     mu          sensitivity times sqrt(max_k [Sigma^-1]_kk) over the honest silos k
     bound       in closed form, sensitivity sqrt(1/(n_H s_eta^2) + 1/(s_eta^2 + s_Delta^2 lambda_2)), for comparison
@@ -218,8 +218,8 @@ def gopa_choice(
 ) -> tuple[float, float]:
     """(independent, pairwise) standard deviations that make the sum about as noisy as a trusted server's would be.
 
-    s_eta = central_std / sqrt(n_H), s_Delta^2 = kappa n_H s_eta^2 / lambda_2(L_H) (privacy.md 6.1). Infinite pairwise
-    noise where the honest silos are not connected. What it costs is what :func:`gopa` says.
+    s_eta = central_std / sqrt(n_H), s_Delta^2 = kappa n_H s_eta^2 / lambda_2(L_H) (specification 6.1). Infinite
+    pairwise noise where the honest silos are not connected. What it costs is what :func:`gopa` says.
     """
     honest, laplacian = _honest(edges, coalition)
     independent = central_std / math.sqrt(honest.size)
@@ -388,7 +388,7 @@ def random_walk_rdp(event: RandomWalk, orders: Sequence[float] | Floats) -> Floa
         f(t) = (1 - p) f(t - 1) + p h(t),
         h(t) = sum_{m=1}^{t-1} p (1 - 2 p)^(m-1) e^(kappa/m) [h(t - m) + f(t - m - 1)] + (1 - 2 p)^(t-1) e^(kappa/t)
 
-    (privacy.md 6.2). Without contraction f = (1 - p + p e^kappa)^steps.
+    (specification 6.2). Without contraction f = (1 - p + p e^kappa)^steps.
 
     f grows about like e^(rate t); the recursion is run on f(t) e^(-rate t), which neither overflows nor vanishes, and
     its convolution is done by halves with Fourier transforms: O(steps log^2 steps) per order.

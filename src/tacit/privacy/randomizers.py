@@ -1,17 +1,17 @@
-"""What one person does to one number before anybody sees it: local randomisers of values in [0, 1] (paper 003).
+"""What one person does to one number before anybody sees it: local randomisers of values in [0, 1] ([FLAME]).
 
     laplace    the value plus Laplace noise of scale 1/epsilon
     response   the value rounded at random to one of ``steps + 1`` levels, then randomised response on the levels
 
 Both have a *blanket*, a law w from which a report is drawn with some probability whatever the value is (Balle, Bell,
 Gascón, Nissim 2019): reports from w alone say nothing about anybody, and nobody who sees reports in random order can
-tell them from others. It is a mixture of reports (privacy.md 5.1, T3): R(1/2) for Laplace, the mean over levels of
+tell them from others. It is a mixture of reports (specification 5.1, T3): R(1/2) for Laplace, the mean over levels of
 R(level) for response. Its mean is 1/2, so what is added to a sum of ``value - 1/2`` is noise and no bias.
 
 Formal guarantees. A report is epsilon-locally private: densities (Laplace) or probabilities (response) of any two
 values differ by at most e^epsilon. Response is drawn exactly; Laplace noise in floating point, as ``mechanisms`` says.
 FLAME's algorithm 1 takes b levels of noise for b + 1 levels of values, so that level 0 gives the value away; here both
-have b + 1 (privacy.md 5.1).
+have b + 1 (specification 5.1).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LaplaceReports:
 
 @dataclass(frozen=True)
 class LevelReports:
-    """One of the levels 0, 1/steps, …, 1 (R_{gamma,b} of paper 003, repaired): with probability gamma a uniform one.
+    """One of the levels 0, 1/steps, …, 1 (R_{gamma,b} of [FLAME], repaired): with probability gamma a uniform one.
 
     gamma = (steps + 1) / (e^epsilon + steps), so that any level has e^epsilon times its smallest probability at most.
     """

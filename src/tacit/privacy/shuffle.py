@@ -1,7 +1,7 @@
-"""The protocols of FLAME, repaired, and what the paper prints for them (privacy.md 5; paper 003).
+"""The protocols of FLAME, repaired, and what the paper prints for them (specification 5; [FLAME]).
 
-The rows of the table in privacy.md 5.2 are :func:`ss_simple`, :func:`ss_double_fixed`, :func:`ss_double_bernoulli` and
-:func:`ss_topk`: events of shuffled reports, whose cost ``shuffle_bounds`` proves. What the paper prints is under
+The rows of the table in specification 5.2 are :func:`ss_simple`, :func:`ss_double_fixed`, :func:`ss_double_bernoulli`
+and :func:`ss_topk`: events of shuffled reports, whose cost ``shuffle_bounds`` proves. What the paper prints is under
 ``as_published_``; nothing there is a guarantee.
 """
 
@@ -62,7 +62,7 @@ _SLACK = 1e-13
 
 @dataclass(frozen=True)
 class ShuffledProtocol:
-    """What one participation in a shuffled protocol costs (privacy.md 5.2; a subject is replaced).
+    """What one participation in a shuffled protocol costs (specification 5.2; a subject is replaced).
 
     event           against the analyzer and everybody who sees its results; the shuffler is honest
     extra_delta     to be added to the delta at which the event is accounted
@@ -222,11 +222,11 @@ def _mixed(rate: float, loss: float) -> float:
     return math.log1p(rate * math.expm1(loss)) if rate < 1 else loss
 
 
-# --- as published (003) ----------------------------------------------------------------------------------------------
+# --- as published [FLAME] ---------------------------------------------------------------------------------------------
 
 
 def as_published_blanket(epsilon: float, reports: int, delta: float, corrected: bool = False) -> float:
-    """Central epsilon of ``reports`` Laplace reports by the Bennett bound of FLAME's code (B_old of privacy.md 5.2).
+    """Central epsilon of ``reports`` Laplace reports by the Bennett bound of FLAME's code (B_old of specification 5.2).
 
     Solves (1/(gamma n)) E[b e^(-m (c/b^2) phi(a b/c)) / (m a ln(1 + a b/c)); m >= 1] = delta, m ~ Bin(n, gamma). Not an
     upper bound: the factor 1/(m a) does not belong there; ``corrected`` leaves it out. Where hardly any report is drawn

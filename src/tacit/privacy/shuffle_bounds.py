@@ -1,4 +1,4 @@
-"""Local reports in random order: upper bounds of what shuffling costs (privacy.md 5.2).
+"""Local reports in random order: upper bounds of what shuffling costs (specification 5.2).
 
 The dominating pair of ``n`` shuffled reports of an epsilon-locally private randomiser (Feldman, McMillan, Talwar 2021,
 "Hiding among the clones", theorem 3.2): with C ~ Bin(n - 1, e^-epsilon) and A ~ Bin(C, 1/2),

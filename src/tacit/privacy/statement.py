@@ -37,7 +37,7 @@ _CHANGE_ELSEWHERE: dict[tuple[Unit, Relation], str] = {
     ("silo", "replace"): "Replacing everything that any one of the other silos holds by other data",
 }
 
-# What no guarantee of a training run covers, whatever its epsilon (privacy.md 0.6).
+# What no guarantee of a training run covers, whatever its epsilon (specification 0.6).
 NOT_COVERED = (
     "Choosing settings (rounds, clip, rates, model) by looking at results on the same private records.",
     "What is public by declaration: sizes, caps, rates, class names, column names, constants for standardising.",
@@ -58,7 +58,7 @@ def sentence(guarantee: Guarantee) -> str:
     """The promise in one sentence: Pr[with] <= e^epsilon Pr[without] + delta, for anything that can be seen.
 
     (Not "by at most that factor, except with probability delta": that is a stronger statement, and does not follow;
-    privacy.md 6, S1.)
+    specification 6, row S1.)
     """
     who = guarantee.view.who
     if not guarantee.finite:

@@ -1,4 +1,4 @@
-"""What happened to one subject, as events: pure functions of public numbers (privacy.md 1.1, 1.2, 1.2b and 2).
+"""What happened to one subject, as events: pure functions of public numbers (specification 1.1, 1.2, 1.2b and 2).
 
 Throughout, ``noise_multiplier`` is the standard deviation of the noise on a *sum* divided by the clip C, ``rate`` the
 public probability with which each record enters a batch, ``records`` the public and enforced largest number of
@@ -86,7 +86,7 @@ def fixed_batches(
     population: int, batch: int, records: int, noise_multiplier: float, batches: int, averaged: bool = True
 ) -> Event:
     """``batch`` of ``population`` records without replacement: j records of the subject displace j others, each of
-    which moves the sum by up to C. Averaged per subject: (1 + j) C; summed: 2 j C (privacy.md 1.1)."""
+    which moves the sum by up to C. Averaged per subject: (1 + j) C; summed: 2 j C (specification 1.1)."""
     amounts = np.arange(records + 1)
     moved = np.where(amounts > 0, amounts + 1, 0) if averaged else 2 * amounts
     return Repeated(_mixture(noise_multiplier, moved, hypergeometric(population, records, batch)), batches)
@@ -95,7 +95,7 @@ def fixed_batches(
 def shuffled_epochs(
     epochs: int, noise_multiplier: float, records: int = 1, batches_per_epoch: int = 1, averaged: bool = True
 ) -> Event:
-    """Batches from a shuffled pass over the data, nothing amplified (privacy.md 0.4). Averaged per subject: at most
+    """Batches from a shuffled pass over the data, nothing amplified (specification 0.4). Averaged per subject: at most
     min(records, batches per epoch) batches hold the subject. Summed: all its records may fall into one batch."""
     if averaged or records <= 1:
         return Repeated(Gaussian(noise_multiplier), epochs * min(records, batches_per_epoch))
@@ -106,7 +106,7 @@ def shuffled_epochs(
 
 
 def each_seen(per_silo: tuple[Event, ...]) -> Event:
-    """A view that sees every silo's releases: they add up (privacy.md 1.2)."""
+    """A view that sees every silo's releases: they add up (specification 1.2)."""
     return Composed(per_silo)
 
 
@@ -187,7 +187,7 @@ REPLACEMENT_FACTOR = 4.0
 
 
 def adaptive_clip(count_noise: float, rounds: int) -> Event:
-    """One noisy count per round, centred so that a subject moves it by at most 1/2 (privacy.md 1.2b)."""
+    """One noisy count per round, centred so that a subject moves it by at most 1/2 (specification 1.2b)."""
     return Repeated(Gaussian(2 * count_noise), rounds)
 
 

@@ -4,18 +4,18 @@ A combination is supported if there is a theorem for it *and* an event in ``even
 the table does not list is refused, also where some bound may exist elsewhere: nothing is promised by analogy.
 
 Sampling says who takes part by a coin that **the view does not know**. A view that knows the coins is accounted for
-with "none" (privacy.md 0.7), whatever was drawn:
+with "none" (specification 0.7), whatever was drawn:
 
 none                everybody takes part in everything, or the view knows who does
 poisson-records     every record enters a batch of its silo by a coin of public rate
 poisson-subjects    one coin per subject and round, from a seed that the silos share
-oblivious-subjects  the same by oblivious transfer, so that neither server nor silos know it (privacy.md 4.7)
+oblivious-subjects  the same by oblivious transfer, so that neither server nor silos know it (specification 4.7)
 poisson-silos       one coin per silo and round; silos that are not drawn send noise
 fixed-records       batches of a fixed number of records, without replacement
 fixed-silos         a fixed number of silos per round, without replacement
-shuffled-epochs     batches from a shuffled pass over the records; nothing is amplified (privacy.md 0.4)
-shuffled-reports    local reports in uniformly random order, padded by an honest shuffler (privacy.md 5.2)
-random-walk         a token that goes to a uniformly random silo next (privacy.md 6.2)
+shuffled-epochs     batches from a shuffled pass over the records; nothing is amplified (specification 0.4)
+shuffled-reports    local reports in uniformly random order, padded by an honest shuffler (specification 5.2)
+random-walk         a token that goes to a uniformly random silo next (specification 6.2)
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject", "silo"),
         "zero-out",
         _EVERYBODY,
-        "a sum in which the unit's part has norm at most C: exact Gaussian (privacy.md 0.8, 2)",
+        "a sum in which the unit's part has norm at most C: exact Gaussian (specification 0.8, 2)",
         ("events.Gaussian", "events.Laplace", "events.DiscreteGaussian", "subject_events.weighted_users"),
     ),
     Supported(
@@ -70,7 +70,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject", "silo"),
         "replace",
         _EVERYBODY,
-        "the same sum moves by at most 2 C (privacy.md 0.2)",
+        "the same sum moves by at most 2 C (specification 0.2)",
         ("events.Gaussian", "subject_events.REPLACEMENT_FACTOR", "subject_events.clipped_batch_of_silo"),
     ),
     Supported(
@@ -78,7 +78,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject", "silo"),
         "zero-out",
         _MEMBERS,
-        "exact shift of the members' Gaussian view (privacy.md 6.1, 6.3)",
+        "exact shift of the members' Gaussian view (specification 6.1, 6.3)",
         ("network.gopa", "network.gossip_event"),
     ),
     Supported(
@@ -86,7 +86,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject", "silo"),
         "replace",
         _MEMBERS,
-        "exact shift of the members' Gaussian view, twice the sensitivity (privacy.md 6.1, 6.3)",
+        "exact shift of the members' Gaussian view, twice the sensitivity (specification 6.1, 6.3)",
         ("network.gopa", "network.gossip_event"),
     ),
     Supported(
@@ -94,7 +94,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject",),
         "replace",
         ("shuffler", "analyzer", "shuffler+analyzer"),
-        "the local promise of every report (privacy.md 5.2)",
+        "the local promise of every report (specification 5.2)",
         ("events.RandomizedResponse", "events.Laplace", "events.Pure"),
     ),
     Supported(
@@ -102,7 +102,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject"),
         "zero-out",
         _EVERYBODY,
-        "sampled Gaussian and mixtures of Gaussians (privacy.md 1.1, 1.2)",
+        "sampled Gaussian and mixtures of Gaussians (specification 1.1, 1.2)",
         ("events.PoissonSampled", "subject_events.averaged_per_subject", "subject_events.summed_records"),
     ),
     Supported(
@@ -110,7 +110,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject"),
         "zero-out",
         ("public", "server"),
-        "sampled Gaussian; a record is part of its subject (privacy.md 1.2b, 4.3)",
+        "sampled Gaussian; a record is part of its subject (specification 1.2b, 4.3)",
         ("subject_events.weighted_users",),
     ),
     Supported(
@@ -118,7 +118,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject"),
         "zero-out",
         ("public", "server"),
-        "sampled Gaussian with rate a / M (privacy.md 4.7)",
+        "sampled Gaussian with rate a / M (specification 4.7)",
         ("subject_events.weighted_users",),
     ),
     Supported(
@@ -126,7 +126,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject", "silo"),
         "zero-out",
         ("public",),
-        "sampled Gaussian; what a silo holds is part of it (privacy.md 1.2b)",
+        "sampled Gaussian; what a silo holds is part of it (specification 1.2b)",
         ("events.PoissonSampled",),
     ),
     Supported(
@@ -134,7 +134,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record",),
         "replace",
         _EVERYBODY,
-        "Renyi divergence of sampling without replacement (privacy.md 0.4)",
+        "Renyi divergence of sampling without replacement (specification 0.4)",
         ("events.SampledWithoutReplacement",),
     ),
     Supported(
@@ -142,7 +142,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject",),
         "zero-out",
         _EVERYBODY,
-        "hypergeometric mixture with displaced records (privacy.md 1.1)",
+        "hypergeometric mixture with displaced records (specification 1.1)",
         ("subject_events.fixed_batches",),
     ),
     Supported(
@@ -150,7 +150,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("silo",),
         "replace",
         ("public",),
-        "Renyi divergence of sampling without replacement (privacy.md 6)",
+        "Renyi divergence of sampling without replacement (specification 6)",
         ("events.SampledWithoutReplacement",),
     ),
     Supported(
@@ -158,7 +158,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject",),
         "zero-out",
         ("public",),
-        "hypergeometric mixture over silos (privacy.md 1.2)",
+        "hypergeometric mixture over silos (specification 1.2)",
         ("subject_events.sampled_silos_seen",),
     ),
     Supported(
@@ -166,7 +166,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("record", "subject"),
         "zero-out",
         _EVERYBODY,
-        "one batch per epoch holds the record (privacy.md 0.4)",
+        "one batch per epoch holds the record (specification 0.4)",
         ("subject_events.shuffled_epochs",),
     ),
     Supported(
@@ -174,7 +174,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject",),
         "replace",
         ("public", "analyzer"),
-        "clones and blankets (privacy.md 5.2)",
+        "clones and blankets (specification 5.2)",
         ("shuffle.ss_simple", "shuffle.ss_double_fixed", "shuffle.ss_double_bernoulli", "shuffle.ss_topk"),
     ),
     Supported(
@@ -182,7 +182,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject", "silo"),
         "zero-out",
         ("public", *_MEMBERS),
-        "as under replacement: a node without records is the identity, which brings nothing apart (privacy.md 6.2)",
+        "as under replacement: a node without records is the identity, which brings nothing apart (specification 6.2)",
         ("events.RandomWalk",),
     ),
     Supported(
@@ -190,7 +190,7 @@ SUPPORTED: tuple[Supported, ...] = (
         ("subject", "silo"),
         "replace",
         ("public", *_MEMBERS),
-        "amplification by iteration along the walk; against coalitions every visit in full (privacy.md 6.2)",
+        "amplification by iteration along the walk; against coalitions every visit in full (specification 6.2)",
         ("events.RandomWalk",),
     ),
 )

@@ -27,7 +27,7 @@ from tacit.privacy.network import PairwiseNoise, fewest, gopa, gopa_choice, k_ou
 EXCESS = 1.05
 # At most so many coalitions, or sets of silos that vanish, are looked at one by one.
 MOST_SETS = 3000
-# How noisy a pair is where that is left out (kappa of privacy.md 6.1).
+# How noisy a pair is where that is left out (kappa of specification 6.1).
 KAPPA = 20.0
 # The root of every public choice of a graph.
 _PUBLIC = Randomness(b"tacit: who shares noise".ljust(32))
@@ -47,10 +47,10 @@ class Pairwise:
     graph_seed           of graphs that are drawn; public, and chosen before anybody colludes
     precision            the step of the grid
 
-    Formal guarantee (privacy.md 6.1): who sees all messages and knows what the silos of a coalition know learns of the
-    others a Gaussian vector of covariance Sigma = s_eta^2 I + s_delta^2 L_H, L_H the Laplacian of the pairs among them
-    that are left; a silo that moves its vector by Delta moves it by mu = Delta sqrt([Sigma^-1]_kk). ``factor`` is the
-    largest mu over all silos, all coalitions of the declared size (each of them is looked at, or one where all are
+    Formal guarantee (specification 6.1): who sees all messages and knows what the silos of a coalition know learns of
+    the others a Gaussian vector of covariance Sigma = s_eta^2 I + s_delta^2 L_H, L_H the Laplacian of the pairs among
+    them that are left; a silo that moves its vector by Delta moves it by mu = Delta sqrt([Sigma^-1]_kk). ``factor`` is
+    the largest mu over all silos, all coalitions of the declared size (each of them is looked at, or one where all are
     alike) and all sets of silos that may vanish, in units of Delta over the planned noise. Every silo's own noise is so
     large that the noise of those who neither collude nor vanish comes to what is planned.
 

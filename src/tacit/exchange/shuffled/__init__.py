@@ -1,4 +1,4 @@
-"""The shuffled exchange: single reports, filled up, cut and mixed by a shuffler, added up by an analyzer (paper 003).
+"""The shuffled exchange: single reports, filled up, cut and mixed by a shuffler, added up by an analyzer ([FLAME]).
 
 terms      what everybody agrees on, and the form of messages
 encoder    one person: seals reports for the analyzer, one by one

@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class Shuffled:
-    """FLAME's framework (paper 003) with messages that cannot be linked (privacy.md 5.2).
+    """FLAME's framework with messages that cannot be linked (specification 5.2).
 
     sealed  with real cryptography; False: the same sums, drawn without making any message, for large studies
     linked  all numbers of one person in one message, as the paper prints it: these hide in no crowd

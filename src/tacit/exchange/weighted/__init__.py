@@ -1,4 +1,4 @@
-"""The private weighting protocol (paper 002, Protocol 1), with the repairs of privacy.md 4.6 and 4.7.
+"""The private weighting protocol ([ULDP-FL], Protocol 1), with the repairs of specification 4.6 and 4.7.
 
 Everybody's contribution is weighted by n_su / N_u, records in this silo over records in all, though no party knows N_u:
 

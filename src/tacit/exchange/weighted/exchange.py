@@ -29,12 +29,12 @@ _MOST_BITS = 15360
 
 @dataclass(frozen=True)
 class Weighted:
-    """Protocol 1 of paper 002, mended (privacy.md 4.6): weights n_su / (1 + N_u) under Paillier encryption.
+    """Protocol 1 of [ULDP-FL], mended (specification 4.6): weights n_su / (1 + N_u) under Paillier encryption.
 
     precision        the step of the grid
     key_bits         length of the server's modulus
-    hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (privacy.md 4.7); otherwise
-                     silos know, from a common seed that the server does not have
+    hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (specification 4.7);
+                     otherwise silos know, from a common seed that the server does not have
     index            slots: a subject's slot is a keyed hash modulo ``slots``; subjects may share one, and every bound
                      counts that (``privacy.weight_shifts``). list: silos share a padded list of all subjects, so that
                      no two share a slot; they know who is on it, and nothing is promised to views that hold records

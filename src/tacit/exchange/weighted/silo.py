@@ -232,9 +232,9 @@ class WeightedSilo(Answering):
         ]
 
     def _rerandomised(self, sums: Ciphertexts) -> Ciphertexts:
-        """Fresh randomness for every ciphertext that leaves (privacy.md 4.6, leak B). The masks hide a silo's message
-        from the server alone; from the server and other silos together they hide only a sum over the rest of the
-        silos, whose randomness must not say how that was computed."""
+        """Fresh randomness for every ciphertext that leaves (specification 4.6, leak B). The masks hide a silo's
+        message from the server alone; from the server and other silos together they hide only a sum over the rest of
+        the silos, whose randomness must not say how that was computed."""
         self._drawn += len(sums)
         if self._drawn > _BEFORE_TABLES:
             return sums.rerandomised(blinding_for(int(self._key.n), self._workers))

@@ -139,7 +139,7 @@ def slot_width(facts: SumFacts, precision: float, most: int) -> int:
 
 def share_of(facts: SumFacts, precision: float, most: int) -> int:
     """The standard deviation of a silo's noise, sigma C C_LCM / (P sqrt |S|), rounded up: an integer on Z, and no
-    multiple of C_LCM, so that no residue of the sum is free of noise (privacy.md 4.6, leak A)."""
+    multiple of C_LCM, so that no residue of the sum is free of noise (specification 4.6, leak A)."""
     if facts.noise is None or facts.noise.std == 0:
         return 0
     whole = Fraction(facts.noise.std) / Fraction(precision) * common_multiple(most)
