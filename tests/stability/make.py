@@ -85,8 +85,10 @@ PRIVACY: dict[str, list[Any]] = {
 
 
 def main() -> None:
-    write("plans", {**dict(example_plans()), **dict(random_plans())})
+    plans = {**dict(example_plans()), **dict(random_plans())}
+    write("plans", plans)
     write("models", dict(models()))
+    write_ledger(plans)
 
 
 def write(name: str, content: Any) -> None:
@@ -168,6 +170,26 @@ def number(value: float) -> float | str:
     return "inf" if math.isinf(value) else value
 
 
+# -- ledgers
+
+
+def write_ledger(plans: dict[str, Any]) -> None:
+    """A line per method, with the events of a plan for its own unit."""
+    from tacit.privacy import Ledger
+
+    (HERE / "ledger.jsonl").unlink(missing_ok=True)
+    done: set[str] = set()
+    with Ledger(HERE / "ledger.jsonl") as ledger:
+        for name, plan in plans.items():
+            if "experiment" not in plan or (method := plan["experiment"]["method"]["name"]) in done:
+                continue
+            made = tacit.plan(plan["experiment"])
+            unit = made.promise.unit
+            events = {place: event for place, event in made.events().items() if place.startswith(f"{unit}/")}
+            ledger.append(run=name, party="server", round=1, mechanism=method, step=1, events=events)
+            done.add(method)
+
+
 # -- models
 
 
@@ -191,13 +213,13 @@ def cells(methods: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def flat(run: Any) -> list[float]:
-    """The shared model of a run as one list of numbers; of a run without one, what it predicts."""
+    """The shared model of a run as one list of numbers; of a run without one, what a silo's own model predicts."""
     import numpy as np
     from safetensors.numpy import load_file
 
     file = run.path / "model.safetensors"
     if not file.is_file():
-        return [float(value) for value in np.ravel(run.predict(visits().head(10)))]
+        return [float(value) for value in np.ravel(run.predict(visits().head(10), silo="north"))]
     tree = load_file(file)
     return [float(value) for key in sorted(tree) for value in np.ravel(tree[key])]
 

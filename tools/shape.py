@@ -1,0 +1,174 @@
+"""Measure the structure of the source: ``python tools/shape.py`` prints a table, ``--json`` one object.
+
+The measures are those of the architecture page. They need no run, except the files that two commands touch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "tacit"
+# a name may stand twice where every package of its kind has one
+COMMON_FILES = {"__init__.py", "__main__.py", "base.py", "py.typed"}
+# the rooms in which a class may be asked for: below these folders, and the registry
+ROOMS = {"methods": "methods", "exchange": "exchange", "work": "engine"}
+PROSE = re.compile(r"match=")
+
+TRACE = """
+import sys
+seen = set()
+def profile(frame, event, arg):
+    if event == "call" and frame.f_code.co_flags & 1:  # a function, not the body of a module or class
+        seen.add(frame.f_code.co_filename)
+sys.setprofile(profile)
+sys.argv = {argv!r}
+try:
+    from tacit.cli import main
+    main()
+except SystemExit:
+    pass
+sys.setprofile(None)
+print(sum("/tacit/" in name for name in seen), file=sys.stderr)
+"""
+
+
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(SRC.rglob("*.py"))}
+
+
+def lines(files: list[Path]) -> int:
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+def concrete() -> dict[str, set[str]]:
+    """Names of methods, exchanges and workers, with the classes that they inherit from, by kind."""
+    from tacit.exchange import EXCHANGES
+    from tacit.methods import METHODS
+
+    def named(classes: Any) -> set[str]:
+        return {base.__name__ for one in classes for base in one.__mro__ if base.__module__.startswith("tacit.")}
+
+    workers = {
+        node.name
+        for file, tree in trees().items()
+        if file.name.endswith("_work.py")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    return {"methods": named(METHODS.values()), "exchange": named(EXCHANGES.values()), "work": workers}
+
+
+def isinstance_lines() -> int:
+    """Lines that ask whether something is a certain method, exchange or worker, outside the room of its kind."""
+    found = set()
+    kinds = concrete()
+    for file, tree in trees().items():
+        room = file.relative_to(SRC).parts[0]
+        foreign = set().union(*(names for kind, names in kinds.items() if room != ROOMS[kind]))
+        for node in ast.walk(tree):
+            is_asked = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            if is_asked and node.func.id in ("isinstance", "issubclass") and len(node.args) == 2:
+                names = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                if names & foreign:
+                    found.add((file, node.lineno))
+    return len(found)
+
+
+def methods() -> tuple[int, int]:
+    """The deepest inheritance of a method, and the most functions and properties that one has."""
+    from tacit.methods import METHODS
+
+    own = [[base for base in one.__mro__ if base.__module__.startswith("tacit.")] for one in METHODS.values()]
+    hooks = [
+        len(
+            {
+                name
+                for base in bases
+                for name, value in vars(base).items()
+                if not name.startswith("__") and (inspect.isfunction(value) or isinstance(value, property))
+            }
+        )
+        for bases in own
+    ]
+    return max(map(len, own)), max(hooks)
+
+
+def run_loops() -> int:
+    """Functions that go round by round: a loop whose condition or range is about ``plan.rounds``."""
+    found = 0
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            head = node.test if isinstance(node, ast.While) else node.iter if isinstance(node, ast.For) else None
+            parts = [] if head is None else ast.walk(head)
+            found += any(isinstance(one, ast.Attribute) and one.attr == "rounds" for one in parts)
+    return found
+
+
+def repeated() -> tuple[int, int]:
+    files = Counter(file.name for file in trees() if file.name not in COMMON_FILES)
+    classes = Counter(
+        node.name
+        for tree in trees().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return (sum(count > 1 for count in files.values()), sum(count > 1 for count in classes.values()))
+
+
+def touched(*argv: str) -> int:
+    """How many files of Tacit a command runs through."""
+    code = TRACE.format(argv=["tacit", *argv])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    return int(done.stderr.splitlines()[-1])
+
+
+def measures(runs: bool) -> dict[str, Any]:
+    files = list(trees())
+    core = [file for file in files if "families" not in file.parts]
+    depth, hooks = methods()
+    names, classes = repeated()
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    table: dict[str, Any] = {
+        "isinstance on methods, exchanges, workers outside their rooms": isinstance_lines(),
+        "deepest inheritance of a method": depth,
+        "most functions of a method": hooks,
+        "loops over rounds": run_loops(),
+        "lines of the core": lines(core),
+        "lines in all": lines(files),
+        "statements": sum(isinstance(node, ast.stmt) for tree in trees().values() for node in ast.walk(tree)),
+        "file names used twice": names,
+        "class names used twice": classes,
+        "match= in tests": len(PROSE.findall(tests)),
+    }
+    if runs:
+        demo = str(SRC / "demo.toml")
+        table["files touched by tacit plan"] = touched("plan", demo, "--json")
+        table["files touched by tacit run"] = touched("run", demo, "--json", "--set", "train.rounds=1")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--runs", action="store_true", help="also count the files that two commands touch")
+    options = parser.parse_args()
+    table = measures(options.runs)
+    if options.json:
+        print(json.dumps(table))
+        return
+    for name, value in table.items():
+        print(f"{value:>8,}  {name}")
+
+
+if __name__ == "__main__":
+    main()
