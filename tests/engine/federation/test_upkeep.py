@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -67,21 +68,25 @@ def test_a_job_of_more_than_a_megabyte_is_refused(kit, tmp_path):
     assert JobMetaValidator().validate("job", str(tmp_path / "large")) == (False, f"it has {MOST_BYTES + 1} bytes", {})
 
 
-def test_jobs_that_wait_are_limited_in_number(kit, kits, tmp_path):
+@pytest.mark.parametrize(
+    ("submitter", "most"), [("ana@example.org", upkeep.MOST_WAITING), ("", upkeep.MOST_OF_ONE)], ids=["all", "own"]
+)
+def test_jobs_that_wait_are_limited_in_number(kit, kits, tmp_path, submitter, most):
+    """In all, and for the requester who asks (here one without a name)."""
     upkeep.limit_uploads(kit)
-    for _ in range(upkeep.MOST_WAITING):
-        stored(kit, "SUBMITTED")
+    shutil.copy(kits / "server" / "tacit" / "roster.json", kit / "tacit")
     (tmp_path / "packed").write_bytes(packed(signed(kits, tmp_path / "job").parent, "job"))
-    ok, problem, _ = JobMetaValidator().validate("job", str(tmp_path / "packed"))
-    assert not ok
-    assert "wait" in problem
+    for _ in range(most):
+        assert JobMetaValidator().validate("job", str(tmp_path / "packed"))[0]
+        stored(kit, "SUBMITTED", submitter_name=submitter)
+    assert not JobMetaValidator().validate("job", str(tmp_path / "packed"))[0]
 
 
-def stored(kit: Path, status: str, age: float = 0.0, size: int = 10) -> Path:
+def stored(kit: Path, status: str, age: float = 0.0, size: int = 10, **more: str) -> Path:
     job = kit / "tacit" / "store" / "jobs" / str(uuid.uuid4())
     job.mkdir(parents=True)
     (job / "data").write_bytes(bytes(size))
-    (job / "meta").write_text(json.dumps({"status": status}))
+    (job / "meta").write_text(json.dumps({"status": status, **more}))
     for path in (job / "data", job / "meta", job):
         os.utime(path, (time.time() - age,) * 2)
     return job
