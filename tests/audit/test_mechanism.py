@@ -82,8 +82,8 @@ def test_the_masked_exchange_leaves_the_same_noise():
 
 def test_several_rounds_are_weighed_together():
     method = {**NOISE, "name": "uldp-sgd", "noise_multiplier": 1.0}
-    several = audit_mechanism(case(method, rounds=3), runs=200, randomness=Randomness.from_seed(4))
-    alone = audit_mechanism(case(method), runs=200, randomness=Randomness.from_seed(4))
+    several = audit_mechanism(case(method, rounds=3), runs=1000, randomness=Randomness.from_seed(4))
+    alone = audit_mechanism(case(method), runs=1000, randomness=Randomness.from_seed(4))
     assert not several.refuted
     assert several.gaussian_epsilon > alone.gaussian_epsilon
 

@@ -274,7 +274,8 @@ def two_sources(seed: int = 0) -> tuple[Federation, np.ndarray]:
 def likelihood(sim: Simulation) -> float:
     """Of all records under each silo's own mixture."""
     train, components = sim.federation.train, sim.server.params["components"]
-    losses = component_losses(sim.learner.objective, components, sim.frozen, *sim.arrays)
+    records = (array[: len(train)] for array in sim.arrays)
+    losses = component_losses(sim.learner.objective, components, sim.frozen, *records)
     weights = np.asarray(sim.states)[train.silo]
     return float(jax.vmap(lambda own, weights: log_likelihood(own[None], weights)[0])(losses, weights).sum())
 
