@@ -205,10 +205,11 @@ def models() -> Iterator[tuple[str, Any]]:
 
 
 def cells(methods: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every method in its first exchange, and one method of its own in each other exchange."""
+    """Every method in its first exchange, and one method of its own in each other exchange. Exact ties decide what
+    ss-topk sends: its model differs from processor to processor."""
     from tacit.methods import METHODS as ALL
 
-    yield from ((name, ALL[name].exchanges[0]) for name in methods)
+    yield from ((name, ALL[name].exchanges[0]) for name in methods if name != "ss-topk")
     yield from (("subject-sgd", "masked"), ("uldp-avg", "masked"), ("uldp-avg", "weighted"), ("dp-fedavg", "pairwise"))
 
 
