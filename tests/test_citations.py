@@ -17,7 +17,7 @@ FILES = sorted(
     for file in (ROOT / folder).rglob(kind)
     if file not in (BIBLIOGRAPHY, Path(__file__))
 )
-# names of the specification and of papers that nobody outside can resolve
+# names of the specification and of papers that no page resolves
 UNRESOLVED = re.compile(
     r"(?<!docs/)(?<!\()privacy\.md,? (?=\d|section|finding)|\bpapers? 00\d|\b[Ss]lides 00\d|\b00[0-4]-[TLCAS]"
 )

@@ -467,7 +467,7 @@ def test_only_held_out_people_bear_the_larger_of_training_and_metrics(data, eval
 
 
 def test_training_and_metrics_add_up_for_a_replaced_person():
-    """Somebody who is trained on may be replaced by somebody who is held out: both releases change."""
+    """A subject that is trained on may be replaced by one that is held out: both releases change."""
     method = {"name": "uldp-naive", "noise_multiplier": 2.0}
     privacy = {"unit": "subject", "relation": "replace", "against": ["public"]}
     plan = tacit.plan(

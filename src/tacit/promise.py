@@ -239,7 +239,7 @@ class Promise:
         leaves H and so the kernel K(·, H) as it is: (M, E) is post-processing of M and costs what M costs. Zeroing out
         somebody of H leaves the law of M as it is and costs what K costs at the worst value of M. Everybody is in one
         of the two: the larger bounds both. Without such a split, both may be about the same person, and add up. So they
-        do for a silo, which has people in T and in H, and under replacement: somebody of T may be replaced by somebody
+        do for a silo, which has subjects in T and in H, and under replacement: a subject of T may be replaced by one
         of H, which changes both.
         """
         together: list[Event] = []

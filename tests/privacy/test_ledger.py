@@ -161,7 +161,7 @@ def test_people_who_are_in_no_other_release_of_a_run_bear_the_larger_part_only(t
 
 @pytest.mark.parametrize("place", ["subject/public/replace", "record/public/replace", "silo/public/zero-out"])
 def test_training_and_metrics_add_up_where_both_can_change(tmp_path, place):
-    """Somebody who is trained on may be replaced by somebody who is held out; a silo has people of both kinds."""
+    """A subject that is trained on may be replaced by one that is held out; a silo has subjects of both kinds."""
     training, metrics = Gaussian(4.0), Gaussian(2.0)
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         released = (("sum", training, "batch 1"), ("sum", training, "batch 2"), ("metrics", metrics, "held-out"))

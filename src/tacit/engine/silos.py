@@ -85,7 +85,7 @@ class Silos:
         self.arrays = self._arrays()
 
     def _arrays(self) -> Arrays:
-        """Features as the model wants them, and labels. Nobody refers to the rows after the last record."""
+        """Features as the model wants them, and labels. No index refers to the rows after the last record."""
         train = self.federation.train
         features = prepared(self.learner.objective, _at_least(1, train.features))
         return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))

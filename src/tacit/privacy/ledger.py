@@ -12,7 +12,7 @@ over rounds, a gossip projection), and only the last such line of the mechanism 
 A line with ``people`` is about people of a run who are in none of its releases but those of the same name (held-out
 people, on whom a model is evaluated that was trained without them; batches of people who take turns). Nobody is then in
 two of them, and of that run the largest counts for anybody: ``Largest``. A silo has people in all of them: there all
-lines add up. Under replacement, somebody who is trained on may be replaced by somebody who is held out: there different
+lines add up. Under replacement, a subject that is trained on may be replaced by one that is held out: there different
 mechanisms add up. (Of the batches of one mechanism the largest counts: a replaced subject keeps its identifier and so
 its batch, and the events of a replaced record count the subjects of both.) Over runs everything adds up: who is held
 out in one may be trained on in the next.

@@ -90,8 +90,8 @@ def submitted(packed: bytes, folder: str, roster: Collection[str]) -> None:
     try:
         meta = json.loads(found[f"{folder}/{_META}"])
         name, parties = meta["name"], meta["mandatory_clients"]
-        everybody = set(roster) - {SERVER}
-        are_parties = set(parties) in (everybody, everybody - {ANALYZER})
+        others = set(roster) - {SERVER}
+        are_parties = set(parties) in (others, others - {ANALYZER})
         is_named = _NAME.fullmatch(name) is not None and len(set(parties)) == len(parties)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Unfit("its description cannot be read") from None

@@ -151,7 +151,7 @@ def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> 
     if origin is None or destination is None:
         return "name"
     is_own_job = neighbour.party == own.party and neighbour.job is not None and own.job is None
-    if own_port != is_own_job:  # job processes use the port for them, and nobody else does
+    if own_port != is_own_job:  # job processes use the port for them, and no other cell does
         return "port"
     if not _speaks_for(own, neighbour, origin):
         return "origin"

@@ -29,7 +29,7 @@ _MOST_BITS = 15360
 
 @dataclass(frozen=True)
 class Weighted:
-    """Protocol 1 of [ULDP-FL], mended (specification 4.6): weights n_su / (1 + N_u) under Paillier encryption.
+    """Protocol 1 of [ULDP-FL], corrected (specification 4.6): weights n_su / (1 + N_u) under Paillier encryption.
 
     precision        the step of the grid
     key_bits         length of the server's modulus
