@@ -33,7 +33,7 @@ from tacit.exchange import Pairwise
 from tacit.learning.graphs import GraphChoice, mixing
 from tacit.network import network
 from tacit.privacy import Randomness, View
-from tacit.privacy.network import as_published_gossip
+from tacit.privacy.proofs.decentralized import as_published_gossip
 from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES
 from tacit.report.webs import Shades, Web, in_a_circle, shades, webs

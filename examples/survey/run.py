@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.privacy import Randomness
-from tacit.privacy.surveys import CentralMean, CentralShares, LocalMean, LocalShares, Question
+from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES
 

@@ -257,9 +257,7 @@ def _everybody_s(lines: Lines) -> _Scope:
     return _Scope("subject", "zero-out", tuple(map(View.parse, dict.fromkeys(views or ["public"]))), _DELTA)
 
 
-def _checked(
-    file: Path, run: str, lines: Lines, known: _Known | None, scope: _Scope | None
-) -> tuple[Checked, Lines]:
+def _checked(file: Path, run: str, lines: Lines, known: _Known | None, scope: _Scope | None) -> tuple[Checked, Lines]:
     """A run, and its lines as recomputed."""
     oldest = min(map(_accounting, lines))
     concern = [advisory for advisory in ADVISORIES if oldest < advisory.corrected_in]
@@ -400,7 +398,7 @@ def _rounded(event: Event, factor: float) -> Event:
 
 
 def _without_rounding(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    from tacit.privacy.linkage import of_two
+    from tacit.privacy.proofs.unlinked_subjects import of_two
 
     if not federated:
         return _simulated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
@@ -432,7 +430,7 @@ def _simulated(promise: Promise, view: View) -> Event:
     others = facts.silos - promise.exposure(promise.unit, view).colluding
     if not view.holds_records or others < 1 or facts.moves_over:
         return alone.event(promise.unit, view)
-    from tacit.privacy.weight_shifts import largest_shift, phantom_weights
+    from tacit.privacy.proofs.weight_shifts import largest_shift, phantom_weights
 
     if promise.unit == "silo" or method.sigma == 0:
         return alone.event(promise.unit, View.parse("public"))

@@ -25,7 +25,7 @@ from tacit.models import convexity
 from tacit.models.edges import edges
 from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
-from tacit.privacy.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment
 from tests.made import visits
 

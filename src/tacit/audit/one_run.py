@@ -54,8 +54,8 @@ from tacit.privacy import (
     View,
     account,
 )
-from tacit.privacy.gaussian import gaussian_mu
-from tacit.privacy.subject_events import binomial
+from tacit.privacy.accounting.gaussian import gaussian_mu
+from tacit.privacy.proofs.subject_events import binomial
 
 Array = npt.NDArray[np.float64]
 Told = Callable[[int, int], None]

@@ -42,7 +42,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy.mechanisms import gaussian_sigma, standard_laplace, standard_normal
+from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]

@@ -82,8 +82,8 @@ from tacit.learning import Steps
 from tacit.methods.encoders import Encoder, people_of
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
-from tacit.privacy.paid_sums import noisy_sum
-from tacit.privacy.statistics import Means, Moments
+from tacit.privacy.mechanisms.noisy_queries import Means, Moments
+from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 # What the server signs once for all of its recipients.
 _TO_EVERYONE = (STATISTICS, WORK, METRICS)
