@@ -337,7 +337,7 @@ class Uldp(PerSubject):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class CorrelatedNoise:
-    """Noise that is correlated over rounds and partly cancels in their sum; ``proofs.correlated_noise`` holds the proof.
+    """Noise that is correlated over rounds and partly cancels in their sum (``proofs.correlated_noise``).
 
     groups  people take turns in so many groups, by their keys: everybody takes part in every ``groups``-th round
     bands   the noise of a round reaches back over so many rounds, this one included; 1: independent noise

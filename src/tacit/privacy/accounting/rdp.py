@@ -167,10 +167,10 @@ def _mixture(event: GaussianMixture, orders: Array) -> Array:
 
         D_a(P || Q) = ln E_Q[e^{a L}] / (a - 1),   D_a(Q || P) = ln E_Q[e^{-(a - 1) L}] / (a - 1),
 
-    with the loss L of ``gaussian_mixture``. The trapezoidal rule converges like e^{-2 pi d / step} for integrands analytic
-    within d of the real axis; e^{a L} is analytic up to the zeros of P / Q, at a distance of at least about pi / (2
-    c_max), and the step keeps that error below e^-37. Orders whose integrals would need too many points are left
-    infinite: no bound.
+    with the loss L of ``gaussian_mixture``. The trapezoidal rule converges like e^{-2 pi d / step} for integrands
+    analytic within d of the real axis; e^{a L} is analytic up to the zeros of P / Q, at a distance of at least about
+    pi / (2 c_max), and the step keeps that error below e^-37. Orders whose integrals would need too many points are
+    left infinite: no bound.
     """
     shifts = np.asarray(event.sensitivities, dtype=np.float64) / event.noise_multiplier
     weights = np.asarray(event.probabilities, dtype=np.float64)

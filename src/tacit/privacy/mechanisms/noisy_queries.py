@@ -35,9 +35,9 @@ more silos is scaled down where that is visible.
 anything leaves it, and says what that shows to whom.
 
 **Formal guarantee.** For unit subject and relation zero-out, and any view that sees only the noisy sum and what follows
-from it, ``release`` satisfies ``account(query.event(), delta)``; noise is floating point (``noise_mechanisms``). Assumed:
-bounds, caps, candidates, the number of subjects and m are public and not taken from these records; the subject index
-names one person the same way in all silos.
+from it, ``release`` satisfies ``account(query.event(), delta)``; noise is floating point (``noise_mechanisms``).
+Assumed: bounds, caps, candidates, the number of subjects and m are public and not taken from these records; the subject
+index names one person the same way in all silos.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ tell them from others. It is a mixture of reports (specification 5.1, T3): R(1/2
 R(level) for response. Its mean is 1/2, so what is added to a sum of ``value - 1/2`` is noise and no bias.
 
 Formal guarantees. A report is epsilon-locally private: densities (Laplace) or probabilities (response) of any two
-values differ by at most e^epsilon. Response is drawn exactly; Laplace noise in floating point, as ``noise_mechanisms`` says.
+values differ by at most e^epsilon. Response is drawn exactly; Laplace noise is floating point (``noise_mechanisms``).
 FLAME's algorithm 1 takes b levels of noise for b + 1 levels of values, so that level 0 gives the value away; here both
 have b + 1 (specification 5.1).
 """

@@ -10,8 +10,8 @@ a question with categories by one of the own records, drawn by lot, which says t
 people is public. Central: whoever sees the result, not the server. A person's part of the counts is a probability
 vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
 (high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
-Local: everybody, the server too, since a report is epsilon-private by itself (``randomized_response``, ``randomizers``). Randomised
-response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
+Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
+Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
 
 **Errors** are those of the noise: how far an estimate is from what these people would have said. That they may not be
 typical of others is not in them. Every estimate is unbiased; a share may come out below 0.

@@ -3,8 +3,8 @@
 **Formal guarantee.** Data sets with and without both differ in two units. A release that is described by an event for
 one unit is described by :func:`of_two` for two. A sum moves by twice as much. Where a coin of its own decides about
 each unit, the amounts that are drawn are independent, and vectors of norm at most c_i and c_j move the sum by at most
-c_i + c_j: a mixture (``gaussian_mixture``). To count a unit as always drawn is an upper bound, too (joint convexity). Releases
-add up as before.
+c_i + c_j: a mixture (``gaussian_mixture``). To count a unit as always drawn is an upper bound, too (joint convexity).
+Releases add up as before.
 
 Where no such event is known, (epsilon, delta) for one unit gives (2 epsilon, (1 + e^epsilon) delta) for two, because
 Pr[M(D)] <= e^epsilon Pr[M(D')] + delta holds twice.
