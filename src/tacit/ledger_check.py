@@ -32,7 +32,7 @@ from tacit.config import Plan, plan
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import Pairwise, Shuffled, Weighted
-from tacit.learning.clipped_sum import CHUNK, most_expected
+from tacit.kernels.clipped_sum import CHUNK, most_expected
 from tacit.methods import METHODS, Calibrated
 from tacit.methods.method import RecordSums
 from tacit.methods.per_subject import PerSubject

@@ -22,8 +22,8 @@ from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
-from tacit.learning import Steps, bounded, clipped_gradient_sum
-from tacit.learning.steps import Counts
+from tacit.kernels import Steps, bounded, clipped_gradient_sum
+from tacit.kernels.grid_integers import Counts
 from tacit.methods.central import CentralSilo
 from tacit.methods.local_noise import HiGrad, NoisyBatches
 from tacit.methods.method import Adaptive
@@ -188,9 +188,9 @@ def single_precision() -> Iterator[None]:
     """Chunk after chunk is added to one running sum."""
     with (
         patch.object(Steps, "added", added_in_single_precision),
-        patch("tacit.learning.clipped_sum.TOGETHER", 1),
-        patch("tacit.learning.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
-        patch("tacit.learning.sampling.blocks_for", lambda expected: 1),
+        patch("tacit.kernels.clipped_sum.TOGETHER", 1),
+        patch("tacit.kernels.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
+        patch("tacit.kernels.sampling.blocks_for", lambda expected: 1),
     ):
         yield
 

@@ -38,7 +38,7 @@ from tacit.engine.learner import Learner
 from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import ServerState
 from tacit.methods.averaging import like
 from tacit.methods.local_noise import NoisyBatches

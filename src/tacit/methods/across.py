@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import ServerStep, Work, clipped, descend
+from tacit.kernels import ServerStep, Work, clipped, descend
 from tacit.methods.averaging import like, minus
 from tacit.methods.local_noise import NoisyBatches
 from tacit.methods.method import (

@@ -29,9 +29,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, bounded, descend
-from tacit.learning.clipped_sum import FINEST
-from tacit.learning.noisy_descent import clipped_records
+from tacit.kernels import PoissonBatches, ServerStep, Work, bounded, descend
+from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Adaptive,

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Calibrated, Contributions, Count, Divisors, Facts, Positive, ServerState
 from tacit.privacy import (

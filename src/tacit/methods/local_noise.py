@@ -37,9 +37,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
-from tacit.learning.clipped_sum import Rounding
-from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
+from tacit.kernels import PoissonBatches, ServerStep, Work, noisy_descend
+from tacit.kernels.clipped_sum import Rounding
+from tacit.kernels.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Contributions,

@@ -39,7 +39,7 @@ import jax
 import numpy as np
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected

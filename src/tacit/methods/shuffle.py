@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.encoders import Encoder, Floats, Vectors
 from tacit.methods.method import Count, Divisors, Facts, Rate, ServerState

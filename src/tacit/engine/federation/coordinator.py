@@ -77,7 +77,7 @@ from tacit.exchange.shuffled import Shuffler
 from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.methods import ServerState
 from tacit.methods.encoders import people_of
 from tacit.models import Params

@@ -78,7 +78,7 @@ from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, part
 from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.methods.encoders import Encoder, people_of
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected

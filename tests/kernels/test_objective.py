@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.learning import Arrays, Objective
-from tacit.learning.objective import PASS_ROWS
+from tacit.kernels import Arrays, Objective
+from tacit.kernels.objective import PASS_ROWS
 from tacit.models import build, task_for
 
 MODEL = build("logistic", (3,), 1)

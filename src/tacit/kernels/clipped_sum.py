@@ -36,10 +36,10 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipping import MARGIN, norms
-from tacit.learning.noise import LARGEST_NORMAL, PIECE
-from tacit.learning.objective import Arrays, Objective
-from tacit.learning.steps import FINEST, REACHED, Counts, Steps, toward_zero
+from tacit.kernels.clipping import MARGIN, norms
+from tacit.kernels.grid_integers import FINEST, REACHED, Counts, Steps, toward_zero
+from tacit.kernels.noise import LARGEST_NORMAL, PIECE
+from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.learning.batches import Rows, power_of_two
-from tacit.learning.clipped_sum import blocks_for, most_expected
-from tacit.learning.noise import key_words
+from tacit.kernels.batches import Rows, power_of_two
+from tacit.kernels.clipped_sum import blocks_for, most_expected
+from tacit.kernels.noise import key_words
 from tacit.privacy import Stream
 
 # Room for at least so many entries: small silos share one compiled shape from round to round.

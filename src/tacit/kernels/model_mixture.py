@@ -16,8 +16,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tacit.learning.descent import Work, stepped
-from tacit.learning.objective import Objective, mean_in_passes, rows
+from tacit.kernels.descent import Work, stepped
+from tacit.kernels.objective import Objective, mean_in_passes, rows
 from tacit.models import Params, Task
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tacit.learning.batches import Batches
-from tacit.learning.objective import Arrays, Objective
+from tacit.kernels.batches import Batches
+from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params
 
 Direction = Callable[[Params, Params], Params]

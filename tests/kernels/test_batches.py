@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.learning import Batches, Rows, Schedule, shuffled, stack
+from tacit.kernels import Batches, Rows, Schedule, shuffled, stack
 from tacit.privacy import Randomness
 
 

@@ -15,8 +15,8 @@ from math import prod
 import jax
 import numpy as np
 
-from tacit.learning.batches import power_of_two
-from tacit.learning.objective import Arrays, Objective
+from tacit.kernels.batches import power_of_two
+from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params, parameter_count
 
 # Chunks per compiled call. Their real number is data, not shape, so that rounds of sampled people compile nothing new.

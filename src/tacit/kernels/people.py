@@ -30,10 +30,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipping import bounded
-from tacit.learning.lanes import Lane, Layout, People, Shape
-from tacit.learning.objective import Arrays, Objective
-from tacit.learning.steps import Counts, Steps, toward_zero
+from tacit.kernels.clipping import bounded
+from tacit.kernels.grid_integers import Counts, Steps, toward_zero
+from tacit.kernels.lane_schedule import Lane, Layout, People, Shape
+from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import Arrays, Counts, Local, Objective, PeopleSum, arrange, drawn, each_person, people_sum
-from tacit.learning import people as kernel
-from tacit.learning.steps import FINEST
+from tacit.kernels import Arrays, Counts, Local, Objective, PeopleSum, arrange, drawn, each_person, people_sum
+from tacit.kernels import people as kernel
+from tacit.kernels.grid_integers import FINEST
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from tacit.learning.noise import LARGEST_NORMAL
+from tacit.kernels.noise import LARGEST_NORMAL
 
 #: The finest step of a sum, over the largest entry of a contribution: 16 contributions have 2^24 steps, up to which
 #: single precision adds integers exactly, and 1,024 have 2^30. Rounded noise hides as much on any grid (see above); a

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.learning.clipping import clipped
+from tacit.kernels.clipping import clipped
 
 CLIP = jax.jit(clipped)
 

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy import stats
 
-from tacit.learning import gaussian, key_words, nonce_words, random_bits
-from tacit.learning.noise import LARGEST_NORMAL, PIECE, _radius
+from tacit.kernels import gaussian, key_words, nonce_words, random_bits
+from tacit.kernels.noise import LARGEST_NORMAL, PIECE, _radius
 from tacit.privacy import Randomness
 
 ERROR = 1e-6

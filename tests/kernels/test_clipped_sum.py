@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import Arrays, ClippedSum, Objective, clipped_gradient_sum
-from tacit.learning.clipped_sum import CHUNK, FINEST, rounding
-from tacit.learning.clipping import norms
+from tacit.kernels import Arrays, ClippedSum, Objective, clipped_gradient_sum
+from tacit.kernels.clipped_sum import CHUNK, FINEST, rounding
+from tacit.kernels.clipping import norms
 from tacit.models import Params, build, task_for
 from tacit.models.layers import dense
 

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipped_sum import FINEST, clipped_gradient_sum
-from tacit.learning.clipping import bounded, clipped
-from tacit.learning.descent import Work
-from tacit.learning.noise import LARGEST_NORMAL, PIECE, gaussian, nonce_words
-from tacit.learning.objective import rows
-from tacit.learning.sampling import Sampled
-from tacit.learning.steps import COUNT_MARGIN, REACHED, Counts, Steps, noise_steps, toward_zero
+from tacit.kernels.clipped_sum import FINEST, clipped_gradient_sum
+from tacit.kernels.clipping import bounded, clipped
+from tacit.kernels.descent import Work
+from tacit.kernels.grid_integers import COUNT_MARGIN, REACHED, Counts, Steps, noise_steps, toward_zero
+from tacit.kernels.noise import LARGEST_NORMAL, PIECE, gaussian, nonce_words
+from tacit.kernels.objective import rows
+from tacit.kernels.sampling import Sampled
 from tacit.models import Params
 
 # The use of a round's key for the noise on batches; noise on sums over silos uses another number.

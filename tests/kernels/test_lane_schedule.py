@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.learning import Layout, arrange, drawn
-from tacit.learning.lanes import CALL_CHUNKS, CHUNK_NUMBERS, _dealt
+from tacit.kernels import Layout, arrange, drawn
+from tacit.kernels.lane_schedule import CALL_CHUNKS, CHUNK_NUMBERS, _dealt
 from tacit.privacy import Randomness
 
 MLP = Layout(parameters=4097, pass_rows=256)

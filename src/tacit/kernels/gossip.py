@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning.clipping import clipped
-from tacit.learning.noise import gaussian, nonce_words
-from tacit.learning.objective import Arrays, Objective, rows
-from tacit.learning.steps import FINEST, doublings, noise_steps
+from tacit.kernels.clipping import clipped
+from tacit.kernels.grid_integers import FINEST, doublings, noise_steps
+from tacit.kernels.noise import gaussian, nonce_words
+from tacit.kernels.objective import Arrays, Objective, rows
 from tacit.models import Convexity, Params
 
 # The uses of a round's key: noise on what nodes send, and on the steps of a walk.

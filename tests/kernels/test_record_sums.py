@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tacit.errors import UserError
-from tacit.learning import Arrays, Objective, PoissonBatches, Rows, Sampled, Work
-from tacit.learning.clipped_sum import BLOCK, FINEST, blocks_for, most_expected, rounding
-from tacit.learning.noisy_descent import clipped_records
+from tacit.kernels import Arrays, Objective, PoissonBatches, Rows, Sampled, Work
+from tacit.kernels.clipped_sum import BLOCK, FINEST, blocks_for, most_expected, rounding
+from tacit.kernels.noisy_descent import clipped_records
 from tacit.models import Params, task_for
 from tacit.privacy import Randomness
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.learning import Arrays, Objective, Sampled, Work, gaussian, noisy_descend, nonce_words
-from tacit.learning.noisy_descent import BATCH_NOISE, COUNT_NOISE, Counting, clipped_batch, clipped_records
+from tacit.kernels import Arrays, Objective, Sampled, Work, gaussian, noisy_descend, nonce_words
+from tacit.kernels.noisy_descent import BATCH_NOISE, COUNT_NOISE, Counting, clipped_batch, clipped_records
 from tacit.models import build, task_for
 
 KEY = np.arange(8, dtype=np.uint32)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 
 
 def reference(optimizer: str, rate: float, updates: np.ndarray) -> np.ndarray:
