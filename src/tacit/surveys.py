@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.cells import as_name, gaps, match_names, numbers_in
-from tacit.data.table import Table, from_frame, read_file
+from tacit.data.table_files import Table, from_frame, read_file
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of

@@ -19,7 +19,7 @@ from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.sources.base import table_source
-from tacit.data.table import Table, read_file
+from tacit.data.table_files import Table, read_file
 from tacit.data.tabular import Declaration
 
 SITES = tuple(f"site {k}" for k in range(1, 7))

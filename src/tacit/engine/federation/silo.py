@@ -17,8 +17,8 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
-from tacit.data.arrange import within_caps
-from tacit.data.misfits import FINEST
+from tacit.data.holdout_and_caps import within_caps
+from tacit.data.invalid_rows import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.agreement import (

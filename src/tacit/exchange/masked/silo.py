@@ -22,7 +22,7 @@ from tacit.crypto import (
     seal,
     split,
 )
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.answering import Answering, check_vector
 from tacit.exchange.grid import Integers
 from tacit.exchange.masked.terms import KEYS, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms

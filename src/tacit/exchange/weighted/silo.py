@@ -21,8 +21,8 @@ from tacit.crypto import (
     TransferReceiver,
     seal,
 )
-from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.blinding import blinding_for
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.answering import Answering
 from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from gmpy2 import gcd, mpz
 
-from tacit.crypto.agreement import KEY_BYTES, derive
 from tacit.crypto.context import Context
+from tacit.crypto.key_agreement import KEY_BYTES, derive
 from tacit.crypto.secret import Secret
 
 # the 32-bit block counter and the nonce of RFC 8439; one stream per derived key, 256 GiB long

@@ -33,7 +33,7 @@ def shared(function: Callable[..., Result], pieces: Sequence[tuple[Any, ...]]) -
 def _elsewhere(module: str, name: str, piece: tuple[Any, ...]) -> Any:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "-c", "from tacit.crypto.worker import serve; serve()"],
+        [sys.executable, "-c", "from tacit.crypto.worker_process import serve; serve()"],
         input=pickle.dumps((module, name, piece)),
         stdout=subprocess.PIPE,
         env=environment,

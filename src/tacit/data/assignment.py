@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.arrange import lots, mixed
+from tacit.data.holdout_and_caps import lots, mixed
 from tacit.data.options import Silos, Subjects
 from tacit.errors import UserError
 

@@ -13,7 +13,7 @@ from tacit.data.cells import gaps, match_names, numbers_in
 from tacit.data.labels import BINARY
 from tacit.data.options import DataOptions, NumericColumn, SurvivalLabel
 from tacit.data.sources.base import SourceFacts
-from tacit.data.table import Table
+from tacit.data.table_files import Table
 
 _LARGEST = float(np.finfo(np.float32).max)
 # Constants that are paid for come later. They are no finer than this part of a column's public range, so that a value

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Context, Refused, Tampered, TransferReceiver, TransferSender
-from tacit.crypto.transfer import _NONCE, _common, _key
+from tacit.crypto.oblivious_transfer import _NONCE, _common, _key
 
 HERE = Context("weighted", "run-1", 3, "server", "north", "sampling")
 # the point of order two of edwards25519: (0, -1)

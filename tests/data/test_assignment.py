@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.data.allocate import assign_silos, assign_silos_by_label, assign_subjects, follow
+from tacit.data.assignment import assign_silos, assign_silos_by_label, assign_subjects, follow
 from tacit.data.options import Silos, Subjects
 from tacit.errors import UserError
 
