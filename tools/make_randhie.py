@@ -1,4 +1,4 @@
-"""Make the built-in table from the public file: ``python make_randhie.py randhie.csv[.gz] randhie.parquet``.
+"""Make the built-in table from the public file: ``python tools/make_randhie.py randhie.csv[.gz] randhie.parquet``.
 
 The input is ``statsmodels/datasets/randhie/src/randhie.csv`` of the statsmodels package (20,190 rows, 45 columns).
 Columns are renamed to plain words and rounded to the precision that a model can use; people are renumbered. Missing
