@@ -100,12 +100,14 @@ def main() -> None:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        complain(f"system: {error}; correct it, then go on with --resume if a run folder was made")
+        fix = "correct it, then go on with --resume if a run folder was made"
+        complain(str(UserError("file-access", "system", str(error), fix)))
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_shortage(error):
             raise
-        complain("memory: the experiment needs more than there is; lower counts, epochs, batch_size or the model")
+        fix = "lower counts, epochs, batch_size or the model"
+        complain(str(UserError("out-of-memory", "memory", "the experiment needs more than there is", fix)))
         sys.exit(2)
 
 
@@ -463,7 +465,7 @@ def _range(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(":"))
     except ValueError:
-        raise UserError("--range", f"'{text}' has no form LOW:HIGH", "write for example 0:120") from None
+        raise UserError("malformed", "--range", f"'{text}' has no form LOW:HIGH", "write for example 0:120") from None
     return low, high
 
 
@@ -554,7 +556,7 @@ def federation_try(out: Out = None, as_json: Json = False) -> None:
 
     require_nvflare()
     if out is not None and out.exists():
-        raise UserError("--out", f"'{out}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     trial = Trial((out or free_folder("federation try")).resolve())
     tell = (lambda line: None) if as_json else (lambda line: console.print(line, highlight=False))
     trial.prepare()
@@ -644,7 +646,7 @@ def submit(
         planned = received(asked.experiment)  # what was asked for, whatever an experiment file says now
     elif experiment is None:
         problem = "is required, unless --attach names a run"
-        raise UserError("EXPERIMENT.toml", problem, "name the experiment file")
+        raise UserError("missing", "EXPERIMENT.toml", problem, "name the experiment file")
     else:
         planned = plan(experiment, changes)
         for field in left_behind(planned):
@@ -713,14 +715,12 @@ def _show_finished(finished: Run, as_json: bool) -> None:
         raise typer.Exit(130)
     if finished.result["status"] == "budget":
         done = finished.result["rounds"]
-        raise Forbidden(
-            "privacy.budget",
-            f"round {done + 1} of {finished.result['rounds_planned']} would exceed it",
-            f"the model of round {done} is kept in {finished.path}; plan fewer rounds or more noise",
-        )
+        problem = f"round {done + 1} of {finished.result['rounds_planned']} would exceed it"
+        fix = f"the model of round {done} is kept in {finished.path}; plan fewer rounds or more noise"
+        raise Forbidden("budget-exhausted", "privacy.budget", problem, fix)
     if finished.result["status"] == "diverged":
         problem = f"the model was no longer finite by round {finished.result['rounds']}"
-        raise UserError("train", problem, "lower method.local_learning_rate or train.server_learning_rate")
+        raise UserError("diverged", "train", problem, "lower method.local_learning_rate or train.server_learning_rate")
 
 
 def _keep_compilations() -> None:

@@ -461,19 +461,19 @@ def _noise(method: str, folder: Path) -> dict[str, float]:
     kind = METHODS.get(method)
     found = read_json(folder / RESULT, "run").get("noise_multiplier") if (folder / RESULT).is_file() else None
     if kind is None or not issubclass(kind, Calibrated) or kind.noise_key != "noise_multiplier" or found is None:
-        raise UserError("run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
+        raise UserError("file-damaged", "run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
     return {"noise_multiplier": float(found)}
 
 
 def _lines(file: Path) -> Lines:
     if not file.is_file():
         problem = f"'{file}' is not a ledger, a budget file, a run folder or the kit of a silo"
-        raise UserError("ledger", problem, "name one of these")
+        raise UserError("wrong-file", "ledger", problem, "name one of these")
     try:
         with Ledger(file) as ledger:
             return ledger.lines
     except LedgerError as error:
-        raise UserError("ledger", str(error), "restore it from a backup") from None
+        raise UserError("ledger-damaged", "ledger", str(error), "restore it from a backup") from None
 
 
 def _number(value: float | None) -> float | str | None:

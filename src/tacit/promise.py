@@ -345,7 +345,7 @@ class Promise:
             else:
                 sigma = calibrate_cost(lambda noise: self._with_noise(noise).published_epsilon(), epsilon)
         except ValueError:
-            raise UserError("method.target_epsilon", *self._unreachable(epsilon, accounting)) from None
+            raise UserError("unreachable", "method.target_epsilon", *self._unreachable(epsilon, accounting)) from None
         return self._with_noise(sigma)
 
     def _with_noise(self, sigma: float) -> Promise:
@@ -405,13 +405,15 @@ def promise(
     chosen = unit or method.first_unit
     if chosen not in method.units:
         protects = " or ".join(method.units)
-        raise UserError("privacy.unit", f"{method.name} does not protect a {chosen}", f"use {protects}")
+        problem = f"{method.name} does not protect a {chosen}"
+        raise UserError("not-supported", "privacy.unit", problem, f"use {protects}")
     known = exchange.views(facts.silos) if isinstance(exchange, Pairwise) else exchange.reveals
     views = against if against is not None else tuple(View.parse(text) for text in known)
     for view in views:
         if exchange.reveals_to(view) is None:
             fix = f"use {', '.join(known)}"
-            raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", fix)
+            problem = f"the {exchange.name} exchange has no view '{view}'"
+            raise UserError("unknown-name", "privacy.against", problem, fix)
     trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
     relation = relation or method.relation(chosen)
     made = Promise(
@@ -453,11 +455,8 @@ def check_facts(method: Method, unit: Unit, facts: Facts) -> None:
     """Refuse a plan that lacks a public fact which the method needs."""
     for fact in method.needs(unit):
         if not getattr(facts, fact):
-            raise UserError(
-                FACT_KEYS[fact],
-                f"is missing: {method.name} needs it to protect a {unit}",
-                "declare it; it is public and cannot be counted from private records",
-            )
+            fix = "declare it; it is public and cannot be counted from private records"
+            raise UserError("missing", FACT_KEYS[fact], f"is missing: {method.name} needs it to protect a {unit}", fix)
 
 
 @lru_cache(maxsize=4096)

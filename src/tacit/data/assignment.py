@@ -42,11 +42,9 @@ def assign_subjects(
     """A person 0 .. count-1 for every record; ``labels``, ``keys`` and fixed ``silo`` are ``[records]``."""
     count = _count(spec.count, "data.subjects.count")
     if labels_per_subject is not None and silo is not None and spec.assign == "zipf":
-        raise UserError(
-            "data.labels_per_subject",
-            "it cannot be joined with zipf subjects where silos are fixed",
-            'use subjects.assign = "uniform" or "power", or assign the silos',
-        )
+        problem = "it cannot be joined with zipf subjects where silos are fixed"
+        fix = 'use subjects.assign = "uniform" or "power", or assign the silos'
+        raise UserError("conflict", "data.labels_per_subject", problem, fix)
     subject = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "subjects"))
     rng = _generator(seed, "subjects")
     if labels_per_subject is not None:
@@ -74,12 +72,13 @@ def assign_silos_by_label(spec: Silos, labels: np.ndarray, seed: int) -> np.ndar
     rng = _generator(seed, "silos")
     count = _count(spec.count, "data.silos.count")
     if labels.dtype.kind != "i":
-        raise UserError("data.silos.assign", f"'{spec.assign}' is for classes as labels", "use another assignment")
+        problem = f"'{spec.assign}' is for classes as labels"
+        raise UserError("not-supported", "data.silos.assign", problem, "use another assignment")
     if spec.assign == "dirichlet":
         return _with_drawn_shares(count, spec.alpha, labels, rng)
     if count * spec.labels < len(np.unique(labels)):
         problem = f"{count} silos with {spec.labels} labels each cannot hold {len(np.unique(labels))} labels"
-        raise UserError("data.silos.labels", problem, "raise it, or data.silos.count")
+        raise UserError("too-few", "data.silos.labels", problem, "raise it, or data.silos.count")
     return _with_few_labels(np.full(count, len(labels) / count), labels, spec.labels, rng)
 
 
@@ -167,11 +166,9 @@ def _with_few_labels(counts: np.ndarray, labels: np.ndarray, most: int, rng: np.
     classes, label_of = np.unique(labels, return_inverse=True)
     shares = np.repeat(np.arange(len(counts)), most)
     if len(shares) < len(classes):
-        raise UserError(
-            "data.labels_per_subject",
-            f"{len(counts)} subjects with {most} labels each cannot hold {len(classes)} labels",
-            "raise data.subjects.count or labels_per_subject",
-        )
+        problem = f"{len(counts)} subjects with {most} labels each cannot hold {len(classes)} labels"
+        fix = "raise data.subjects.count or labels_per_subject"
+        raise UserError("too-few", "data.labels_per_subject", problem, fix)
     rng.shuffle(shares)
     sizes = np.maximum(counts[shares] / most, 1e-9)
     label_sizes = np.bincount(label_of)
@@ -197,5 +194,5 @@ def _give_every_label_a_share(label_of_share: np.ndarray, labels: int) -> None:
 
 def _count(count: int | None, field: str) -> int:
     if count is None:
-        raise UserError(field, "an assignment needs a count", "set it to a number")
+        raise UserError("missing", field, "an assignment needs a count", "set it to a number")
     return count

@@ -20,7 +20,7 @@ def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     chosen = drawn(keys, fraction, seed)
     if chosen.all() or not chosen.any():
         problem = f"{fraction:g} leaves {'no row to train on' if chosen.all() else 'no row to test on'}, by lot"
-        raise UserError("data.test_fraction", problem, "change it, or data.seed")
+        raise UserError("empty", "data.test_fraction", problem, "change it, or data.seed")
     return chosen
 
 
@@ -105,7 +105,7 @@ def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.nd
 
 def _share(count: int, fraction: float) -> int:
     if count < 2:
-        raise UserError("data.test_fraction", f"there is only {count} record", "give at least two records")
+        raise UserError("too-few", "data.test_fraction", f"there is only {count} record", "give at least two records")
     return min(max(math.ceil(count * fraction - 1e-9), 1), count - 1)
 
 

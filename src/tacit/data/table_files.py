@@ -40,7 +40,7 @@ class Table:
     def column(self, name: str, field: str) -> np.ndarray:
         """The values of column ``name`` ``[rows]``; ``field`` is the setting to blame where there is none."""
         if name not in self.names:
-            raise UserError(field, f"the table has no column '{name}'", nearest(name, self.names))
+            raise UserError("unknown-name", field, f"the table has no column '{name}'", nearest(name, self.names))
         return self.read(name)
 
     def identifiers(self, name: str, field: str) -> np.ndarray:
@@ -60,19 +60,20 @@ def read_file(path: str | Path, field: str = "data.path", *, leave_out: bool = F
     """The table in a file, by its ending; lines that cannot be read are refused, or left out."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(field, f"there is no file '{path}'", "give the path of a csv, csv.gz, parquet or npz file")
+        problem = f"there is no file '{path}'"
+        raise UserError("file-not-found", field, problem, "give the path of a csv, csv.gz, parquet or npz file")
     reader = next((read for endings, read in _READERS.items() if path.name.lower().endswith(endings)), None)
     if reader is None:
-        raise UserError(field, f"'{path.name}' has an unknown ending", "use .csv, .csv.gz, .parquet or .npz")
+        problem = f"'{path.name}' has an unknown ending"
+        raise UserError("wrong-file", field, problem, "use .csv, .csv.gz, .parquet or .npz")
     try:
         table = reader(path)
     except _CORRUPT as error:
-        raise UserError(
-            field, f"'{path.name}' cannot be read ({_first_line(error)})", "check that the file is complete"
-        ) from error
+        problem = f"'{path.name}' cannot be read ({_first_line(error)})"
+        raise UserError("file-damaged", field, problem, "check that the file is complete") from error
     if table.unread and not leave_out:
         fix = f"give every line {len(table.names)} cells of text in UTF-8, none of which goes on in the next line"
-        raise UserError(field, f"'{path.name}' has malformed lines ({table.unread})", fix)
+        raise UserError("file-damaged", field, f"'{path.name}' has malformed lines ({table.unread})", fix)
     return _not_empty(table, field, path.name)
 
 
@@ -88,7 +89,7 @@ def from_frame(frame: pd.DataFrame, field: str = "frame", called: str = "the fra
 def _refuse_twins(names: Sequence[str], field: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(field, f"two columns are called '{twice[0]}'", "rename one of them")
+        raise UserError("duplicate", field, f"two columns are called '{twice[0]}'", "rename one of them")
 
 
 def _read_csv(path: Path) -> Table:
@@ -136,9 +137,8 @@ def _read_parquet(path: Path) -> Table:
         try:
             return cells(file.read(columns=[name]).column(name).to_pandas(integer_object_nulls=True))
         except (pa.ArrowException, OSError) as error:
-            raise UserError(
-                "data.path", f"column '{name}' of '{path.name}' cannot be read", "check that the file is complete"
-            ) from error
+            problem = f"column '{name}' of '{path.name}' cannot be read"
+            raise UserError("file-damaged", "data.path", problem, "check that the file is complete") from error
 
     return Table(names, file.metadata.num_rows, read)
 
@@ -173,7 +173,7 @@ def _wide_names(arrays: dict[str, np.ndarray], width: int) -> Sequence[str]:
 
 def _not_empty(table: Table, field: str, name: str) -> Table:
     if table.rows == 0 or not table.names:
-        raise UserError(field, f"{name} has no rows", "give a table with at least one row per silo")
+        raise UserError("empty", field, f"{name} has no rows", "give a table with at least one row per silo")
     return table
 
 

@@ -129,7 +129,8 @@ def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
     for kind, columns in (("numeric", declared.columns.numeric), ("categorical", declared.columns.categorical)):
         for name in columns:
             if name in ids:
-                raise UserError(f"data.{kind}", f"column '{name}' is the label or the subject", "leave it out")
+                problem = f"column '{name}' is the label or the subject"
+                raise UserError("conflict", f"data.{kind}", problem, "leave it out")
 
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -139,7 +140,8 @@ def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarra
     names = known or sorted_names(pd.unique(values))
     codes, unknown = match_names(values, names)
     if unknown is not None:
-        raise UserError("data.silos.column", f"column '{column}' has the silo '{unknown}'", nearest(unknown, names))
+        problem = f"column '{column}' has the silo '{unknown}'"
+        raise UserError("undeclared-value", "data.silos.column", problem, nearest(unknown, names))
     return codes, names
 
 
@@ -186,5 +188,6 @@ def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     codes, _ = pd.factorize(values, use_na_sentinel=True)
     gaps = int((codes < 0).sum())
     if gaps:
-        raise UserError(field, f"column '{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
+        problem = f"column '{column}' is missing in {gaps} rows"
+        raise UserError("missing-values", field, problem, "fill the gaps or drop the rows")
     return codes.astype(np.int32)

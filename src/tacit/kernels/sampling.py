@@ -102,7 +102,8 @@ class PoissonBatches:
         number = blocks_for(expected)
         if self.rates[rows.silo] * rows.records > most_expected(expected):
             problem = "a silo holds more than 1.5 times the records that are declared"
-            raise UserError("data.records_per_silo", problem, "declare at least two thirds of what each silo holds")
+            fix = "declare at least two thirds of what each silo holds"
+            raise UserError("mismatch", "data.records_per_silo", problem, fix)
         batch, record = _poisson(self.rates[rows.silo], batches, rows.records, stream)
         # rows of one subject are neighbours: entries of one subject in one batch are a run
         subject = np.searchsorted(rows.offsets - rows.start, record, side="right") if self._by_subject else record

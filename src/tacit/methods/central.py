@@ -72,10 +72,11 @@ class CentralSilo(SampledSilos, Adaptive):
     def check(self, exchange: str) -> None:
         if exchange == "pairwise" and self.silo_sample_rate < 1:
             problem = "silos whose noise cancels in pairs must all take part"
-            raise UserError("method.silo_sample_rate", problem, "leave it out, or use the plain exchange")
+            fix = "leave it out, or use the plain exchange"
+            raise UserError("not-supported", "method.silo_sample_rate", problem, fix)
         if exchange == "pairwise" and self.adaptive_clip is not None:
             problem = "the count that an adaptive clip follows has no place in sums with pairwise noise"
-            raise UserError("method.adaptive_clip", problem, "leave it out, or use the plain exchange")
+            raise UserError("not-supported", "method.adaptive_clip", problem, "leave it out, or use the plain exchange")
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)

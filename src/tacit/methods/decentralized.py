@@ -120,7 +120,8 @@ class Serverless(Method):
 
     def check_facts(self, facts: Facts) -> None:
         if self.node_count(facts) == 1:
-            raise UserError("method.nodes", "there must be at least two nodes", "use more silos, or subjects")
+            problem = "there must be at least two nodes"
+            raise UserError("too-few", "method.nodes", problem, "use more silos, or subjects")
 
     def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         """Nobody aggregates: ``total`` is the model that a run keeps of the nodes."""
@@ -183,7 +184,8 @@ class Gossip(LocalTraining, Serverless):
         try:
             self.network(facts, 1)
         except NoSuchGraph as error:
-            raise UserError("method.topology", str(error), "choose another topology, degree or edge_rate") from None
+            fix = "choose another topology, degree or edge_rate"
+            raise UserError("invalid-value", "method.topology", str(error), fix) from None
 
     def network(self, facts: Facts, number: int) -> Mixing:
         """The weights of round ``number``; NoSuchGraph where there are none."""

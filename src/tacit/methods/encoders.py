@@ -169,7 +169,7 @@ class Encoder(Calibrated):
     def check_facts(self, facts: Facts) -> None:
         if self.batch_subjects is not None and self.batch_subjects > (facts.subjects or 0):
             problem = f"{self.batch_subjects} are more than all {facts.subjects} people"
-            raise UserError("method.batch_subjects", problem, "lower it, or leave it out")
+            raise UserError("out-of-range", "method.batch_subjects", problem, "lower it, or leave it out")
 
     def relation(self, unit: Unit) -> Relation:
         return "replace" if unit == "subject" else "zero-out"

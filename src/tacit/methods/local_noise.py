@@ -102,7 +102,8 @@ class NoisyBatches(RecordSums):
         given = self.sample_rate
         if isinstance(given, tuple) and len(given) != facts.silos:
             where = "one place" if self.pools else f"{facts.silos} silos"
-            raise UserError("method.sample_rate", f"lists {len(given)} rates for {where}", "give one for each, or one")
+            problem = f"lists {len(given)} rates for {where}"
+            raise UserError("mismatch", "method.sample_rate", problem, "give one for each, or one")
 
     def rates(self, facts: Facts) -> tuple[float, ...]:
         """Each silo's rate."""
@@ -343,9 +344,8 @@ class LocalGroup(LocalRecord):
 
     def check(self, exchange: str) -> None:
         if self.noise == "as-published" and self.adaptive_clip is not None:
-            raise UserError(
-                "method.adaptive_clip", 'has no published noise to go with noise = "as-published"', "drop it"
-            )
+            problem = 'has no published noise to go with noise = "as-published"'
+            raise UserError("conflict", "method.adaptive_clip", problem, "drop it")
 
     @property
     def cap(self) -> int | None:
@@ -360,7 +360,8 @@ class LocalGroup(LocalRecord):
         levels = _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), self._steps(facts))
         if math.inf in levels:
             problem = f"the paper's accounting has no noise for {most} records of a subject at epsilon {epsilon:.3g}"
-            raise UserError("method.noise_multiplier", problem, "lower it, or group_cap, or the cap on records")
+            fix = "lower it, or group_cap, or the cap on records"
+            raise UserError("unreachable", "method.noise_multiplier", problem, fix)
         return levels
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:

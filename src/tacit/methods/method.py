@@ -626,9 +626,10 @@ class RecordSums(Adaptive):
     def check_rounding(self, facts: Facts, parameters: int | None = None) -> None:
         if parameters is not None and parameters > (facts.parameters or MOST_PARAMETERS):
             problem = f"the model has {parameters:,} parameters, and the plan does not know it from public facts"
-            raise UserError("data.numeric", problem, f"declare the columns, or use at most {MOST_PARAMETERS:,}")
+            fix = f"declare the columns, or use at most {MOST_PARAMETERS:,}"
+            raise UserError("missing", "data.numeric", problem, fix)
         most = sum(self.rounding(facts))
         if most > MOST_ROUNDING:
             problem = f"rounding moves a sum by {most:.3f} clips, more than {MOST_ROUNDING:g}"
             fix = "use less noise (larger batches need a smaller multiplier), or a smaller model"
-            raise UserError("method.noise_multiplier", problem, fix)
+            raise UserError("out-of-range", "method.noise_multiplier", problem, fix)

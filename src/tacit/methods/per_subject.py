@@ -256,17 +256,18 @@ class Uldp(PerSubject):
 
     def check(self, exchange: str) -> None:
         if self.weights != "records" and exchange == "weighted":
-            raise UserError("method.weights", "the weighted exchange is for record weights", 'use weights = "records"')
+            problem = "the weighted exchange is for record weights"
+            raise UserError("not-supported", "method.weights", problem, 'use weights = "records"')
         if self.weights == "capped" and self.weight_cap is None:
-            raise UserError("method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
+            problem = "is missing: capped weights need it"
+            raise UserError("missing", "method.weight_cap", problem, "add it, for example 10")
         if self.weights != "capped" and self.weight_cap is not None:
-            raise UserError("method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"')
+            problem = "is for capped weights"
+            raise UserError("no-effect", "method.weight_cap", problem, 'leave it out, or use weights = "capped"')
         if self.weights == "records" and exchange in ("plain", "masked") and not self.disclose_counts:
-            raise UserError(
-                "method.weights",
-                f"with record weights in the {exchange} exchange, somebody learns how many records a person has",
-                "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
-            )
+            problem = f"with record weights in the {exchange} exchange, somebody learns how many records a person has"
+            fix = "use the weighted exchange, uniform weights, or accept it with disclose_counts = true"
+            raise UserError("not-supported", "method.weights", problem, fix)
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         if self.weights == "records":
@@ -383,13 +384,13 @@ class UldpAvg(Uldp):
         field = "method.correlated_noise"
         if exchange != "plain":
             problem = f"the {exchange} exchange draws the noise of every round by itself"
-            raise UserError(field, problem, 'leave it out, or use exchange.name = "plain"')
+            raise UserError("not-supported", field, problem, 'leave it out, or use exchange.name = "plain"')
         if self.subject_sample_rate < 1:
             problem = "people take turns by their keys: nothing is gained from coins as well"
-            raise UserError(field, problem, "leave out either this or subject_sample_rate")
+            raise UserError("conflict", field, problem, "leave out either this or subject_sample_rate")
         if self.adaptive_clip is not None:
             problem = "noise that follows an adaptive clip would not cancel over rounds"
-            raise UserError(field, problem, "leave out either this or adaptive_clip")
+            raise UserError("conflict", field, problem, "leave out either this or adaptive_clip")
 
     @property
     def joint(self) -> bool:

@@ -239,9 +239,11 @@ class GraphRegularized(Pulled):
             return
         size = facts.silos
         if len(self.relations) != size or any(len(row) != size for row in self.relations):
-            raise UserError("method.relations", f"is no matrix of {size} rows of {size} numbers", "one row per silo")
+            problem = f"is no matrix of {size} rows of {size} numbers"
+            raise UserError("malformed", "method.relations", problem, "one row per silo")
         if any(self.relations[k][j] != self.relations[j][k] for k in range(size) for j in range(k)):
-            raise UserError("method.relations", "is not symmetric", "relations are mutual: correct the matrix")
+            problem = "is not symmetric"
+            raise UserError("invalid-value", "method.relations", problem, "relations are mutual: correct the matrix")
 
     def sent_numbers(self, parameters: int, facts: Facts) -> int:
         return parameters * facts.silos

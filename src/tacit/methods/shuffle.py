@@ -237,7 +237,8 @@ class Sparse(Shuffled):
         super().check_facts(facts)
         if self.sent(facts) < 1:
             problem = f"{self.index_rate:g} of {self.dimensions(facts)} numbers is less than one"
-            raise UserError("method.index_rate", problem, f"use {1 / self.dimensions(facts):.2g} or more")
+            fix = f"use {1 / self.dimensions(facts):.2g} or more"
+            raise UserError("out-of-range", "method.index_rate", problem, fix)
 
     def published(self, delta: float, facts: Facts) -> float:
         if self.randomizer == "response":
