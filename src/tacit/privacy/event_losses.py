@@ -29,6 +29,7 @@ from tacit.privacy.events import (
     SampledWithoutReplacement,
     ShuffledReports,
 )
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mixture import loss_deviation, loss_range, mixture_losses
 from tacit.privacy.pld import Losses, Pld, composed, composed_delta, composed_epsilon, delta_curve, from_atoms
 
@@ -66,7 +67,7 @@ def losses_of(event: Event, grid: float) -> Losses:
         case PoissonSampled(rate, inner):
             return _poisson_sampled(rate, canonical(inner).parts, grid)
         case _:
-            raise ValueError(f"no privacy loss distribution is known for {event!r}")
+            raise InvalidArgument("not-supported", "event", f"no privacy loss distribution is known for {event!r}")
 
 
 def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:

@@ -58,6 +58,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.events import Selected
+from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
@@ -88,7 +89,8 @@ def stopping_rate(mean: float, shape: float) -> float:
     while expected_runs(math.exp(low), shape) < mean:
         low *= 2
         if low < -700:
-            raise ValueError(f"no stopping rate gives {mean} runs on average at shape {shape}")
+            problem = f"no stopping rate gives {mean} runs on average at shape {shape}"
+            raise InvalidArgument("unreachable", "mean", problem)
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if expected_runs(math.exp(middle), shape) > mean else (low, middle)

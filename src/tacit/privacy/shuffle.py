@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special
 
 from tacit.privacy.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.shuffle_bounds import (
     LARGEST,
     binomial_bulk,
@@ -190,7 +191,7 @@ def double_bernoulli_pair(epsilon: float, rate: float, randomizer: Randomizer = 
     blanket is a mixture of reports, hence ln(1 - rate + rate e^eps).
     """
     if not 0 <= rate <= 1:
-        raise ValueError(f"a rate is between 0 and 1, not {rate}")
+        raise InvalidArgument("out-of-range", "rate", f"a rate is between 0 and 1, not {rate}")
     if randomizer == "laplace":
         return _mixed(rate, epsilon / 2) - _mixed(rate, -epsilon / 2)
     if randomizer == "response":
