@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.cli import app
 from tacit.errors import UserError
 from tacit.privacy import Ledger
 from tacit.surveys import Survey
+from tacit.ui.main import app
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from tacit.cli import app
 from tacit.engine.federation import requester
 from tacit.engine.federation.kits import Kit
 from tacit.engine.federation.policy import Policy
@@ -21,6 +20,7 @@ from tacit.engine.federation.processes import in_background, prepare_silo, silo_
 from tacit.engine.federation.shard import read_silo_data
 from tacit.errors import UserError
 from tacit.settings import read_section
+from tacit.ui.main import app
 
 pytest.importorskip("nvflare")
 
