@@ -63,6 +63,6 @@ def test_lines_of_a_traceback_cannot_be_taken_for_messages():
 
 
 def test_an_error_is_one_line_whatever_it_quotes():
-    assert str(UserError("data.path", "'\x1b[31m' is\nmissing", "name one")) == (
-        "data.path: '\\x1b[31m' is missing; name one"
+    assert str(UserError("missing", "data.path", "'\x1b[31m' is\nmissing", "name one")) == (
+        "data.path: '\\x1b[31m' is missing; name one [missing]"
     )

@@ -96,7 +96,7 @@ def test_surveys_share_a_budget(table, tmp_path):
 
 def test_the_line_is_there_before_the_answer(visits, tmp_path, monkeypatch):
     """Whatever goes wrong in between, what may have left is counted."""
-    from tacit.privacy.surveys import CentralShares
+    from tacit.privacy.mechanisms.survey_questions import CentralShares
 
     def fails(*_: object) -> None:
         raise RuntimeError("cut off")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from research.plots import Curve, Panel, curves
 from tacit.privacy import account
-from tacit.privacy.as_published import as_published_group_dp, as_published_uldp_group
-from tacit.privacy.subject_events import grouped_records
+from tacit.privacy.accounting.as_published import as_published_group_dp, as_published_uldp_group
+from tacit.privacy.proofs.subject_events import grouped_records
 from tacit.report import words
 from tacit.report.styles import RUN_STYLES
 

@@ -32,7 +32,7 @@ from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.errors import TacitError
-from tacit.privacy.as_published import as_published_uldp_group
+from tacit.privacy.accounting.as_published import as_published_uldp_group
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -32,7 +32,7 @@ from tacit.audit.views import contributions
 from tacit.data import Federation, Records
 from tacit.engine import load_federation
 from tacit.engine.kernel import outputs
-from tacit.learning import split_frozen
+from tacit.kernels import split_frozen
 from tacit.methods.averaging import like
 from tacit.privacy import Gaussian, Randomness, Repeated, account, calibrate_noise
 

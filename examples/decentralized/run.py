@@ -30,10 +30,10 @@ from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.exchange import Pairwise
-from tacit.learning.graphs import GraphChoice, mixing
+from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.network import network
 from tacit.privacy import Randomness, View
-from tacit.privacy.network import as_published_gossip
+from tacit.privacy.proofs.decentralized import as_published_gossip
 from tacit.report.styles import RUN_STYLES
 
 HERE = Path(__file__).parent

@@ -45,8 +45,8 @@ from tacit.crypto import SealingKey, seal_rows
 from tacit.engine import load_federation
 from tacit.exchange.shuffled import Collected, SealedSession, ShuffledTerms
 from tacit.privacy import Randomness, account
-from tacit.privacy import shuffle as protocols
-from tacit.privacy.randomizers import LaplaceReports
+from tacit.privacy.mechanisms.randomizers import LaplaceReports
+from tacit.privacy.proofs import shuffled_protocols as protocols
 from tacit.report.styles import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)

@@ -40,7 +40,8 @@ def run(
     with an interrupted run of the same experiment.
     """
     if frame is not None and not isinstance(frame, pd.DataFrame):
-        raise UserError("frame", f"a {type(frame).__name__} is no table", "pass a pandas DataFrame, or set data.path")
+        problem = f"a {type(frame).__name__} is no table"
+        raise UserError("wrong-type", "frame", problem, "pass a pandas DataFrame, or set data.path")
     result = trained(
         plan(plan_or_source),
         frame,
@@ -100,13 +101,14 @@ def audit(
 def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:
     if of is not None:
         if out is not None:
-            raise UserError("--out", "is given together with --of", "keep one of the two")
+            raise UserError("conflict", "--out", "is given together with --of", "keep one of the two")
         before = read_experiment(Run.load(of).path / PLAN)
         if before.spelled_out() != located(experiment.experiment, experiment.folder).spelled_out():
-            raise UserError("--of", f"'{of}' is a run of another experiment", "name the file that it was run from")
+            problem = f"'{of}' is a run of another experiment"
+            raise UserError("wrong-file", "--of", problem, "name the file that it was run from")
         return of
     if out is not None and out.exists():
-        raise UserError("--out", f"'{out}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     return out or free_folder(f"{experiment.title} audit")
 
 
@@ -129,7 +131,7 @@ def survey(
 
     folder = free_folder(f"survey {column}") if out is None else Path(out)
     if folder.exists():
-        raise UserError("--out", f"'{folder}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{folder}' exists", "name a new folder")
     book = folder / LEDGER if ledger is None else Path(ledger)
     folder.mkdir(parents=True)
     try:

@@ -30,7 +30,7 @@ from tacit.experiment import (
     path_from,
     read_experiment,
 )
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.encoders import Encoder
 from tacit.methods.method import Adaptive
@@ -194,7 +194,8 @@ def plan(
     if isinstance(source, Plan):
         return source
     if not isinstance(source, str | Path | Mapping):
-        raise UserError("experiment", f"a {type(source).__name__} is no experiment", "pass a path or a dictionary")
+        problem = f"a {type(source).__name__} is no experiment"
+        raise UserError("wrong-type", "experiment", problem, "pass a path or a dictionary")
     home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
     experiment = read_experiment(source, changes)
     if ":" in experiment.model.name and str(home) not in sys.path:
@@ -247,7 +248,8 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     once = _once(experiment, known)
     if once and facts.subjects is None and exchange.name in ("masked", "weighted"):
         problem = "is required: the width of a masked sum that is paid for follows from it"
-        raise UserError("data.subjects.count", problem, "declare it; it is public and cannot be counted from records")
+        fix = "declare it; it is public and cannot be counted from records"
+        raise UserError("missing", "data.subjects.count", problem, fix)
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
     return promise(
@@ -271,7 +273,7 @@ def _check_step(train: TrainOptions, method: Method) -> None:
     for key in ("server_learning_rate", "server_optimizer"):
         if method.serverless and getattr(train, key) != TrainOptions.model_fields[key].default:
             problem = f"has no meaning for {method.name}, which has no server"
-            raise UserError(f"train.{key}", problem, "set method.local_learning_rate")
+            raise UserError("no-effect", f"train.{key}", problem, "set method.local_learning_rate")
 
 
 def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
@@ -281,7 +283,7 @@ def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
         return train.rounds
     if "rounds" in train.model_fields_set and train.rounds != asked:
         problem = f"is {train.rounds}, and method.epochs asks for {asked} rounds"
-        raise UserError("train.rounds", problem, "leave one of the two out")
+        raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
     return asked
 
 
@@ -290,36 +292,38 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
     privacy, evaluation = experiment.privacy, experiment.evaluation
     if evaluation.status == "public" and evaluation.data == "held-out":
         problem = "held-out records are as private as those that are trained on, not 'public'"
-        raise UserError("evaluation.status", problem, "name a public file in evaluation.data, or leave it out")
+        fix = "name a public file in evaluation.data, or leave it out"
+        raise UserError("conflict", "evaluation.status", problem, fix)
     found = []
     if experiment.data.standardize == "paid":
         if known.columns is None:
             problem = f"'paid' is for tables, and source '{experiment.data.source}' is none"
-            raise UserError("data.standardize", problem, "leave it out")
+            raise UserError("not-supported", "data.standardize", problem, "leave it out")
         from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
 
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
         problem = "nothing needs it: no statistics are paid for"
-        raise UserError(
-            "privacy.statistics_noise_multiplier", problem, 'leave it out, or set data.standardize = "paid"'
-        )
+        fix = 'leave it out, or set data.standardize = "paid"'
+        raise UserError("no-effect", "privacy.statistics_noise_multiplier", problem, fix)
     if evaluation.status == "paid":
         _paid_metrics(evaluation, known.labels.kind)
         if evaluation.noise_multiplier is None:
             problem = "is missing: metrics that are paid for need noise"
-            raise UserError("evaluation.noise_multiplier", problem, "add it, for example 10.0")
+            raise UserError("missing", "evaluation.noise_multiplier", problem, "add it, for example 10.0")
         apart = evaluation.data == "held-out" and known.holds_out_people
         found.append(Once("evaluation", evaluation.noise_multiplier, apart))
     else:
         for key in ("noise_multiplier", "metrics", "loss_bound"):
             if getattr(evaluation, key) is not None:
                 problem = f"has no meaning with status '{evaluation.status}'"
-                raise UserError(f"evaluation.{key}", problem, 'leave it out, or set evaluation.status = "paid"')
+                fix = 'leave it out, or set evaluation.status = "paid"'
+                raise UserError("no-effect", f"evaluation.{key}", problem, fix)
     if found and not known.silo_count:
         problem = "is missing: what is paid for has noise in shares, one per silo"
-        raise UserError("data.silos.count", problem, "declare it; it is public and cannot be counted from records")
+        fix = "declare it; it is public and cannot be counted from records"
+        raise UserError("missing", "data.silos.count", problem, fix)
     return tuple(found)
 
 
@@ -330,17 +334,17 @@ def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     known = PAID_METRICS.get(kind, ())
     if not known:
         problem = f"'paid' has no metric for a {kind} task: none is an average over records"
-        raise UserError("evaluation.status", problem, "use 'public' or 'outside-guarantee'")
+        raise UserError("not-supported", "evaluation.status", problem, "use 'public' or 'outside-guarantee'")
     names = evaluation.metrics or known
     for name in names:
         if name not in known:
             problem = f"'{name}' cannot be paid for: {' and '.join(known)} can (averages of bounded scores)"
-            raise UserError("evaluation.metrics", problem, nearest(name, known))
+            raise UserError("unknown-name", "evaluation.metrics", problem, nearest(name, known))
     if len(set(names)) < len(names):
-        raise UserError("evaluation.metrics", "a metric is named twice", "name each once")
+        raise UserError("duplicate", "evaluation.metrics", "a metric is named twice", "name each once")
     if evaluation.loss_bound is None and "rmse" in names:
         problem = "is missing: the largest squared error of a record that counts is a public choice"
-        raise UserError("evaluation.loss_bound", problem, "declare it, on the scale of the label squared")
+        raise UserError("missing", "evaluation.loss_bound", problem, "declare it, on the scale of the label squared")
     bound = evaluation.loss_bound or LOG_LOSS_BOUND
     return {name: 1.0 if name == "accuracy" else bound for name in names}
 
@@ -353,7 +357,7 @@ def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None)
         return (declared,) * silos
     if len(declared) != silos:
         problem = f"lists {len(declared)} numbers for {silos} silos"
-        raise UserError("data.records_per_silo", problem, "give one number, or one per silo")
+        raise UserError("mismatch", "data.records_per_silo", problem, "give one number, or one per silo")
     return declared
 
 
@@ -361,12 +365,12 @@ def _with_noise(promised: Promise, method: Calibrated, privacy: PrivacyOptions) 
     """The noise as given, or as a target needs it."""
     key = method.noise_key
     if method.noise_given and method.target_epsilon is not None:
-        raise UserError("method.target_epsilon", f"is given together with {key}", "keep one of the two")
+        raise UserError("conflict", "method.target_epsilon", f"is given together with {key}", "keep one of the two")
     if method.noise_given:
         return promised
     if method.target_epsilon is None:
         problem = f"{method.name} has no noise: neither {key} nor target_epsilon is given"
-        raise UserError(f"method.{key}", problem, "add one of them")
+        raise UserError("missing", f"method.{key}", problem, "add one of them")
     published = getattr(method, "noise", "constant") == "as-published"
     return promised.with_noise_for(method.target_epsilon, "as-published" if published else privacy.target)
 
@@ -377,18 +381,19 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
     if method.serverless and "name" not in experiment.exchange.model_fields_set:
         name = method.exchanges[0]
     if engine not in SUPPORT:
-        raise UserError("engine.name", f"'{engine}' is no engine of this version", nearest(engine, SUPPORT))
+        problem = f"'{engine}' is no engine of this version"
+        raise UserError("unknown-name", "engine.name", problem, nearest(engine, SUPPORT))
     if name not in EXCHANGES:
-        raise UserError("exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
+        raise UserError("unknown-name", "exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
     if name not in SUPPORT[engine] or name not in method.exchanges:
         problem = f"'{name}' does not go with {method.name} on {engine}: {_unsuited(method, name)}"
-        raise UserError("exchange.name", problem, f"use {method.exchanges[0]}")
+        raise UserError("not-supported", "exchange.name", problem, f"use {method.exchanges[0]}")
     kind, numbers = EXCHANGES[name], experiment.exchange.numbers
     known = [field.name for field in fields(kind)]
     for key in numbers:
         if key not in known:
             problem = f"is not a key of the {name} exchange"
-            raise UserError(f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
+            raise UserError("unknown-key", f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
     return kind(**numbers)
 
 
@@ -420,9 +425,7 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
     noise = method.sum_noise(facts)
     bound = method.clip * method.largest_count if isinstance(method, Adaptive) else 0.0
     if isinstance(method, PerSubject):
-        return SumFacts(
-            facts.silos, facts.subjects or 1, bound, noise, facts.max_records, method.subject_sample_rate
-        )
+        return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, method.subject_sample_rate)
     if isinstance(method, Shuffled):
         reports = ReportFacts(
             method.dimensions(facts),
@@ -469,14 +472,14 @@ def _check_task(method: Method, facts: SourceFacts) -> None:
         return
     able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
     fix = f"use one of {able}" if key == "name" else "leave it out"
-    raise UserError(f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
+    raise UserError("not-supported", f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
 
 
 def _check_paid_for_own(experiment: Experiment, method: Method) -> None:
     """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
     if method.personal and method.private and experiment.evaluation.status == "paid":
         problem = "'paid' does not cover metrics of the silos' own models, which no noise protects"
-        raise UserError("evaluation.status", problem, "use 'outside-guarantee', or name a public file")
+        raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
 
 
 def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
@@ -486,7 +489,7 @@ def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
         return tuple(dict.fromkeys(View.parse(text) for text in texts))
     except ValueError as error:
         fix = "list views such as public, server, silo, silos:2 or server+silos:2"
-        raise UserError("privacy.against", str(error), fix) from None
+        raise UserError("malformed", "privacy.against", str(error), fix) from None
 
 
 def _check_promises(plan: Plan) -> None:
@@ -499,23 +502,23 @@ def _check_promises(plan: Plan) -> None:
     elif math.isinf(plan.promise.planned_epsilon()):
         infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
         reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
-        raise Forbidden(
-            "privacy.budget",
-            f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}",
-            "remove the budget, choose a private method, or name other views in privacy.against",
-        )
+        problem = f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}"
+        fix = "remove the budget, choose a private method, or name other views in privacy.against"
+        raise Forbidden("no-guarantee", "privacy.budget", problem, fix)
 
 
 def _check_published_budget(plan: Plan) -> None:
     """A paper's number is about the rounds of one run: it does not add up with anything else."""
     fix = 'use privacy.target = "proved"'
     if plan.experiment.privacy.budget_file is not None:
-        raise UserError("privacy.budget_file", "published numbers of several runs do not add up", fix)
+        raise UserError("not-supported", "privacy.budget_file", "published numbers of several runs do not add up", fix)
     if plan.promise.once:
         paid = " and ".join(once.mechanism for once in plan.promise.once)
-        raise UserError("privacy.budget", f"the published accounting knows nothing of the paid {paid}", fix)
+        problem = f"the published accounting knows nothing of the paid {paid}"
+        raise UserError("not-supported", "privacy.budget", problem, fix)
     if math.isinf(plan.promise.published_epsilon()):
-        raise UserError("privacy.target", f"nothing is published for {plan.method.name} and these views", fix)
+        problem = f"nothing is published for {plan.method.name} and these views"
+        raise UserError("not-supported", "privacy.target", problem, fix)
 
 
 def _without_none(value: Any) -> Any:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import UserError, nearest
-from tacit.learning import ServerOptimizer
+from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Method
 from tacit.privacy import Index, Relation, Unit
 from tacit.settings import changed, explained, read_toml
@@ -189,20 +189,22 @@ def _method(section: Mapping[str, Any]) -> Method:
     numbers = dict(section)
     if "max_grad_norm" in numbers:  # the name that Opacus gave it
         if "clip" in numbers:
-            raise UserError("method.max_grad_norm", "is another name of clip, which is given too", "keep one of them")
+            problem = "is another name of clip, which is given too"
+            raise UserError("conflict", "method.max_grad_norm", problem, "keep one of them")
         numbers["clip"] = numbers.pop("max_grad_norm")
     name = numbers.pop("name", None)
     if name is None:
-        raise UserError("method.name", "is missing", f"choose one of {', '.join(METHODS)}")
+        raise UserError("missing", "method.name", "is missing", f"choose one of {', '.join(METHODS)}")
     if not isinstance(name, str) or name not in METHODS:
-        raise UserError("method.name", f"'{name}' is no method", nearest(str(name), METHODS))
+        raise UserError("unknown-name", "method.name", f"'{name}' is no method", nearest(str(name), METHODS))
     kind = METHODS[name]
     known = {field.name for field in fields(kind)}
     for key in numbers:
         if key not in known:
-            raise UserError(f"method.{key}", f"is not a key of {name}", _method_key(key, known))
+            raise UserError("unknown-key", f"method.{key}", f"is not a key of {name}", _method_key(key, known))
     if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
-        raise UserError("method.local_epochs", "is given together with batches_per_round", "keep one of the two")
+        problem = "is given together with batches_per_round"
+        raise UserError("conflict", "method.local_epochs", problem, "keep one of the two")
     try:
         return TypeAdapter(kind).validate_python(numbers)
     except ValidationError as error:

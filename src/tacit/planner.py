@@ -23,8 +23,8 @@ from tacit.methods import METHODS, Calibrated, Private
 from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
+from tacit.privacy.proofs.weight_shifts import shared_slots
 from tacit.privacy.statement import rounded_up, sentence
-from tacit.privacy.weight_shifts import shared_slots
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
@@ -350,7 +350,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         with Ledger(file) as ledger:
             return ledger.lines
     except LedgerError as error:
-        raise UserError("privacy.budget_file", str(error), "restore the ledger from a backup") from None
+        problem = str(error)
+        raise UserError("ledger-damaged", "privacy.budget_file", problem, "restore the ledger from a backup") from None
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -431,10 +432,11 @@ def axes(texts: Sequence[str], method: str) -> tuple[Axis, ...]:
             if equals:
                 name, part = head.strip(), value
                 if name in written:
-                    raise UserError("--sweep", f"'{name}' is swept twice", "give all its values at once")
+                    raise UserError("duplicate", "--sweep", f"'{name}' is swept twice", "give all its values at once")
                 written[name] = []
             if not name or not part.strip():
-                raise UserError("--sweep", f"'{text}' has no form name=values", "write for example rounds=10,100,1000")
+                problem = f"'{text}' has no form name=values"
+                raise UserError("malformed", "--sweep", problem, "write for example rounds=10,100,1000")
             written[name].append(part.strip())
     return tuple(Axis(name, _key(name, method), _values(name, parts)) for name, parts in written.items())
 
@@ -444,7 +446,8 @@ def _key(name: str, method: str) -> str:
         return name
     known = {field.name for field in fields(METHODS[method])} if method in METHODS else set()
     if name not in SHORT and name not in known:
-        raise UserError("--sweep", f"'{name}' is no number of {method}", nearest(name, {*SHORT, *known}))
+        problem = f"'{name}' is no number of {method}"
+        raise UserError("unknown-name", "--sweep", problem, nearest(name, {*SHORT, *known}))
     return SHORT.get(name, f"method.{name}")
 
 
@@ -454,13 +457,15 @@ def _values(name: str, parts: Iterable[str]) -> tuple[float, ...]:
         try:
             ends = [_number(end) for end in part.split(":")]
         except ValueError:
-            raise UserError("--sweep", f"{name}: '{part}' is no number", "write numbers, or from:to") from None
+            problem = f"{name}: '{part}' is no number"
+            raise UserError("malformed", "--sweep", problem, "write numbers, or from:to") from None
         if len(ends) == 1:
             values += ends
         elif len(ends) == 2 and 0 < ends[0] < ends[1]:
             values += _steps(*ends)
         else:
-            raise UserError("--sweep", f"{name}: '{part}' is no range", "write from:to, both above 0, such as 10:1000")
+            problem = f"{name}: '{part}' is no range"
+            raise UserError("malformed", "--sweep", problem, "write from:to, both above 0, such as 10:1000")
     return tuple(dict.fromkeys(values))
 
 
@@ -505,7 +510,7 @@ def sweep(
     combinations = list(itertools.product(*(axis.values for axis in chosen)))
     if len(combinations) > MOST_POINTS:
         problem = f"{len(combinations)} combinations are more than {MOST_POINTS}"
-        raise UserError("--sweep", problem, "give fewer values")
+        raise UserError("too-many", "--sweep", problem, "give fewer values")
     keys = {axis.key for axis in chosen}
     content = _without_rival(content, keys)
     points: list[Point] = []
@@ -534,7 +539,8 @@ def sweep(
 
 def _refuse_without_noise(method: str) -> None:
     if method in METHODS and not issubclass(METHODS[method], Calibrated):
-        raise UserError("method.name", f"{method} adds no noise: there is nothing to solve for", "use a private method")
+        problem = f"{method} adds no noise: there is nothing to solve for"
+        raise UserError("not-private", "method.name", problem, "use a private method")
 
 
 def _without_rival(content: Mapping[str, Any], keys: set[str]) -> Content:

@@ -93,8 +93,8 @@ class Once:
     apart: bool = False
 
     def event(self, exposure: Exposure, facts: Facts, records_kept: int | None) -> Event:
-        """What it shows to a view: see :func:`tacit.privacy.paid_sums.paid_event`, which holds the proof."""
-        from tacit.privacy.paid_sums import paid_event
+        """What it shows to a view: ``proofs.noisy_silo_sums.paid_event`` holds the proof."""
+        from tacit.privacy.proofs.noisy_silo_sums import paid_event
 
         caps = facts.moves_over or records_kept == 1
         m = facts.silos_of_a_subject
@@ -150,7 +150,7 @@ class Promise:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
-            from tacit.privacy.linkage import of_two
+            from tacit.privacy.proofs.unlinked_subjects import of_two
 
             return of_two(self.method.event(counted, self.facts)) or Unprotected(TWO_SUBJECTS)
         return self.method.event(counted, self.facts)
@@ -345,7 +345,7 @@ class Promise:
             else:
                 sigma = calibrate_cost(lambda noise: self._with_noise(noise).published_epsilon(), epsilon)
         except ValueError:
-            raise UserError("method.target_epsilon", *self._unreachable(epsilon, accounting)) from None
+            raise UserError("unreachable", "method.target_epsilon", *self._unreachable(epsilon, accounting)) from None
         return self._with_noise(sigma)
 
     def _with_noise(self, sigma: float) -> Promise:
@@ -405,13 +405,15 @@ def promise(
     chosen = unit or method.first_unit
     if chosen not in method.units:
         protects = " or ".join(method.units)
-        raise UserError("privacy.unit", f"{method.name} does not protect a {chosen}", f"use {protects}")
+        problem = f"{method.name} does not protect a {chosen}"
+        raise UserError("not-supported", "privacy.unit", problem, f"use {protects}")
     known = exchange.views(facts.silos) if isinstance(exchange, Pairwise) else exchange.reveals
     views = against if against is not None else tuple(View.parse(text) for text in known)
     for view in views:
         if exchange.reveals_to(view) is None:
             fix = f"use {', '.join(known)}"
-            raise UserError("privacy.against", f"the {exchange.name} exchange has no view '{view}'", fix)
+            problem = f"the {exchange.name} exchange has no view '{view}'"
+            raise UserError("unknown-name", "privacy.against", problem, fix)
     trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
     relation = relation or method.relation(chosen)
     made = Promise(
@@ -453,11 +455,8 @@ def check_facts(method: Method, unit: Unit, facts: Facts) -> None:
     """Refuse a plan that lacks a public fact which the method needs."""
     for fact in method.needs(unit):
         if not getattr(facts, fact):
-            raise UserError(
-                FACT_KEYS[fact],
-                f"is missing: {method.name} needs it to protect a {unit}",
-                "declare it; it is public and cannot be counted from private records",
-            )
+            fix = "declare it; it is public and cannot be counted from private records"
+            raise UserError("missing", FACT_KEYS[fact], f"is missing: {method.name} needs it to protect a {unit}", fix)
 
 
 @lru_cache(maxsize=4096)
@@ -471,7 +470,7 @@ def cost(event: Event, delta: float) -> Bound:
 @lru_cache(maxsize=4096)
 def linkage(event: Event, delta: float) -> Linkage:
     """What an event costs a subject with two pseudonyms."""
-    from tacit.privacy.linkage import PSEUDONYMS, linked_epsilon
+    from tacit.privacy.proofs.unlinked_subjects import PSEUDONYMS, linked_epsilon
 
     return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 

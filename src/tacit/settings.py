@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tacit.errors import UserError, nearest
+from tacit.errors import CODES, UserError, nearest
 
 SomeSection = TypeVar("SomeSection", bound=BaseModel)
 
@@ -21,18 +21,18 @@ def read_section(path: Path, kind: type[SomeSection], what: str) -> SomeSection:
         return kind.model_validate(content)
     except ValidationError as error:
         found = explained(error, kind, what=what)
-        raise UserError(found.field, found.problem, found.fix, str(path)) from None
+        raise UserError(found.code, found.field, found.problem, found.fix, str(path)) from None
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The content of a file; ``what`` names it where it cannot be read."""
     if not path.is_file():
         state = "is a folder" if path.is_dir() else "does not exist"
-        raise UserError(what, f"'{path}' {state}", f"name a file of this kind (TOML): {what}")
+        raise UserError("file-not-found", what, f"'{path}' {state}", f"name a file of this kind (TOML): {what}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(what, f"'{path}' is no valid TOML ({error})", "correct that line") from None
+        raise UserError("file-damaged", what, f"'{path}' is no valid TOML ({error})", "correct that line") from None
 
 
 def changed(content: dict[str, Any], change: str) -> dict[str, Any]:
@@ -40,7 +40,8 @@ def changed(content: dict[str, Any], change: str) -> dict[str, Any]:
     name, equals, text = change.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
-        raise UserError("--set", f"'{change}' has no form a.b=value", "write for example --set train.rounds=10")
+        problem = f"'{change}' has no form a.b=value"
+        raise UserError("malformed", "--set", problem, "write for example --set train.rounds=10")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -50,7 +51,8 @@ def changed(content: dict[str, Any], change: str) -> dict[str, Any]:
 
 def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise UserError("--set", f"'{name}' goes through a value that is no table", "check the name before the dot")
+        problem = f"'{name}' goes through a value that is no table"
+        raise UserError("invalid-value", "--set", problem, "check the name before the dot")
     head, *rest = keys
     return {**content, head: _replaced(content.get(head, {}), rest, value, name) if rest else value}
 
@@ -63,13 +65,27 @@ def explained(error: ValidationError, root: type[BaseModel], prefix: str = "", w
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]
     where = ".".join([prefix, *path] if prefix else path) or prefix or what
     if first["type"] == "extra_forbidden":
-        return UserError(where, "is not a known key", nearest(path[-1], _known_keys(path[:-1], root)))
+        return UserError("unknown-key", where, "is not a known key", nearest(path[-1], _known_keys(path[:-1], root)))
     if first["type"] == "missing":
-        return UserError(where, "is missing", "add it")
+        return UserError("missing", where, "is missing", "add it")
     shown = repr(first["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
     message = _FORMS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return UserError(where, f"{shown} is not accepted", message[:1].lower() + message[1:])
+    return UserError(_code(first), where, f"{shown} is not accepted", message[:1].lower() + message[1:])
+
+
+def _code(first: Mapping[str, Any]) -> str:
+    """The code for a mistake that pydantic found; a validator's own error may bring one."""
+    kind, raised = first["type"], first.get("ctx", {}).get("error")
+    if (own := getattr(raised, "code", "")) in CODES:
+        return str(own)
+    if kind.endswith(("_type", "_parsing")):
+        return "wrong-type"
+    if kind.startswith(("greater_than", "less_than", "finite_number")):
+        return "out-of-range"
+    if kind in ("too_short", "too_long"):
+        return {"too_short": "too-few", "too_long": "too-many"}[kind]
+    return "unknown-name" if kind == "literal_error" else "invalid-value"
 
 
 # What a value should look like in the file, where pydantic speaks of Python.

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.cells import as_name, gaps, match_names, numbers_in
-from tacit.data.table import Table, from_frame, read_file
+from tacit.data.table_files import Table, from_frame, read_file
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
@@ -28,7 +28,7 @@ from tacit.privacy.ledger import place as ledger_place
 from tacit.promise import REPRODUCIBLE, cost, linkage
 
 if TYPE_CHECKING:
-    from tacit.privacy.surveys import Place, Question
+    from tacit.privacy.mechanisms.survey_questions import Place, Question
 
 BUDGET_DELTA = 1e-5  # at which a budget is reckoned where the survey itself has none
 
@@ -146,30 +146,34 @@ def _questions(
     one_record: bool,
 ) -> tuple[Question, Question]:
     """The question, and the same with its noise in the other place; everything refused that cannot be asked."""
-    from tacit.privacy.surveys import CentralMean, CentralShares, LocalMean, LocalShares
+    from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares
 
     if not 0 < epsilon < math.inf:
-        raise UserError("--epsilon", f"{epsilon} is not accepted", "use a positive number, for example 1.0")
+        problem = f"{epsilon} is not accepted"
+        raise UserError("out-of-range", "--epsilon", problem, "use a positive number, for example 1.0")
     if not 0 <= delta < 1:
-        raise UserError("--delta", f"{delta} is not accepted", "use 0, or a small number such as 1e-6")
+        raise UserError("out-of-range", "--delta", f"{delta} is not accepted", "use 0, or a small number such as 1e-6")
     if place not in ("central", "local"):
-        raise UserError("--noise", f"'{place}' is no place for noise", "use central or local")
+        raise UserError("unknown-name", "--noise", f"'{place}' is no place for noise", "use central or local")
     if delta > 0 and place == "local":
-        raise UserError("--delta", "a local answer needs none: its epsilon holds without", "leave it out")
+        raise UserError("no-effect", "--delta", "a local answer needs none: its epsilon holds without", "leave it out")
     if (names is None) == (bounds is None):
+        code = "missing" if names is None else "conflict"
         problem = "are both given" if names is not None else "are missing: what may be answered is public"
-        raise UserError("--categories or --range", problem, "give categories for shares, a range for a mean")
+        raise UserError(code, "--categories or --range", problem, "give categories for shares, a range for a mean")
     central: Question
     local: Question
     if names is not None:
         if len(names) < 2 or len(set(names)) < len(names):
-            raise UserError("--categories", f"{list(names)} are not accepted", "name two or more, each once")
+            problem = f"{list(names)} are not accepted"
+            raise UserError("invalid-value", "--categories", problem, "name two or more, each once")
         central, local = CentralShares(len(names), epsilon, delta), LocalShares(len(names), epsilon, one_record)
     else:
         assert bounds is not None
         low, high = bounds
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise UserError("--range", f"{low:g} to {high:g} is no range", "give two numbers, the lower first")
+            problem = f"{low:g} to {high:g} is no range"
+            raise UserError("out-of-range", "--range", problem, "give two numbers, the lower first")
         central, local = CentralMean(low, high, epsilon, delta), LocalMean(low, high, epsilon)
     return (central, local) if place == "central" else (local, central)
 
@@ -180,15 +184,18 @@ def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndar
     if names is None:
         numbers = numbers_in(values).astype(np.float64)
         if (np.isnan(numbers) & ~gaps(values)).any():
-            raise UserError("--column", f"'{column}' holds no numbers", "give --categories instead of --range")
+            problem = f"'{column}' holds no numbers"
+            raise UserError("wrong-type", "--column", problem, "give --categories instead of --range")
         missing = int(np.isnan(numbers).sum())
     else:
         numbers, unknown = match_names(values, names)
         if unknown is not None:
-            raise UserError("--categories", f"'{column}' also holds '{unknown}'", "add it to the categories")
+            problem = f"'{column}' also holds '{unknown}'"
+            raise UserError("undeclared-value", "--categories", problem, "add it to the categories")
         missing = int((numbers < 0).sum())
     if missing:
-        raise UserError("--column", f"'{column}' is missing in {missing} rows", "fill the gaps or drop the rows")
+        problem = f"'{column}' is missing in {missing} rows"
+        raise UserError("missing-values", "--column", problem, "fill the gaps or drop the rows")
     return numbers
 
 
@@ -196,7 +203,7 @@ def _people(table: Table, subject: str) -> np.ndarray:
     who, _ = pd.factorize(table.identifiers(subject, "--subject"), use_na_sentinel=True)
     if (who < 0).any():
         problem = f"column '{subject}' is missing in {int((who < 0).sum())} rows"
-        raise UserError("--subject", problem, "fill the gaps or drop the rows")
+        raise UserError("missing-values", "--subject", problem, "fill the gaps or drop the rows")
     return who
 
 
@@ -205,7 +212,7 @@ def _events(asked: Question) -> dict[str, Event]:
     come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
     central survey while the number of people stays (the middle of the bounds is said instead, or nothing) moves it by
     less than a replacement does; in a local one the report would be missing."""
-    from tacit.privacy.linkage import of_two
+    from tacit.privacy.proofs.unlinked_subjects import of_two
 
     two = of_two(asked.event())
     assert two is not None, "an event of a question is known for two people"
@@ -229,7 +236,7 @@ def _write_down(
     def refusal(lines: Sequence[Any]) -> TacitError | None:
         if has_seed(lines, mark):
             problem = "this question was asked with the same one: noise that is drawn twice protects only once"
-            return UserError("--seed", problem, "choose another seed, or leave it out")
+            return UserError("seed-reused", "--seed", problem, "choose another seed, or leave it out")
         if budget is None:
             return None
         where = ledger_place("subject", "public", "replace")
@@ -238,7 +245,7 @@ def _write_down(
         if epsilon <= budget:
             return None
         problem = f"{budget:g} does not allow it: with what was asked before it comes to {epsilon:.3g}"
-        return Forbidden("--budget", problem, "raise it, or ask with a smaller epsilon")
+        return Forbidden("budget-exhausted", "--budget", problem, "raise it, or ask with a smaller epsilon")
 
     try:
         with Ledger(file) as book:
@@ -252,10 +259,10 @@ def _write_down(
                 unless=refusal,
             )
     except LedgerError as error:
-        raise UserError("--ledger", str(error), "restore it from a backup") from None
+        raise UserError("ledger-damaged", "--ledger", str(error), "restore it from a backup") from None
     except OSError as error:
         problem = f"'{file}' cannot be opened ({error.strerror})"
-        raise UserError("--ledger", problem, "name a file in an existing folder") from None
+        raise UserError("file-access", "--ledger", problem, "name a file in an existing folder") from None
 
 
 def _guarantees(asked: Question, delta: float, seed: int | None) -> tuple[Guarantee, ...]:

@@ -21,8 +21,8 @@ from tacit.engine.run import run as train
 from tacit.engine.trees import load_arrays, save_tree
 from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
-from tacit.privacy.correlated import sensitivity
 from tacit.privacy.ledger import place
+from tacit.privacy.proofs.correlated_noise import sensitivity
 from tacit.report.run_files import RunFiles, read_run
 from tacit.report.sheet import ledger_problem, sections
 from tacit.ui.main import main

@@ -203,7 +203,7 @@ def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_
             announced.append((name, mechanism, number))
             assert set(events) >= {f"{made.promise.unit}/public/zero-out"}
             if name == "south" and number == 2:
-                raise Forbidden("privacy.budget", "nothing is left", "use other data")
+                raise Forbidden("budget-exhausted", "privacy.budget", "nothing is left", "use other data")
 
         return before_release
 
@@ -243,7 +243,7 @@ def test_counts_that_a_plan_discloses_are_announced_before_they_leave(exchange, 
                 assert isinstance(events["subject/server/zero-out"], Unprotected)
                 assert isinstance(events["subject/public/zero-out"], Nothing)
                 if name == "south":
-                    raise Forbidden("privacy.budget", "nothing is left", "use other data")
+                    raise Forbidden("budget-exhausted", "privacy.budget", "nothing is left", "use other data")
 
         return before_release
 

@@ -145,7 +145,7 @@ def audit(
     """
     if not plan.method.private:
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
-        raise UserError("method.name", problem, "choose a private method: tacit methods")
+        raise UserError("not-private", "method.name", problem, "choose a private method: tacit methods")
     _check(canaries, input_canaries, runs, confidence)
     began, told = time.monotonic(), progress or Silence()
     randomness = Randomness.from_seed(plan.experiment.seed)
@@ -168,13 +168,13 @@ def audit(
 
 def _check(canaries: int, input_canaries: int, runs: int, confidence: float) -> None:
     if canaries < 10:
-        raise UserError("--canaries", f"{canaries} are too few to bound anything", "use 10 or more")
+        raise UserError("too-few", "--canaries", f"{canaries} are too few to bound anything", "use 10 or more")
     if input_canaries < 0:
-        raise UserError("input_canaries", f"{input_canaries} is no number of canaries", "use 0 or more")
+        raise UserError("out-of-range", "input_canaries", f"{input_canaries} is no number of canaries", "use 0 or more")
     if runs < 20:
-        raise UserError("--runs", f"{runs} are too few to learn an attack and to count it", "use 20 or more")
+        raise UserError("too-few", "--runs", f"{runs} are too few to learn an attack and to count it", "use 20 or more")
     if not 0.5 <= confidence < 1:
-        raise UserError("--confidence", f"{confidence:g} is not between 0.5 and 1", "use 0.95, or 0.99")
+        raise UserError("out-of-range", "--confidence", f"{confidence:g} is not between 0.5 and 1", "use 0.95, or 0.99")
 
 
 def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress) -> list[MechanismFinding]:

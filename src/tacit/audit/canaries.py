@@ -25,7 +25,7 @@ from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.learner import Learner
 from tacit.errors import UserError
-from tacit.learning import Objective
+from tacit.kernels import Objective
 from tacit.models import Params, Task, mean_over_mask
 from tacit.privacy import Relation, Stream, Unit
 
@@ -73,10 +73,11 @@ def plant(
     unit, relation = plan.promise.unit, plan.promise.relation
     if learner.task.losses is None:
         problem = f"canaries need losses of single records, which a {learner.task.name} task does not have"
-        raise UserError("data.task", problem, "audit the same method on another task")
+        raise UserError("not-supported", "data.task", problem, "audit the same method on another task")
     if unit == "silo" and isinstance(getattr(plan.method, "sample_rate", None), tuple):
         problem = "lists a rate for each silo, and silo canaries are silos of their own"
-        raise UserError("method.sample_rate", problem, "give one rate for all, as --set method.sample_rate=0.05 does")
+        fix = "give one rate for all, as --set method.sample_rate=0.05 does"
+        raise UserError("not-supported", "method.sample_rate", problem, fix)
     coins, input_coins = stream.coins(0.5, canaries), stream.coins(0.5, input_canaries)
     facts, kept = plan.promise.facts, plan.records_kept or UNCAPPED
     homes = _homes(unit, canaries, facts.silos, facts.silos_of_a_subject)

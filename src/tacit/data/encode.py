@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.data.cells import gaps, match_names, numbers_in
 from tacit.data.options import DataOptions, Name, NumericColumn
-from tacit.data.table import Table, from_frame
+from tacit.data.table_files import Table, from_frame
 from tacit.errors import UserError, nearest
 
 
@@ -49,22 +49,23 @@ class Columns:
         for name, categories in self.categorical.items():
             if not categories or len(set(categories)) < len(categories):
                 problem = f"column '{name}' has no category or one of them twice"
-                raise UserError("data.categorical", problem, "name each category once")
+                raise UserError("duplicate", "data.categorical", problem, "name each category once")
             if name in self.numeric:
-                raise UserError("data.numeric", f"column '{name}' is categorical too", "declare it once")
+                raise UserError("duplicate", "data.numeric", f"column '{name}' is categorical too", "declare it once")
         return self
 
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The public bounds, low and high, of every numeric column; an error names the first column without them."""
         if not self.numeric:
             problem = "there is no numeric column whose constants could be paid for"
-            raise UserError("data.standardize", problem, "declare data.numeric with low and high, or use 'declared'")
+            fix = "declare data.numeric with low and high, or use 'declared'"
+            raise UserError("missing", "data.standardize", problem, fix)
         lows, highs = [], []
         for name, column in self.numeric.items():
             if column.low is None or column.high is None:
                 missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
                 fix = 'standardize = "paid" needs public bounds: declare { low = …, high = … }'
-                raise UserError("data.numeric", f"column '{name}' has no {missing}", fix)
+                raise UserError("missing", "data.numeric", f"column '{name}' has no {missing}", fix)
             lows.append(column.low)
             highs.append(column.high)
         return tuple(lows), tuple(highs)
@@ -191,9 +192,8 @@ class Encoder:
         values = as_numbers(table.column(name, "data.numeric"), name)
         infinite = int(np.isinf(values).sum())
         if infinite:
-            raise UserError(
-                "data.numeric", f"column '{name}' is infinite in {infinite} rows", "replace the values or drop the rows"
-            )
+            problem = f"column '{name}' is infinite in {infinite} rows"
+            raise UserError("not-finite", "data.numeric", problem, "replace the values or drop the rows")
         missing = np.isnan(values)
         if not missing.any():
             return values
@@ -201,11 +201,9 @@ class Encoder:
         if stand_in is not None:
             return np.where(missing, stand_in, values)
         if self.missing == "refuse":
-            raise UserError(
-                "data.numeric",
-                f"column '{name}' is missing in {int(missing.sum())} rows",
-                "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows",
-            )
+            problem = f"column '{name}' is missing in {int(missing.sum())} rows"
+            fix = "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows"
+            raise UserError("missing-values", "data.numeric", problem, fix)
         return values
 
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
@@ -214,7 +212,8 @@ class Encoder:
         with np.errstate(over="ignore"):
             result = ((values.astype(np.float64) - mean) / scale).astype(np.float32)
         if np.isinf(result).any():
-            raise UserError("data.numeric", f"column '{name}' exceeds the range of float32", "declare a larger scale")
+            problem = f"column '{name}' exceeds the range of float32"
+            raise UserError("out-of-range", "data.numeric", problem, "declare a larger scale")
         center = self.columns.numeric[name].mean if self.standardize == "none" else 0.0
         return np.nan_to_num(result, copy=False, nan=center)
 
@@ -231,31 +230,23 @@ class Encoder:
         categories = self.columns.categorical[name]
         codes, unknown = match_names(table.column(name, "data.categorical"), categories)
         if unknown is not None:
-            raise UserError(
-                "data.categorical",
-                f"column '{name}' has the value '{unknown}' outside its declared categories",
-                f"add it to data.categorical.{name} or replace it in the table",
-            )
+            problem = f"column '{name}' has the value '{unknown}' outside its declared categories"
+            fix = f"add it to data.categorical.{name} or replace it in the table"
+            raise UserError("undeclared-value", "data.categorical", problem, fix)
         missing = int((codes < 0).sum())
         if missing and self.missing == "refuse":
-            raise UserError(
-                "data.categorical",
-                f"column '{name}' is missing in {missing} rows",
-                'set data.missing = "center" or give the gap a category of its own',
-            )
+            fix = 'set data.missing = "center" or give the gap a category of its own'
+            raise UserError("missing-values", "data.categorical", f"column '{name}' is missing in {missing} rows", fix)
         return codes
 
     def _silo_of(self, table: Table) -> np.ndarray:
         if self.silo_column is None:
-            raise UserError(
-                "data.standardize",
-                "per-silo constants of assigned silos do not apply to new rows",
-                'use standardize = "declared"',
-            )
+            problem = "per-silo constants of assigned silos do not apply to new rows"
+            raise UserError("not-supported", "data.standardize", problem, 'use standardize = "declared"')
         codes, unknown = match_names(table.column(self.silo_column, "data.silos.column"), self.silo_names)
         if unknown is not None or (codes < 0).any():
             problem = f"silo '{unknown}' was not there in training" if unknown is not None else "a row has no silo"
-            raise UserError("data.silos.column", problem, nearest(str(unknown), self.silo_names))
+            raise UserError("undeclared-value", "data.silos.column", problem, nearest(str(unknown), self.silo_names))
         return codes
 
 
@@ -277,7 +268,8 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
         rest = [name for name in table.names if name not in taken and name not in columns.categorical]
         columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
     if not columns.width:
-        raise UserError("data.numeric", "there is no feature column", "add columns beside label, subject and silo")
+        problem = "there is no feature column"
+        raise UserError("empty", "data.numeric", problem, "add columns beside label, subject and silo")
     return columns
 
 
@@ -286,11 +278,9 @@ def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
     numbers = numbers_in(values)
     unread = np.flatnonzero(np.isnan(numbers) & ~gaps(values))
     if unread.size:
-        raise UserError(
-            "data.numeric",
-            f"column '{name}' is not numeric (it has '{values[unread[0]]}')",
-            f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric",
-        )
+        problem = f"column '{name}' is not numeric (it has '{values[unread[0]]}')"
+        fix = f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric"
+        raise UserError("wrong-type", "data.numeric", problem, fix)
     return numbers
 
 
@@ -308,19 +298,21 @@ def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[fl
 def _read_schema(path: str) -> Columns:
     file = Path(path)
     if not file.is_file():
-        raise UserError("data.schema", f"there is no file '{path}'", "give the path of a toml file")
+        raise UserError("file-not-found", "data.schema", f"there is no file '{path}'", "give the path of a toml file")
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
         numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
         categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError("data.schema", f"'{file.name}' is not valid toml ({error})", "correct the file") from error
+        problem = f"'{file.name}' is not valid toml ({error})"
+        raise UserError("file-damaged", "data.schema", problem, "correct the file") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
-        raise UserError("data.schema", f"'{file.name}' at {place}: {first['msg']}", "correct the entry") from error
+        problem = f"'{file.name}' at {place}: {first['msg']}"
+        raise UserError("invalid-value", "data.schema", problem, "correct the entry") from error
     if content:
         unknown = next(iter(content))
         problem = f"'{file.name}' has an unknown key '{unknown}'"
-        raise UserError("data.schema", problem, "keep [numeric] and [categorical]")
+        raise UserError("unknown-key", "data.schema", problem, "keep [numeric] and [categorical]")
     return Columns(numeric, categorical)

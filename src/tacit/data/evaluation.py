@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.allocate import spread
+from tacit.data.assignment import spread
 from tacit.data.cells import match_names
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions
@@ -20,12 +20,13 @@ from tacit.errors import UserError, nearest
 def load_evaluation(path: Path, options: DataOptions, federation: Federation) -> Records:
     """The rows of a table with the columns of the training table, encoded as the training rows were."""
     if options.source not in ("table", "randhie") or federation.encoder is None:
-        raise UserError("evaluation.data", f"source '{options.source}' brings its own", 'use data = "held-out"')
+        problem = f"source '{options.source}' brings its own"
+        raise UserError("conflict", "evaluation.data", problem, 'use data = "held-out"')
     try:
         return _read(path, options, federation)
     except UserError as error:  # settings of [data] are right where the training table could be read by them
         problem = error.problem if path.name in error.problem else f"'{path.name}': {error.problem}"
-        raise UserError("evaluation.data", problem, error.fix) from None
+        raise UserError(error.code, "evaluation.data", problem, error.fix) from None
 
 
 def _read(path: Path, options: DataOptions, federation: Federation) -> Records:
@@ -41,6 +42,6 @@ def _read(path: Path, options: DataOptions, federation: Federation) -> Records:
         silo, unknown = match_names(names, federation.silo_names)
         if unknown is not None:
             problem = f"silo '{unknown}' has no training data"
-            raise UserError("data.silos.column", problem, nearest(unknown, federation.silo_names))
+            raise UserError("undeclared-value", "data.silos.column", problem, nearest(unknown, federation.silo_names))
     features = federation.encoder.encode_parts(raw.features.table, [Part(slice(None), silo)])[0]
     return Records(features, raw.labels, subject_keys(raw), silo)

@@ -8,7 +8,7 @@ from tacit.data.cells import match_names
 from tacit.data.encode import as_numbers
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.records import Labels
-from tacit.data.table import Table
+from tacit.data.table_files import Table
 from tacit.errors import UserError
 
 BINARY = ("0", "1")
@@ -19,27 +19,29 @@ def declared_labels(options: DataOptions) -> Labels:
     kind = options.task or ("survival" if isinstance(options.label, SurvivalLabel) else "binary")
     classes = _class_names(options.classes)
     if kind == "multiclass" and not classes:
-        raise UserError("data.classes", "a multiclass task has no classes", "give their number or their names")
+        problem = "a multiclass task has no classes"
+        raise UserError("missing", "data.classes", problem, "give their number or their names")
     if kind == "binary":
         classes = classes or BINARY
         if len(classes) != 2:
-            raise UserError(
-                "data.classes", f"a binary task has 2 classes, not {len(classes)}", 'set data.task = "multiclass"'
-            )
+            problem = f"a binary task has 2 classes, not {len(classes)}"
+            raise UserError("conflict", "data.classes", problem, 'set data.task = "multiclass"')
     elif kind != "multiclass" and classes:
-        raise UserError("data.classes", f"a {kind} task has no classes", "leave data.classes out")
+        raise UserError("no-effect", "data.classes", f"a {kind} task has no classes", "leave data.classes out")
     if len(set(classes)) < len(classes):
-        raise UserError("data.classes", f"a class is named twice in {list(classes)}", "name every class once")
+        problem = f"a class is named twice in {list(classes)}"
+        raise UserError("duplicate", "data.classes", problem, "name every class once")
     return Labels(kind, classes)
 
 
 def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels) -> np.ndarray:
     """The label column as ``[rows]`` int32 classes or float32 numbers, or ``[rows, 2]`` float32 (time, event)."""
     if label is None:
-        raise UserError("data.label", "no label column is named", "set data.label to the column to predict")
+        raise UserError("missing", "data.label", "no label column is named", "set data.label to the column to predict")
     if isinstance(label, SurvivalLabel) != (labels.kind == "survival"):
         wanted = "{ time = ..., event = ... }" if labels.kind == "survival" else "the name of one column"
-        raise UserError("data.label", f"a {labels.kind} task cannot use {label!r}", f"set data.label to {wanted}")
+        problem = f"a {labels.kind} task cannot use {label!r}"
+        raise UserError("wrong-type", "data.label", problem, f"set data.label to {wanted}")
     if isinstance(label, SurvivalLabel):
         return _survival(table, label)
     values = table.column(label, "data.label")
@@ -54,20 +56,19 @@ def as_label_numbers(values: np.ndarray, name: str) -> np.ndarray:
         return as_numbers(values, name)
     except UserError as error:
         fix = "name a numeric column, or set data.task and data.classes"
-        raise UserError("data.label", error.problem, fix) from error
+        raise UserError(error.code, "data.label", error.problem, fix) from error
 
 
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
     codes, unknown = match_names(values, labels.classes)
     if unknown is not None:
-        raise UserError(
-            "data.label",
-            f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}",
-            "declare data.task and data.classes, or correct the table",
-        )
+        problem = f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}"
+        fix = "declare data.task and data.classes, or correct the table"
+        raise UserError("undeclared-value", "data.label", problem, fix)
     if (codes < 0).any():
         gaps = int((codes < 0).sum())
-        raise UserError("data.label", f"column '{name}' is missing in {gaps} rows", "drop the rows without a label")
+        problem = f"column '{name}' is missing in {gaps} rows"
+        raise UserError("missing-values", "data.label", problem, "drop the rows without a label")
     return codes
 
 
@@ -76,18 +77,16 @@ def _survival(table: Table, label: SurvivalLabel) -> np.ndarray:
     event = _classes(table.column(label.event, "data.label.event"), label.event, Labels("binary", BINARY))
     early = int((time <= 0).sum())
     if early:
-        raise UserError(
-            "data.label.time", f"column '{label.time}' is not positive in {early} rows", "give times above 0"
-        )
+        problem = f"column '{label.time}' is not positive in {early} rows"
+        raise UserError("out-of-range", "data.label.time", problem, "give times above 0")
     return np.column_stack([time, event]).astype(np.float32)
 
 
 def _finite(values: np.ndarray, name: str) -> np.ndarray:
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise UserError(
-            "data.label", f"column '{name}' is missing or infinite in {bad} rows", "drop the rows without a label"
-        )
+        problem = f"column '{name}' is missing or infinite in {bad} rows"
+        raise UserError("missing-values", "data.label", problem, "drop the rows without a label")
     return values
 
 

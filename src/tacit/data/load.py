@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data import allocate, arrange
+from tacit.data import assignment as allocate
+from tacit.data import holdout_and_caps as arrange
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw, record_keys, subject_keys
@@ -36,7 +37,7 @@ def load(
     ``over_silo_cap`` "refuse", a subject in too many silos is an error, and no row depends on what other silos hold.
     """
     if "window_stride" in options.model_fields_set and options.source != "shakespeare":
-        raise UserError("data.window_stride", f"source '{options.source}' has no windows", "leave it out")
+        raise UserError("no-effect", "data.window_stride", f"source '{options.source}' has no windows", "leave it out")
     seed = options.seed if options.seed is not None else seed
     raw = find_source(options.source).read(options, frame, np.random.default_rng([seed % 2**64, 0]))
     keys = subject_keys(raw)
@@ -73,19 +74,17 @@ def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> N
     if not arrange.within_caps(subject, silo, silos=most).all():
         problem = f"a subject has records in more than {most} silos"
         fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
-        raise UserError("privacy.max_silos_per_subject", problem, fix)
+        raise UserError("mismatch", "privacy.max_silos_per_subject", problem, fix)
 
 
-def _hold_out(
-    raw: Raw, keys: np.ndarray, options: DataOptions, seed: int, wanted: bool
-) -> tuple[str, np.ndarray]:
+def _hold_out(raw: Raw, keys: np.ndarray, options: DataOptions, seed: int, wanted: bool) -> tuple[str, np.ndarray]:
     """How the held-out rows were chosen, and their mask ``[rows]``."""
     if not wanted:
         return "file", np.zeros(len(raw.labels), bool)
     if raw.test is not None:
         if "test_fraction" in options.model_fields_set and not raw.test_is_drawn:
             problem = f"source '{options.source}' comes with its own held-out records"
-            raise UserError("data.test_fraction", problem, "leave it out")
+            raise UserError("no-effect", "data.test_fraction", problem, "leave it out")
         return "given", raw.test
     return "records" if raw.subject is None else "subjects", arrange.held_out(keys, options.test_fraction, seed)
 
@@ -99,16 +98,14 @@ def _subjects(
     Assigned people have training rows only; held-out rows are then people of their own.
     """
     if options.labels_per_subject is not None and not options.subjects.assign:
-        raise UserError(
-            "data.labels_per_subject",
-            "it applies to assigned subjects only",
-            "set data.subjects.assign or leave it out",
-        )
+        problem = "it applies to assigned subjects only"
+        raise UserError("no-effect", "data.labels_per_subject", problem, "set data.subjects.assign or leave it out")
     if raw.subject is not None or not options.subjects.assign:
         return keys[train], keys[test]
     labels = raw.labels[train]
     if options.labels_per_subject is not None and labels.dtype.kind != "i":
-        raise UserError("data.labels_per_subject", f"a {raw.kind.kind} task has no classes", "leave it out")
+        problem = f"a {raw.kind.kind} task has no classes"
+        raise UserError("not-supported", "data.labels_per_subject", problem, "leave it out")
     subject = allocate.assign_subjects(
         options.subjects,
         labels,
@@ -133,11 +130,8 @@ def _silos(
         return raw.silo[train], raw.silo[test], raw.silo_names
     count = options.silos.count
     if not options.silos.assign or count is None:
-        raise UserError(
-            "data.silos",
-            "the data do not say where a row lives",
-            'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })',
-        )
+        fix = 'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })'
+        raise UserError("missing", "data.silos", "the data do not say where a row lives", fix)
     names = tuple(f"silo {k + 1}" for k in range(count))
     keys = record_keys(raw)
     if options.silos.by_label:
@@ -151,28 +145,20 @@ def _silos(
 def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions) -> None:
     promised = options.silos.count
     if promised is not None and promised != len(names):
-        raise UserError(
-            "data.silos.count",
-            f"{promised} silos are promised and the data have {len(names)}",
-            f"set it to {len(names)} or choose another column",
-        )
+        problem = f"{promised} silos are promised and the data have {len(names)}"
+        raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(names)} or choose another column")
     if len(names) < 2:
-        raise UserError("data.silos", f"there is only 1 silo ('{names[0]}')", "a federation needs at least two")
+        problem = f"there is only 1 silo ('{names[0]}')"
+        raise UserError("too-few", "data.silos", problem, "a federation needs at least two")
     records = np.bincount(silo, minlength=len(names))
     if (records == 0).any():
-        raise UserError(
-            "data.silos",
-            f"silo '{names[int(np.argmin(records))]}' has no training record",
-            "drop its rows, merge it with another silo, or lower data.silos.count or data.test_fraction",
-        )
+        fix = "drop its rows, merge it with another silo, or lower data.silos.count or data.test_fraction"
+        raise UserError("empty", "data.silos", f"silo '{names[int(np.argmin(records))]}' has no training record", fix)
 
 
 def _check_subjects(subject: np.ndarray, options: DataOptions) -> None:
     """Refuse data with more training subjects than are promised."""
     promised, found = options.subjects.count, len(np.unique(subject))
     if promised is not None and found > promised:
-        raise UserError(
-            "data.subjects.count",
-            f"{promised} subjects are promised and {found} have training records",
-            f"set it to at least {found}",
-        )
+        problem = f"{promised} subjects are promised and {found} have training records"
+        raise UserError("mismatch", "data.subjects.count", problem, f"set it to at least {found}")

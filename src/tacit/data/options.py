@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tacit.data.cells import as_name
+from tacit.errors import InvalidSetting
 
 Name = Annotated[str, BeforeValidator(as_name)]
 
@@ -41,7 +42,9 @@ class NumericColumn(Section):
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"low = {self.low:g} is not below high = {self.high:g}; exchange or widen them")
+            raise InvalidSetting(
+                "conflict", f"low = {self.low:g} is not below high = {self.high:g}; exchange or widen them"
+            )
         return self
 
 
@@ -55,13 +58,15 @@ class _Assignable(Section):
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if self.assign and self.column:
-            raise ValueError(f"column = '{self.column}' and assign = '{self.assign}' exclude each other; give one")
+            raise InvalidSetting(
+                "conflict", f"column = '{self.column}' and assign = '{self.assign}' exclude each other; give one"
+            )
         if self.assign and self.count is None:
-            raise ValueError(f"assign = '{self.assign}' needs a count; add count = ...")
+            raise InvalidSetting("missing", f"assign = '{self.assign}' needs a count; add count = ...")
         if not self.assign and "alpha" in self.model_fields_set:
-            raise ValueError("alpha has no effect without assign; remove it, or add assign = ...")
+            raise InvalidSetting("no-effect", "alpha has no effect without assign; remove it, or add assign = ...")
         if self.assign == "uniform" and "alpha" in self.model_fields_set:
-            raise ValueError("alpha has no effect with assign = 'uniform'; remove it")
+            raise InvalidSetting("no-effect", "alpha has no effect with assign = 'uniform'; remove it")
         return self
 
 
@@ -87,9 +92,9 @@ class Silos(_Assignable):
     @model_validator(mode="after")
     def _numbers_in_use(self) -> Self:
         if self.assign == "labels" and "alpha" in self.model_fields_set:
-            raise ValueError("alpha has no effect with assign = 'labels'; remove it")
+            raise InvalidSetting("no-effect", "alpha has no effect with assign = 'labels'; remove it")
         if self.assign != "labels" and "labels" in self.model_fields_set:
-            raise ValueError("labels has no effect without assign = 'labels'; remove it")
+            raise InvalidSetting("no-effect", "labels has no effect without assign = 'labels'; remove it")
         return self
 
 
@@ -131,7 +136,9 @@ class DataOptions(Section):
     @model_validator(mode="after")
     def _one_declaration_of_columns(self) -> Self:
         if self.schema_ and (self.numeric is not None or self.categorical):
-            raise ValueError("schema excludes numeric and categorical; declare the columns in one place")
+            raise InvalidSetting(
+                "conflict", "schema excludes numeric and categorical; declare the columns in one place"
+            )
         if isinstance(self.numeric, tuple) and len(set(self.numeric)) < len(self.numeric):
-            raise ValueError("a column is named twice in numeric; name every column once")
+            raise InvalidSetting("duplicate", "a column is named twice in numeric; name every column once")
         return self

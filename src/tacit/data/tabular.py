@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from tacit.data import arrange
+from tacit.data import holdout_and_caps as arrange
 from tacit.data.cells import as_name, as_written, gaps, match_names, numbers_in, texts
 from tacit.data.encode import Columns, Encoder, Part
 from tacit.data.labels import read_labels
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Built, Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table
+from tacit.data.table_files import Table
 from tacit.errors import UserError, nearest
 
 SUBJECTS = "data.subjects.column"
@@ -129,7 +129,8 @@ def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
     for kind, columns in (("numeric", declared.columns.numeric), ("categorical", declared.columns.categorical)):
         for name in columns:
             if name in ids:
-                raise UserError(f"data.{kind}", f"column '{name}' is the label or the subject", "leave it out")
+                problem = f"column '{name}' is the label or the subject"
+                raise UserError("conflict", f"data.{kind}", problem, "leave it out")
 
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -139,7 +140,8 @@ def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarra
     names = known or sorted_names(pd.unique(values))
     codes, unknown = match_names(values, names)
     if unknown is not None:
-        raise UserError("data.silos.column", f"column '{column}' has the silo '{unknown}'", nearest(unknown, names))
+        problem = f"column '{column}' has the silo '{unknown}'"
+        raise UserError("undeclared-value", "data.silos.column", problem, nearest(unknown, names))
     return codes, names
 
 
@@ -186,5 +188,6 @@ def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     codes, _ = pd.factorize(values, use_na_sentinel=True)
     gaps = int((codes < 0).sum())
     if gaps:
-        raise UserError(field, f"column '{column}' is missing in {gaps} rows", "fill the gaps or drop the rows")
+        problem = f"column '{column}' is missing in {gaps} rows"
+        raise UserError("missing-values", field, problem, "fill the gaps or drop the rows")
     return codes.astype(np.int32)

@@ -94,10 +94,11 @@ class Charges:
             last = max((number for mechanism, number in book.earlier if mechanism not in self._once), default=0)
             if last < released:
                 problem = f"the {what} ends at round {last} of this run, which has released round {released}"
-                raise UserError(field, problem, fix)
+                raise UserError("ledger-mismatch", field, problem, fix)
             for name in once:
                 if not any(mechanism == name for mechanism, _ in book.earlier):
-                    raise UserError(field, f"the {what} has no line of the {name} that this run has released", fix)
+                    problem = f"the {what} has no line of the {name} that this run has released"
+                    raise UserError("ledger-mismatch", field, problem, fix)
 
     def charge(self, number: int) -> None:
         """Write down round ``number``; Forbidden, and nothing written, where the budget does not allow it."""
@@ -139,7 +140,8 @@ class Charges:
             )
         except LedgerError as error:
             field = "--resume" if book is self._own else "privacy.budget_file"
-            raise UserError(field, str(error), "restore it from a backup, then go on with --resume") from None
+            fix = "restore it from a backup, then go on with --resume"
+            raise UserError("ledger-damaged", field, str(error), fix) from None
 
     def _refusal(self, book: _Book, lines: Lines, line: Line) -> TacitError | None:
         if self._budget is None and not self._seed_mark:
@@ -166,8 +168,11 @@ class Charges:
         whose = f" ({self._file.name})" if self._file is not None else ""
         if line.mechanism in self._once:
             problem = f"the {line.mechanism} would exceed epsilon {self._budget:g}{whose}"
-            return Forbidden("privacy.budget", problem, "they are not released; raise it or plan more noise")
+            return Forbidden(
+                "budget-exhausted", "privacy.budget", problem, "they are not released; raise it or plan more noise"
+            )
         return Forbidden(
+            "budget-exhausted",
             "privacy.budget",
             f"round {line.number} would exceed epsilon {self._budget:g}{whose}",
             "the model of the last permitted round is kept; plan fewer rounds or more noise",
@@ -341,7 +346,7 @@ def check_budget(plan: Plan) -> None:
     if plan.experiment.privacy.target == "as-published":
         if promise.published_epsilon(1) > budget:
             problem = f"{budget:g} does not allow a single round by the published accounting"
-            raise Forbidden("privacy.budget", problem, "raise it, or add noise")
+            raise Forbidden("budget-exhausted", "privacy.budget", problem, "raise it, or add noise")
         return
     for view in promise.against:
         before = spent(lines, place(promise.unit, view, promise.relation))
@@ -350,20 +355,20 @@ def check_budget(plan: Plan) -> None:
             paid = "with what is paid for beside it " if promise.once else ""
             left = f"epsilon {used:.3g} of {budget:g} is spent" if lines else f"one round {paid}costs more"
             problem = f"{budget:g} does not allow a single round against view '{view}' ({left})"
-            raise Forbidden("privacy.budget", problem, "raise it, add noise, or use other data")
+            raise Forbidden("budget-exhausted", "privacy.budget", problem, "raise it, add noise, or use other data")
 
 
 def check_goes_on(plan: Plan) -> None:
     """Refuse to resume what cannot go on."""
     if draws_noise_again(plan):
         problem = "with hidden sampling, a seed would draw the same noise again for other people, and hide neither"
-        raise UserError("--resume", problem, "start a new run with another seed, or without one")
+        raise UserError("cannot-resume", "--resume", problem, "start a new run with another seed, or without one")
     if plan.method.joint and plan.experiment.seed is None:
         problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
-        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+        raise UserError("cannot-resume", "--resume", problem, "start a new run; what this one had planned is spent")
     if plan.method.releases_last:
         problem = "the model at which this run stopped may have been seen, and only the last one is accounted for"
-        raise UserError("--resume", problem, "start a new run; what this one had planned is spent")
+        raise UserError("cannot-resume", "--resume", problem, "start a new run; what this one had planned is spent")
 
 
 def _shared_lines(plan: Plan) -> Lines:
@@ -374,7 +379,8 @@ def _shared_lines(plan: Plan) -> Lines:
     if not file.exists():
         if not file.parent.is_dir():
             problem = f"'{file}' cannot be made: its folder does not exist"
-            raise UserError("privacy.budget_file", problem, "make the folder, or name a file in an existing one")
+            fix = "make the folder, or name a file in an existing one"
+            raise UserError("file-not-found", "privacy.budget_file", problem, fix)
         return []
     with _open(file, "privacy.budget_file") as ledger:
         return ledger.lines
@@ -415,15 +421,14 @@ def seed_mark(plan: Plan) -> str:
 
 def _same_noise() -> UserError:
     problem = "another run in the budget file has the same one: noise that is drawn twice protects only once"
-    return UserError("seed", problem, "choose another seed, or leave it out")
+    return UserError("seed-reused", "seed", problem, "choose another seed, or leave it out")
 
 
 def _open(path: Path, field: str) -> Ledger:
     try:
         return Ledger(path)
     except LedgerError as error:
-        raise UserError(field, str(error), "restore the ledger from a backup") from None
+        raise UserError("ledger-damaged", field, str(error), "restore the ledger from a backup") from None
     except OSError as error:
-        raise UserError(
-            field, f"'{path}' cannot be opened ({error.strerror})", "name a file in an existing folder"
-        ) from None
+        problem = f"'{path}' cannot be opened ({error.strerror})"
+        raise UserError("file-access", field, problem, "name a file in an existing folder") from None

@@ -34,7 +34,7 @@ from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
 from tacit.experiment import Experiment, read_experiment
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import Facts, Method
 from tacit.models import Params
 from tacit.privacy import Randomness
@@ -62,7 +62,8 @@ def read_json(path: Path, field: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
-        raise UserError(field, f"'{path.name}' is damaged", "restore it, or run the experiment anew") from None
+        problem = f"'{path.name}' is damaged"
+        raise UserError("file-damaged", field, problem, "restore it, or run the experiment anew") from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -73,7 +74,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
-        raise UserError("run", f"'{path.name}' is damaged", "restore it, or run the experiment anew") from None
+        problem = f"'{path.name}' is damaged"
+        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment anew") from None
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,10 @@ class Run:
         """Read a run folder; a UserError where it is none, or where training has not begun."""
         folder = Path(path)
         if not (folder / PLAN).is_file():
-            raise UserError("run", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
+            raise UserError("wrong-file", "run", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
         if not (folder / RESULT).is_file():
-            raise UserError("run", f"'{folder}' has no result yet", "finish it with `tacit run … --resume`")
+            problem = f"'{folder}' has no result yet"
+            raise UserError("unfinished", "run", problem, "finish it with `tacit run … --resume`")
         result = read_json(folder / RESULT, "run")
         return cls(folder, read_experiment(folder / PLAN), result)
 
@@ -133,20 +136,22 @@ class Run:
         if isinstance(frame, pd.DataFrame):
             source = self.path / ENCODER
             if not source.is_file():
-                raise UserError("frame", "this run was not trained on a table", "pass an array of features")
+                problem = "this run was not trained on a table"
+                raise UserError("not-supported", "frame", problem, "pass an array of features")
             try:
                 encoder = Encoder.from_dict(read_json(source, "run"))
             except (KeyError, TypeError, ValueError):
-                raise UserError("run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
+                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
             return encoder.encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__
-            raise UserError("frame", f"a {kind} is no table", "pass a pandas DataFrame or an array of numbers")
+            problem = f"a {kind} is no table"
+            raise UserError("wrong-type", "frame", problem, "pass a pandas DataFrame or an array of numbers")
         if frame.shape[1:] != shape:
             problem = f"rows have shape {list(frame.shape[1:])}, the model takes {list(shape)}"
-            raise UserError("frame", problem, "reshape the array")
+            raise UserError("mismatch", "frame", problem, "reshape the array")
         if not np.isfinite(frame).all():
-            raise UserError("frame", "the array holds numbers that are not finite", "replace them")
+            raise UserError("not-finite", "frame", "the array holds numbers that are not finite", "replace them")
         return frame.astype(dtype)
 
     def _model(self, made: Learner, method: Method, silo: str | None) -> Params:
@@ -157,9 +162,11 @@ class Run:
         if silo is None and shared is not None:
             return load_tree(self.path / MODEL, template, "run")[0]
         if not names:
-            raise UserError("silo", f"{silo!r} has no model of its own here", "leave it out: the run has one model")
+            problem = f"{silo!r} has no model of its own here"
+            raise UserError("not-supported", "silo", problem, "leave it out: the run has one model")
         if silo not in names:
-            raise UserError("silo", f"{silo!r} is no silo of this run", f"name one of {', '.join(names)}")
+            problem = f"{silo!r} is no silo of this run"
+            raise UserError("unknown-name", "silo", problem, f"name one of {', '.join(names)}")
         stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(names), *leaf.shape)), template)
         model, _ = load_tree(self.path / PERSONAL, stacked, "run")
         return jax.tree.map(lambda leaf: leaf[names.index(silo)], model)

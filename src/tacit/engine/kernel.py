@@ -16,8 +16,8 @@ import numpy as np
 
 from tacit.exchange import Plain
 from tacit.exchange.plain import Total
-from tacit.learning import Arrays, Objective, ServerStep, Steps, Work
-from tacit.learning.steps import toward_zero
+from tacit.kernels import Arrays, Objective, ServerStep, Steps, Work
+from tacit.kernels.grid_integers import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.method import Divisors, LocalResult
 from tacit.models import Params

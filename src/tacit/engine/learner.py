@@ -12,7 +12,7 @@ from tacit.data import Labels
 from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
 from tacit.experiment import ModelOptions
-from tacit.learning import Objective, split_frozen
+from tacit.kernels import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
 from tacit.privacy import Randomness
 
@@ -50,13 +50,15 @@ def learner(
     params = init(jax.random.key(randomness.integer("model")))
     for layer in options.freeze:
         if layer not in params:
-            raise UserError("model.freeze", f"'{layer}' is no layer of {options.name}", nearest(layer, params))
+            problem = f"'{layer}' is no layer of {options.name}"
+            raise UserError("unknown-name", "model.freeze", problem, nearest(layer, params))
     if start is not None:
         params, _ = load_tree(start, params, "model.init_from")
         if not is_finite(params):
-            raise UserError("model.init_from", f"'{start.name}' holds numbers that are not finite", "use another file")
+            problem = f"'{start.name}' holds numbers that are not finite"
+            raise UserError("not-finite", "model.init_from", problem, "use another file")
     if set(options.freeze) == set(params):
-        raise UserError("model.freeze", "names every layer", "leave at least one to be trained")
+        raise UserError("empty", "model.freeze", "names every layer", "leave at least one to be trained")
     return Learner(Objective(model.apply, task, model.prepare), *split_frozen(params, options.freeze))
 
 

@@ -159,7 +159,8 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
     if plan.records_kept == 0:
         most = plan.promise.facts.silos_of_a_subject
         problem = f"is less than one record for each of {most} silos"
-        raise UserError("method.group_size", problem, "raise it, or lower privacy.max_silos_per_subject")
+        fix = "raise it, or lower privacy.max_silos_per_subject"
+        raise UserError("out-of-range", "method.group_size", problem, fix)
     federation = capped(plan.records_kept)
     if getattr(plan.method, "group_size", None) == "median":  # a statistic of the data: the plan promises nothing
         median = int(np.median(np.unique(federation.train.subject, return_counts=True)[1]))
@@ -200,7 +201,7 @@ class _Training:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
         state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
         if facts.get("data") != self.fingerprint:
-            raise UserError("data", "the records are not those that the run began with", "restore them")
+            raise UserError("changed", "data", "the records are not those that the run began with", "restore them")
         self.simulation.state = state
         self.done = int(facts["round"])
         lines = read_metrics(place / METRICS)
@@ -431,7 +432,7 @@ def _check_paid(plan: Plan, federation: Federation) -> None:
     silos = plan.promise.facts.silos
     if not plan.method.pools and federation.silo_count != silos:
         problem = f"{silos} silos are promised and the data have {federation.silo_count}"
-        raise UserError("data.silos.count", problem, "what is paid for has noise in shares, one per silo")
+        raise UserError("mismatch", "data.silos.count", problem, "what is paid for has noise in shares, one per silo")
     if plan.evaluation is not None and plan.evaluation.apart and federation.held_out != "subjects":
         raise AssertionError(f"people are not held out as planned, but {federation.held_out}")
 
@@ -440,14 +441,14 @@ def _read_encoder(place: Path) -> Encoder:
     try:
         return Encoder.from_dict(read_json(place / ENCODER, "--resume"))
     except (KeyError, TypeError, ValueError):
-        raise UserError("--resume", f"'{ENCODER}' is damaged", "restore it from a backup") from None
+        raise UserError("file-damaged", "--resume", f"'{ENCODER}' is damaged", "restore it from a backup") from None
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:
     """Whoever pays for metrics wants no others from the same people."""
     if wanted and plan.evaluation is not None:
         problem = "'paid' does not allow references beside the run, whose metrics nobody pays for"
-        raise UserError("evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
+        raise UserError("conflict", "evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
 def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:
@@ -482,11 +483,11 @@ def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
     """Where the run lives: the folder to resume, the one asked for, or a new one under ``runs/``."""
     if resume is not None:
         if out is not None:
-            raise UserError("--out", "is given together with --resume", "a resumed run stays in its folder")
+            raise UserError("conflict", "--out", "is given together with --resume", "a resumed run stays in its folder")
         return _resumable(plan, resume)
     if out is not None:
         if out.exists():
-            raise UserError("--out", f"'{out}' exists", "name a new folder, or go on with --resume")
+            raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder, or go on with --resume")
         return out
     return free_folder(plan.title)
 
@@ -494,9 +495,11 @@ def _place(plan: Plan, out: Path | None, resume: Path | None) -> Path:
 def _resumable(plan: Plan, folder: Path) -> Path:
     """``folder``, if it holds a run of the same experiment with a checkpoint."""
     if not (folder / PLAN).is_file():
-        raise UserError("--resume", f"'{folder}' is no run folder", "name a folder that `tacit run` wrote")
+        problem = f"'{folder}' is no run folder"
+        raise UserError("wrong-file", "--resume", problem, "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
-        raise UserError("--resume", f"'{folder}' has no checkpoint yet", "start the experiment anew with --out")
+        problem = f"'{folder}' has no checkpoint yet"
+        raise UserError("unfinished", "--resume", problem, "start the experiment anew with --out")
     before, after = (
         _flat(located(experiment, plan.folder).spelled_out())
         for experiment in (read_experiment(folder / PLAN), plan.experiment)
@@ -504,7 +507,7 @@ def _resumable(plan: Plan, folder: Path) -> Path:
     for key in sorted(before.keys() | after.keys()):
         if key not in MAY_CHANGE and before.get(key) != after.get(key):
             change = f"changed from {before.get(key)!r} to {after.get(key)!r} since the run began"
-            raise UserError(key, change, "restore it, or start a new run")
+            raise UserError("changed", key, change, "restore it, or start a new run")
     return folder
 
 
@@ -513,7 +516,7 @@ def _make_folder(place: Path) -> None:
         place.mkdir(parents=True)
     except OSError as error:
         problem = f"'{place}' cannot be made ({error.strerror})"
-        raise UserError("--out", problem, "name another folder") from None
+        raise UserError("file-access", "--out", problem, "name another folder") from None
 
 
 @contextmanager
@@ -525,7 +528,7 @@ def _alone(place: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             problem = f"another process is at work in '{place}'"
-            raise UserError("--resume", problem, "wait until it has ended") from None
+            raise UserError("in-use", "--resume", problem, "wait until it has ended") from None
         yield
     finally:
         os.close(descriptor)

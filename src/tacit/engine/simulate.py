@@ -230,4 +230,4 @@ def _check_nodes(promised: int, found: int) -> None:
     """A guarantee among nodes counts on how many they are."""
     if promised != found:
         problem = f"{promised} silos are promised and the data have {found}"
-        raise UserError("data.silos.count", problem, "declare as many as there are")
+        raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")

@@ -78,13 +78,14 @@ def save_tree(path: Path, tree: Any, facts: Mapping[str, str] | None = None, mod
 def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a file; a UserError on ``field`` where it is missing or damaged."""
     if not path.is_file():
-        raise UserError(field, f"'{path}' does not exist", "name an existing .safetensors file")
+        raise UserError("file-not-found", field, f"'{path}' does not exist", "name an existing .safetensors file")
     try:
         with safe_open(path, framework="numpy") as file:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(field, f"'{path.name}' is damaged ({error})", "restore it or start anew") from None
+        problem = f"'{path.name}' is damaged ({error})"
+        raise UserError("file-damaged", field, problem, "restore it or start anew") from None
 
 
 def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str]]:
@@ -93,7 +94,7 @@ def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str
     try:
         return fitted(arrays, template), facts
     except Unfit as error:
-        raise UserError(field, f"'{path.name}' {error}", "use a file of the same model") from None
+        raise UserError("mismatch", field, f"'{path.name}' {error}", "use a file of the same model") from None
 
 
 def is_finite(tree: Any) -> bool:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from tacit.errors import UserError
 from tacit.exchange.grid import REACH
 from tacit.exchange.sums import SumFacts
-from tacit.learning.noise import gaussian, nonce_words
-from tacit.learning.steps import FINEST, Steps, doublings, noise_steps
+from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
+from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Index, Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
@@ -53,16 +53,16 @@ class Plain:
         step, share = self.step(facts), self._share(facts)
         if facts.noise.place == "shares" and 0 < share < LEAST_STEPS * step:  # one draw alone may be of any size
             problem = f"a party's noise has {share / step:.2g} steps of the grid of a sum, {LEAST_STEPS:g} are needed"
-            raise UserError("method.noise_multiplier", problem, "use more noise, or 0")
+            raise UserError("out-of-range", "method.noise_multiplier", problem, "use more noise, or 0")
         widest = facts.largest + REACH * facts.noise.in_a_round
         if widest / step >= LARGEST_STEPS:
             problem = f"sums up to {widest:.1e} in steps of {step:.1e} have more than {LARGEST_STEPS:.1e} steps"
-            raise UserError("method.clip", problem, "use a larger noise_multiplier, or fewer people")
+            raise UserError("out-of-range", "method.clip", problem, "use a larger noise_multiplier, or fewer people")
 
     def step(self, facts: SumFacts) -> float:
         """The step of the grid on which contributions are added up: a public number.
 
-        The finest one, doubled until a party's noise reaches every step (``learning.steps``).
+        The finest one, doubled until a party's noise reaches every step (``grid_integers``).
         """
         finest = facts.bound * FINEST
         noise = facts.noise

@@ -52,7 +52,7 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
     """Write an encrypted backup of a ledger, or of the ledger that the silo of a kit uses, to the new file ``out``."""
     file, kit = ledger_of(target)
     if not file.is_file():
-        raise UserError("ledger", f"'{file}' does not exist", "name a ledger, or the kit of a silo")
+        raise UserError("file-not-found", "ledger", f"'{file}' does not exist", "name a ledger, or the kit of a silo")
     state, admissions = _state(file, file), admissions_of(file)
     if admissions.is_file():
         _state(admissions, admissions)
@@ -66,7 +66,7 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
             opened.flush()
             os.fsync(opened.fileno())
     except OSError as error:
-        raise UserError("OUT", f"'{out}' cannot be made ({error.strerror})", "name a new file") from None
+        raise UserError("file-access", "OUT", f"'{out}' cannot be made ({error.strerror})", "name a new file") from None
     known = {} if kit is None else known_ledgers(kit)
     return state._replace(others=tuple(str(entry["ledger"]) for mark, entry in known.items() if mark != state.id))
 
@@ -79,18 +79,20 @@ def restore(source: Path, target: Path, passphrase: str) -> State:
         try:
             check_idle(kit.path)
         except AlreadyRunning as error:
-            raise UserError("KIT", f"'{kit.path}' is in use: {error}", "stop the silo first") from None
+            raise UserError("in-use", "KIT", f"'{kit.path}' is in use: {error}", "stop the silo first") from None
     files = {admissions_of(file): content["admissions"] or "", file: content["ledger"]}
     for place, text in files.items():
         if not text.startswith(_lines(place)):
             problem = f"'{place}' has lines that the backup does not have"
-            raise UserError("ledger", problem, "restore a newer backup; if the file is damaged, move it away first")
+            fix = "restore a newer backup; if the file is damaged, move it away first"
+            raise UserError("ledger-mismatch", "ledger", problem, fix)
     draft = file.with_name(f".{file.name}.restored")
     try:
         write_bytes(draft, content["ledger"].encode(), PRIVATE)
         state = _state(draft, file, kit)
     except OSError as error:
-        raise UserError("ledger", f"'{file}' cannot be written ({error.strerror})", "correct the path") from None
+        problem = f"'{file}' cannot be written ({error.strerror})"
+        raise UserError("file-access", "ledger", problem, "correct the path") from None
     finally:
         draft.unlink(missing_ok=True)
     for place, text in files.items():
@@ -113,10 +115,11 @@ def _state(file: Path, place: Path, kit: Kit | None = None) -> State:
         with Ledger(file) as ledger:
             lines, mark = ledger.lines, ledger.id
     except (LedgerError, OSError) as error:
-        raise UserError("ledger", str(error), "name another ledger or backup") from None
+        raise UserError("ledger-damaged", "ledger", str(error), "name another ledger or backup") from None
     known = {} if kit is None else known_ledgers(kit)
     if known and mark not in known:
-        raise UserError("ledger", f"the kit does not know the ledger {mark}", f"it knows {', '.join(known)}")
+        problem = f"the kit does not know the ledger {mark}"
+        raise UserError("ledger-unknown", "ledger", problem, f"it knows {', '.join(known)}")
     if mark is not None and mark in known:
         check_not_older(lines, Head(known[mark]["lines"], known[mark]["hash"]), place)
     return State(place, mark, len(lines))
@@ -132,19 +135,19 @@ def _opened(source: Path, passphrase: str) -> dict[str, str]:
     data = source.read_bytes() if source.is_file() else b""
     if not data.startswith(_MAGIC):
         problem = f"'{source}' is no backup of a ledger"
-        raise UserError("BACKUP", problem, "name a file that `tacit ledger backup` wrote")
+        raise UserError("wrong-file", "BACKUP", problem, "name a file that `tacit ledger backup` wrote")
     rest = data[len(_MAGIC) :]
     salt, nonce, sealed = rest[:_SALT], rest[_SALT : _SALT + _NONCE], rest[_SALT + _NONCE :]
     try:
         opened = ChaCha20Poly1305(_key(passphrase, salt)).decrypt(nonce, sealed, _MAGIC)
     except (InvalidTag, ValueError):
         problem = f"does not open '{source}', or the file is damaged"
-        raise UserError("--passphrase", problem, "give the passphrase of the backup") from None
+        raise UserError("wrong-passphrase", "--passphrase", problem, "give the passphrase of the backup") from None
     content: dict[str, str] = json.loads(opened)
     return content
 
 
 def _key(passphrase: str, salt: bytes) -> bytes:
     if not passphrase:
-        raise UserError("--passphrase", "is required", "give one, or set TACIT_PASSPHRASE")
+        raise UserError("missing", "--passphrase", "is required", "give one, or set TACIT_PASSPHRASE")
     return Scrypt(salt=salt, length=32, n=2**17, r=8, p=1).derive(passphrase.encode())

@@ -32,7 +32,7 @@ from tacit.config import Plan, plan
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import Pairwise, Shuffled, Weighted
-from tacit.learning.clipped_sum import CHUNK, most_expected
+from tacit.kernels.clipped_sum import CHUNK, most_expected
 from tacit.methods import METHODS, Calibrated
 from tacit.methods.method import RecordSums
 from tacit.methods.per_subject import PerSubject
@@ -257,9 +257,7 @@ def _everybody_s(lines: Lines) -> _Scope:
     return _Scope("subject", "zero-out", tuple(map(View.parse, dict.fromkeys(views or ["public"]))), _DELTA)
 
 
-def _checked(
-    file: Path, run: str, lines: Lines, known: _Known | None, scope: _Scope | None
-) -> tuple[Checked, Lines]:
+def _checked(file: Path, run: str, lines: Lines, known: _Known | None, scope: _Scope | None) -> tuple[Checked, Lines]:
     """A run, and its lines as recomputed."""
     oldest = min(map(_accounting, lines))
     concern = [advisory for advisory in ADVISORIES if oldest < advisory.corrected_in]
@@ -400,7 +398,7 @@ def _rounded(event: Event, factor: float) -> Event:
 
 
 def _without_rounding(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    from tacit.privacy.linkage import of_two
+    from tacit.privacy.proofs.unlinked_subjects import of_two
 
     if not federated:
         return _simulated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
@@ -432,7 +430,7 @@ def _simulated(promise: Promise, view: View) -> Event:
     others = facts.silos - promise.exposure(promise.unit, view).colluding
     if not view.holds_records or others < 1 or facts.moves_over:
         return alone.event(promise.unit, view)
-    from tacit.privacy.weight_shifts import largest_shift, phantom_weights
+    from tacit.privacy.proofs.weight_shifts import largest_shift, phantom_weights
 
     if promise.unit == "silo" or method.sigma == 0:
         return alone.event(promise.unit, View.parse("public"))
@@ -463,19 +461,19 @@ def _noise(method: str, folder: Path) -> dict[str, float]:
     kind = METHODS.get(method)
     found = read_json(folder / RESULT, "run").get("noise_multiplier") if (folder / RESULT).is_file() else None
     if kind is None or not issubclass(kind, Calibrated) or kind.noise_key != "noise_multiplier" or found is None:
-        raise UserError("run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
+        raise UserError("file-damaged", "run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
     return {"noise_multiplier": float(found)}
 
 
 def _lines(file: Path) -> Lines:
     if not file.is_file():
         problem = f"'{file}' is not a ledger, a budget file, a run folder or the kit of a silo"
-        raise UserError("ledger", problem, "name one of these")
+        raise UserError("wrong-file", "ledger", problem, "name one of these")
     try:
         with Ledger(file) as ledger:
             return ledger.lines
     except LedgerError as error:
-        raise UserError("ledger", str(error), "restore it from a backup") from None
+        raise UserError("ledger-damaged", "ledger", str(error), "restore it from a backup") from None
 
 
 def _number(value: float | None) -> float | str | None:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Calibrated, Contributions, Count, Divisors, Facts, Positive, ServerState
 from tacit.privacy import (
@@ -42,7 +42,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy.mechanisms import gaussian_sigma, standard_laplace, standard_normal
+from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]
@@ -169,7 +169,7 @@ class Encoder(Calibrated):
     def check_facts(self, facts: Facts) -> None:
         if self.batch_subjects is not None and self.batch_subjects > (facts.subjects or 0):
             problem = f"{self.batch_subjects} are more than all {facts.subjects} people"
-            raise UserError("method.batch_subjects", problem, "lower it, or leave it out")
+            raise UserError("out-of-range", "method.batch_subjects", problem, "lower it, or leave it out")
 
     def relation(self, unit: Unit) -> Relation:
         return "replace" if unit == "subject" else "zero-out"

@@ -37,9 +37,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
-from tacit.learning.clipped_sum import Rounding
-from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
+from tacit.kernels import PoissonBatches, ServerStep, Work, noisy_descend
+from tacit.kernels.clipped_sum import Rounding
+from tacit.kernels.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Contributions,
@@ -66,7 +66,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy import subject_events as subjects
+from tacit.privacy.proofs import subject_events as subjects
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class NoisyBatches(RecordSums):
         given = self.sample_rate
         if isinstance(given, tuple) and len(given) != facts.silos:
             where = "one place" if self.pools else f"{facts.silos} silos"
-            raise UserError("method.sample_rate", f"lists {len(given)} rates for {where}", "give one for each, or one")
+            problem = f"lists {len(given)} rates for {where}"
+            raise UserError("mismatch", "method.sample_rate", problem, "give one for each, or one")
 
     def rates(self, facts: Facts) -> tuple[float, ...]:
         """Each silo's rate."""
@@ -267,7 +268,7 @@ class NoisyBatches(RecordSums):
         )
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_higrad
+        from tacit.privacy.accounting.as_published import as_published_higrad
 
         if exposure.unit == "silo" and self.name != "user-ldp":
             return None
@@ -343,9 +344,8 @@ class LocalGroup(LocalRecord):
 
     def check(self, exchange: str) -> None:
         if self.noise == "as-published" and self.adaptive_clip is not None:
-            raise UserError(
-                "method.adaptive_clip", 'has no published noise to go with noise = "as-published"', "drop it"
-            )
+            problem = 'has no published noise to go with noise = "as-published"'
+            raise UserError("conflict", "method.adaptive_clip", problem, "drop it")
 
     @property
     def cap(self) -> int | None:
@@ -360,7 +360,8 @@ class LocalGroup(LocalRecord):
         levels = _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), self._steps(facts))
         if math.inf in levels:
             problem = f"the paper's accounting has no noise for {most} records of a subject at epsilon {epsilon:.3g}"
-            raise UserError("method.noise_multiplier", problem, "lower it, or group_cap, or the cap on records")
+            fix = "lower it, or group_cap, or the cap on records"
+            raise UserError("unreachable", "method.noise_multiplier", problem, fix)
         return levels
 
     def event(self, exposure: Exposure, facts: Facts) -> Event:
@@ -378,7 +379,7 @@ class LocalGroup(LocalRecord):
         return max(self.batches(facts)) * facts.rounds
 
     def _published(self, group: int, delta: float, facts: Facts) -> float:
-        from tacit.privacy.as_published import as_published_local_group
+        from tacit.privacy.accounting.as_published import as_published_local_group
 
         return as_published_local_group(group, self.sigma, delta, max(self.rates(facts)), self._steps(facts))
 
@@ -391,7 +392,7 @@ class LocalGroup(LocalRecord):
 
 @lru_cache(maxsize=16)
 def _published_levels(most: int, epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, ...]:
-    from tacit.privacy.as_published import as_published_local_group_noise
+    from tacit.privacy.accounting.as_published import as_published_local_group_noise
 
     levels = [as_published_local_group_noise(z, epsilon, delta, rate, steps) for z in range(1, most + 1)]
     return (levels[0], *levels)

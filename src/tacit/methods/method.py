@@ -32,9 +32,9 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
-from tacit.learning.clipped_sum import Rounding, rounding
-from tacit.learning.steps import COUNT_MARGIN
+from tacit.kernels import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
+from tacit.kernels.clipped_sum import Rounding, rounding
+from tacit.kernels.grid_integers import COUNT_MARGIN
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 
@@ -594,7 +594,7 @@ MOST_ROUNDING = 0.05
 @dataclass(frozen=True)
 class RecordSums(Adaptive):
     """Private methods that add up clipped gradients of records which are never formed: a batch's sum is rounded, and
-    its rounding is part of the sensitivity (:func:`tacit.learning.clipped_sum.rounding`, specification 9.6)."""
+    its rounding is part of the sensitivity (:func:`tacit.kernels.clipped_sum.rounding`, specification 9.6)."""
 
     averaged: ClassVar[bool] = False  # a subject's entries of a batch share one weight
 
@@ -626,9 +626,10 @@ class RecordSums(Adaptive):
     def check_rounding(self, facts: Facts, parameters: int | None = None) -> None:
         if parameters is not None and parameters > (facts.parameters or MOST_PARAMETERS):
             problem = f"the model has {parameters:,} parameters, and the plan does not know it from public facts"
-            raise UserError("data.numeric", problem, f"declare the columns, or use at most {MOST_PARAMETERS:,}")
+            fix = f"declare the columns, or use at most {MOST_PARAMETERS:,}"
+            raise UserError("missing", "data.numeric", problem, fix)
         most = sum(self.rounding(facts))
         if most > MOST_ROUNDING:
             problem = f"rounding moves a sum by {most:.3f} clips, more than {MOST_ROUNDING:g}"
             fix = "use less noise (larger batches need a smaller multiplier), or a smaller model"
-            raise UserError("method.noise_multiplier", problem, fix)
+            raise UserError("out-of-range", "method.noise_multiplier", problem, fix)

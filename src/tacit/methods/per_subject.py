@@ -21,7 +21,7 @@ is drawn (``subject_events.sampled_place``) with the largest of the three distan
 q = 1, where that costs less (specification 9.1: the sampled Gaussian of 2 w_s < 1 would be too small).
 
 These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange ``weighted``
-do: there the shift is that of ``privacy.weight_shifts``, and where people may share a slot, coins hide nothing.
+do: there the shift is that of ``proofs.weight_shifts``, and where people may share a slot, coins hide nothing.
 
 Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training
 in place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their
@@ -39,12 +39,13 @@ import jax
 import numpy as np
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
-from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected, correlated
-from tacit.privacy import subject_events as subjects
-from tacit.privacy.weight_shifts import slot_record_shift, slot_shift
+from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
+from tacit.privacy.proofs import correlated_noise as correlated
+from tacit.privacy.proofs import subject_events as subjects
+from tacit.privacy.proofs.weight_shifts import slot_record_shift, slot_shift
 
 Weights = Literal["uniform", "records", "capped"]
 
@@ -255,17 +256,18 @@ class Uldp(PerSubject):
 
     def check(self, exchange: str) -> None:
         if self.weights != "records" and exchange == "weighted":
-            raise UserError("method.weights", "the weighted exchange is for record weights", 'use weights = "records"')
+            problem = "the weighted exchange is for record weights"
+            raise UserError("not-supported", "method.weights", problem, 'use weights = "records"')
         if self.weights == "capped" and self.weight_cap is None:
-            raise UserError("method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
+            problem = "is missing: capped weights need it"
+            raise UserError("missing", "method.weight_cap", problem, "add it, for example 10")
         if self.weights != "capped" and self.weight_cap is not None:
-            raise UserError("method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"')
+            problem = "is for capped weights"
+            raise UserError("no-effect", "method.weight_cap", problem, 'leave it out, or use weights = "capped"')
         if self.weights == "records" and exchange in ("plain", "masked") and not self.disclose_counts:
-            raise UserError(
-                "method.weights",
-                f"with record weights in the {exchange} exchange, somebody learns how many records a person has",
-                "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
-            )
+            problem = f"with record weights in the {exchange} exchange, somebody learns how many records a person has"
+            fix = "use the weighted exchange, uniform weights, or accept it with disclose_counts = true"
+            raise UserError("not-supported", "method.weights", problem, fix)
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         if self.weights == "records":
@@ -314,7 +316,7 @@ class Uldp(PerSubject):
         return super().event(exposure, facts)
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_rdp
+        from tacit.privacy.accounting.as_published import as_published_rdp
 
         if exposure.unit != "subject":
             return None
@@ -336,7 +338,7 @@ class Uldp(PerSubject):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class CorrelatedNoise:
-    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.correlated`` holds the proof.
+    """Noise that is correlated over rounds and partly cancels in their sum (``proofs.correlated_noise``).
 
     groups  people take turns in so many groups, by their keys: everybody takes part in every ``groups``-th round
     bands   the noise of a round reaches back over so many rounds, this one included; 1: independent noise
@@ -382,13 +384,13 @@ class UldpAvg(Uldp):
         field = "method.correlated_noise"
         if exchange != "plain":
             problem = f"the {exchange} exchange draws the noise of every round by itself"
-            raise UserError(field, problem, 'leave it out, or use exchange.name = "plain"')
+            raise UserError("not-supported", field, problem, 'leave it out, or use exchange.name = "plain"')
         if self.subject_sample_rate < 1:
             problem = "people take turns by their keys: nothing is gained from coins as well"
-            raise UserError(field, problem, "leave out either this or subject_sample_rate")
+            raise UserError("conflict", field, problem, "leave out either this or subject_sample_rate")
         if self.adaptive_clip is not None:
             problem = "noise that follows an adaptive clip would not cancel over rounds"
-            raise UserError(field, problem, "leave out either this or adaptive_clip")
+            raise UserError("conflict", field, problem, "leave out either this or adaptive_clip")
 
     @property
     def joint(self) -> bool:

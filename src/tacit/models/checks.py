@@ -16,7 +16,8 @@ def is_count(value: Any) -> bool:
 def count(key: str, value: Any) -> int:
     """``value`` if it is a whole number of at least 1."""
     if not is_count(value):
-        raise UserError(f"model.{key}", f"{value!r} is not a whole number of at least 1", f"write {key} = 32, say")
+        problem = f"{value!r} is not a whole number of at least 1"
+        raise UserError("out-of-range", f"model.{key}", problem, f"write {key} = 32, say")
     return int(value)
 
 
@@ -26,16 +27,13 @@ def counts(key: str, value: Any, length: int | None = None) -> tuple[int, ...]:
     if not values or not all(map(is_count, values)) or (length is not None and len(values) != length):
         wanted = "one or more" if length is None else str(length)
         example = ", ".join(["64"] if length is None else ["16"] * length)
-        raise UserError(
-            f"model.{key}",
-            f"{value!r} is not a list of {wanted} whole numbers of at least 1",
-            f"write {key} = [{example}], say",
-        )
+        problem = f"{value!r} is not a list of {wanted} whole numbers of at least 1"
+        raise UserError("out-of-range", f"model.{key}", problem, f"write {key} = [{example}], say")
     return tuple(int(v) for v in values)
 
 
 def choice(key: str, value: Any, known: Sequence[str]) -> str:
     """``value`` if it is one of the known words."""
     if value not in known:
-        raise UserError(f"model.{key}", f"unknown value {value!r}", nearest(str(value), known))
+        raise UserError("unknown-name", f"model.{key}", f"unknown value {value!r}", nearest(str(value), known))
     return str(value)

@@ -36,7 +36,7 @@ def edges(input_shape: tuple[int, ...], outputs: int, *, cell: int = 4, directio
     rows, cols = (side // cell for side in input_shape[:2])
     if min(rows, cols) < 2:
         problem = f"{cell} leaves less than two cells a side of an image of {list(input_shape[:2])}"
-        raise UserError("model.cell", problem, "lower it")
+        raise UserError("out-of-range", "model.cell", problem, "lower it")
     features = (rows - 1) * (cols - 1) * directions
     scale = GAIN / math.sqrt(features)
     angles = jnp.arange(directions) * (2 * math.pi / directions)

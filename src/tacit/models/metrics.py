@@ -36,7 +36,7 @@ DIRECTIONS: Mapping[str, bool] = MappingProxyType(
 def higher_is_better(metric: str) -> bool:
     """Whether a larger value of this metric means a better model."""
     if metric not in DIRECTIONS:
-        raise UserError("metric", f"unknown metric '{metric}'", nearest(metric, DIRECTIONS))
+        raise UserError("unknown-name", "metric", f"unknown metric '{metric}'", nearest(metric, DIRECTIONS))
     return DIRECTIONS[metric]
 
 

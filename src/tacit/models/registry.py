@@ -80,11 +80,9 @@ def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any)
     _check_keys(name, numbers)
     if not MODELS[name].fits(input_shape):
         fitting = [other for other, kind in MODELS.items() if kind.fits(input_shape) and other != name]
-        raise UserError(
-            "model.name",
-            f"{name} takes {MODELS[name].takes}, but a record here has shape {list(input_shape)}",
-            f"models that take it: {', '.join(fitting) or 'none, records are empty'}",
-        )
+        problem = f"{name} takes {MODELS[name].takes}, but a record here has shape {list(input_shape)}"
+        fix = f"models that take it: {', '.join(fitting) or 'none, records are empty'}"
+        raise UserError("not-supported", "model.name", problem, fix)
     model: Model = MODELS[name].factory(input_shape, outputs, **numbers)
     return model
 
@@ -107,26 +105,25 @@ def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
     """Refuse a model that is not made for this kind of label, or for columns of a table; a factory of the user's own is
     trusted."""
     if task_kind not in KINDS:
-        raise UserError("data.task", f"unknown kind of label '{task_kind}'", nearest(task_kind, KINDS))
+        raise UserError("unknown-name", "data.task", f"unknown kind of label '{task_kind}'", nearest(task_kind, KINDS))
     if ":" in name:
         return
     kind = _known(name)
     if task_kind not in kind.tasks:
         fitting = [other for other in MODELS if task_kind in MODELS[other].tasks]
-        raise UserError(
-            "model.name",
-            f"{name} is for {' or '.join(kind.tasks)} labels, these are {task_kind}",
-            f"models for {task_kind} labels: {', '.join(fitting)}",
-        )
+        problem = f"{name} is for {' or '.join(kind.tasks)} labels, these are {task_kind}"
+        raise UserError("not-supported", "model.name", problem, f"models for {task_kind} labels: {', '.join(fitting)}")
     if is_table and kind.codes:
         fitting = [other for other in MODELS if task_kind in MODELS[other].tasks and other in ("logistic", "mlp")]
-        raise UserError("model.name", f"{name} takes {kind.takes}, not columns of a table", f"use {fitting[0]}")
+        problem = f"{name} takes {kind.takes}, not columns of a table"
+        raise UserError("not-supported", "model.name", problem, f"use {fitting[0]}")
 
 
 def _known(name: str) -> Kind:
     if name not in MODELS:
         hint = nearest(name, MODELS)
-        raise UserError("model.name", f"unknown model '{name}'", f'{hint} (or "package.module:factory" of your own)')
+        problem = f"unknown model '{name}'"
+        raise UserError("unknown-name", "model.name", problem, f'{hint} (or "package.module:factory" of your own)')
     return MODELS[name]
 
 
@@ -203,7 +200,8 @@ def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> 
             raise _unknown_key(name, key, known)
     for key, default in known.items():
         if default is inspect.Parameter.empty and key not in numbers:
-            raise UserError(f"model.{key}", f"missing, and '{name}' has no default for it", f"add {key} to [model]")
+            problem = f"missing, and '{name}' has no default for it"
+            raise UserError("missing", f"model.{key}", problem, f"add {key} to [model]")
 
 
 def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs: int) -> None:
@@ -244,8 +242,8 @@ def _say(error: Exception) -> str:
 
 def _unknown_key(name: str, key: str, known: Mapping[str, Any]) -> UserError:
     hint = nearest(key, known) if known else "remove it: this model has no numbers to set"
-    return UserError(f"model.{key}", f"'{name}' has no such number", hint)
+    return UserError("unknown-key", f"model.{key}", f"'{name}' has no such number", hint)
 
 
 def _own(name: str, problem: str, fix: str) -> UserError:
-    return UserError("model.name", f"'{name}': {problem}", fix)
+    return UserError("invalid-model", "model.name", f"'{name}': {problem}", fix)

@@ -53,9 +53,10 @@ class Task:
 def task_for(kind: str, classes: int = 0) -> Task:
     """The task for a kind of label; ``classes`` counts for ``multiclass`` only."""
     if kind not in KINDS:
-        raise UserError("data.task", f"unknown kind of label '{kind}'", nearest(kind, KINDS))
+        raise UserError("unknown-name", "data.task", f"unknown kind of label '{kind}'", nearest(kind, KINDS))
     if kind == "multiclass" and classes < 2:
-        raise UserError("data.classes", f"a multiclass task with {classes} classes", "declare two or more")
+        problem = f"a multiclass task with {classes} classes"
+        raise UserError("out-of-range", "data.classes", problem, "declare two or more")
     losses, names, headline = KINDS[kind]
     return Task(
         name=kind,

@@ -38,7 +38,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tacit.privacy.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
+from tacit.privacy.accounting.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
 
 _GENESIS = "0" * 64
 _ID = "ledger"  # the key of the line with the id

@@ -25,7 +25,7 @@ Named = dict[str, RunFiles]
 def read_runs(paths: Sequence[Path]) -> Named:
     """Runs by a name that tells them apart: the folder's, with a number where two are called alike."""
     if not paths:
-        raise UserError("runs", "no run given", "name at least one run folder")
+        raise UserError("missing", "runs", "no run given", "name at least one run folder")
     named: Named = {}
     for path in paths:
         name, number = path.resolve().name, 2

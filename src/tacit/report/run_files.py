@@ -179,7 +179,7 @@ def read_run(path: Path) -> RunFiles:
     """Everything of a run folder that a shareable page may use."""
     if (path / "plan.toml").is_file() and not (path / "result.json").exists():
         problem = f"'{path}' has no result yet: the run was cut off"
-        raise UserError("run", problem, f"finish it with `tacit run … --resume {path}`")
+        raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
     result = _clean(_read_json(path / "result.json"))
     task = _mapping(result.get("task"))
     metrics = _metrics(result.get("metrics"))
@@ -236,11 +236,13 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
-        raise UserError("run", f"'{file.parent}' has no readable {file.name}", "give a folder of `tacit run`") from None
+        problem = f"'{file.parent}' has no readable {file.name}"
+        raise UserError("wrong-file", "run", problem, "give a folder of `tacit run`") from None
     except ValueError as error:
-        raise UserError("run", f"'{file}' is not valid JSON ({error})", "run the experiment again") from None
+        problem = f"'{file}' is not valid JSON ({error})"
+        raise UserError("file-damaged", "run", problem, "run the experiment again") from None
     if not isinstance(value, dict):
-        raise UserError("run", f"'{file}' does not hold an object", "run the experiment again")
+        raise UserError("file-damaged", "run", f"'{file}' does not hold an object", "run the experiment again")
     return value
 
 

@@ -105,7 +105,7 @@ def trial(out: Out = None, as_json: Json = False) -> None:
 
     require_nvflare()
     if out is not None and out.exists():
-        raise UserError("--out", f"'{out}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     made = Trial((out or free_folder("federation try")).resolve())
     tell = (lambda line: None) if as_json else (lambda line: show(line, highlight=False))
     made.prepare()
@@ -189,7 +189,7 @@ def submit(
         planned = received(asked.experiment)  # what was submitted, whatever an experiment file says now
     elif experiment is None:
         problem = "is required, unless --attach names a run"
-        raise UserError("EXPERIMENT.toml", problem, "name the experiment file")
+        raise UserError("missing", "EXPERIMENT.toml", problem, "name the experiment file")
     else:
         planned = plan(experiment, changes)
         for field in left_behind(planned):

@@ -42,14 +42,12 @@ def show_finished(finished: Run, as_json: bool) -> None:
         raise typer.Exit(130)
     if finished.result["status"] == "budget":
         done = finished.result["rounds"]
-        raise Forbidden(
-            "privacy.budget",
-            f"round {done + 1} of {finished.result['rounds_planned']} would exceed it",
-            f"the model of round {done} is kept in {finished.path}; plan fewer rounds or more noise",
-        )
+        problem = f"round {done + 1} of {finished.result['rounds_planned']} would exceed it"
+        fix = f"the model of round {done} is kept in {finished.path}; plan fewer rounds or more noise"
+        raise Forbidden("budget-exhausted", "privacy.budget", problem, fix)
     if finished.result["status"] == "diverged":
         problem = f"the model was no longer finite by round {finished.result['rounds']}"
-        raise UserError("train", problem, "lower method.local_learning_rate or train.server_learning_rate")
+        raise UserError("diverged", "train", problem, "lower method.local_learning_rate or train.server_learning_rate")
 
 
 def show_run(finished: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.errors import TacitError
+from tacit.errors import TacitError, UserError
 from tacit.ui import (
     audit_commands,
     experiment_commands,
@@ -62,12 +62,14 @@ def main() -> None:
         show_error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        show_error(f"system: {error}; correct it, then continue with --resume if a run folder was made")
+        fix = "correct it, then continue with --resume if a run folder was made"
+        show_error(str(UserError("file-access", "system", str(error), fix)))
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not _is_shortage(error):
             raise
-        show_error("memory: the experiment needs more than is available; lower counts, epochs, batch_size or the model")
+        problem, fix = "the experiment needs more than is available", "lower counts, epochs, batch_size or the model"
+        show_error(str(UserError("out-of-memory", "memory", problem, fix)))
         sys.exit(2)
 
 

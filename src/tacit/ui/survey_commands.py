@@ -69,7 +69,7 @@ def _range(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(":"))
     except ValueError:
-        raise UserError("--range", f"'{text}' has no form LOW:HIGH", "write for example 0:120") from None
+        raise UserError("malformed", "--range", f"'{text}' is not LOW:HIGH", "write for example 0:120") from None
     return low, high
 
 

@@ -38,7 +38,7 @@ SOURCES: dict[str, Source] = {
 def find_source(name: str) -> Source:
     """The source called ``name``."""
     if name not in SOURCES:
-        raise UserError("data.source", f"there is no source '{name}'", nearest(name, SOURCES))
+        raise UserError("unknown-name", "data.source", f"there is no source '{name}'", nearest(name, SOURCES))
     return SOURCES[name]
 
 

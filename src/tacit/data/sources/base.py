@@ -14,7 +14,7 @@ from tacit.data.encode import Columns, declared_columns
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table, from_frame
+from tacit.data.table_files import Table, from_frame
 from tacit.data.tabular import Declaration, read_raw
 from tacit.errors import UserError
 
@@ -69,18 +69,16 @@ class Folder:
                 return folder / name
         wanted = " or ".join(names)
         problem = f"'{folder}' has no file {wanted}" if folder.is_dir() else f"there is no folder '{folder}'"
-        raise UserError("data.path", problem, f"get it from {self.origin}, then set data.path or {ENVIRONMENT}")
+        fix = f"get it from {self.origin}, then set data.path or {ENVIRONMENT}"
+        raise UserError("file-not-found", "data.path", problem, fix)
 
     def _path(self, options: DataOptions) -> Path:
         if options.path is not None:
             return Path(options.path)
         root = os.environ.get(ENVIRONMENT)
         if not root:
-            raise UserError(
-                "data.path",
-                f"source '{options.source}' needs the folder of its files",
-                f"set data.path, or {ENVIRONMENT} to the folder that holds '{self.name}' (from {self.origin})",
-            )
+            fix = f"set data.path, or {ENVIRONMENT} to the folder that holds '{self.name}' (from {self.origin})"
+            raise UserError("missing", "data.path", f"source '{options.source}' needs the folder of its files", fix)
         return Path(root) / self.name
 
 
@@ -141,17 +139,14 @@ def as_table(frame: pd.DataFrame | Table) -> Table:
 
 def _refuse_other_label(options: DataOptions, declared: Declaration) -> None:
     if options.label is not None and options.label != declared.label:
-        raise UserError(
-            "data.label",
-            f"source '{options.source}' predicts {declared.label!r}",
-            'leave data.label out, or use source = "table"',
-        )
+        problem = f"source '{options.source}' predicts {declared.label!r}"
+        raise UserError("conflict", "data.label", problem, 'leave data.label out, or use source = "table"')
     if options.classes is not None:
-        raise UserError("data.classes", f"source '{options.source}' has its own classes", "leave data.classes out")
+        problem = f"source '{options.source}' has its own classes"
+        raise UserError("conflict", "data.classes", problem, "leave data.classes out")
     if options.task is not None and options.task != declared.labels.kind:
-        raise UserError(
-            "data.task", f"source '{options.source}' is a {declared.labels.kind} task", "leave data.task out"
-        )
+        problem = f"source '{options.source}' is a {declared.labels.kind} task"
+        raise UserError("conflict", "data.task", problem, "leave data.task out")
 
 
 def refuse_table_settings(options: DataOptions, frame: Given) -> None:
@@ -169,4 +164,5 @@ def refuse_table_settings(options: DataOptions, frame: Given) -> None:
     }
     for field, is_given in given.items():
         if is_given:
-            raise UserError(field, f"source '{options.source}' is not a table", 'leave it out, or use source = "table"')
+            problem = f"source '{options.source}' is not a table"
+            raise UserError("no-effect", field, problem, 'leave it out, or use source = "table"')

@@ -70,7 +70,7 @@ def _writer_column(options: DataOptions, column: str | None, known: str, field: 
     if column is None:
         return None
     if column != known:
-        raise UserError(field, f"mnist has no column '{column}'", nearest(column, [known]))
+        raise UserError("unknown-name", field, f"mnist has no column '{column}'", nearest(column, [known]))
     with np.load(FOLDER.file(options, "mnist_writers.npz")) as file:
         return np.concatenate([file[f"{known}_train"], file[f"{known}_test"]])
 

@@ -47,7 +47,7 @@ def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     refuse_table_settings(options, frame)
     if options.subjects.column not in (None, "speaker"):
         problem = f"shakespeare has no column '{options.subjects.column}'"
-        raise UserError("data.subjects.column", problem, "use 'speaker' or leave it out")
+        raise UserError("unknown-name", "data.subjects.column", problem, "use 'speaker' or leave it out")
     speeches = pd.read_csv(FOLDER.file(options, "speeches.csv.gz"), keep_default_na=False)
     speeches = speeches.assign(act=_acts(speeches), speaker=pd.factorize(speeches["subject"])[0])
     speeches = speeches.sort_values("speaker", kind="stable")
@@ -109,7 +109,8 @@ def _silos(
     if column == "act":
         return (speeches["act"].to_numpy() - 1)[target].astype(np.int32), ACTS
     if column != "play":
-        raise UserError("data.silos.column", f"shakespeare has no column '{column}'", nearest(column, ["play", "act"]))
+        problem = f"shakespeare has no column '{column}'"
+        raise UserError("unknown-name", "data.silos.column", problem, nearest(column, ["play", "act"]))
     codes, plays = pd.factorize(speeches["play"], sort=True)
     return codes[target].astype(np.int32), tuple(plays)
 

@@ -9,7 +9,7 @@ from tacit.data.labels import declared_labels
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw
 from tacit.data.sources.base import Given, Source, SourceFacts, as_table
-from tacit.data.table import read_file
+from tacit.data.table_files import read_file
 from tacit.data.tabular import Declaration, label_columns, read_raw
 from tacit.errors import UserError
 
@@ -36,7 +36,7 @@ def facts(options: DataOptions) -> SourceFacts:
 def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     """The rows of ``frame``, or of the file at ``data.path``."""
     if frame is None and options.path is None:
-        raise UserError("data.path", "no table is given", "set data.path to a file or pass a frame")
+        raise UserError("missing", "data.path", "no table is given", "set data.path to a file or pass a frame")
     table = read_file(options.path or "") if frame is None else as_table(frame)
     taken = {options.subjects.column or "", options.silos.column or "", *label_columns(options.label)}
     columns = feature_columns(table, options, taken)

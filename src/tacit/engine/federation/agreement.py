@@ -126,10 +126,10 @@ def check_method(method: Method) -> None:
     """Refuse (UserError) a method that parties apart from each other cannot carry out."""
     if method.pools:
         problem = f"{method.name} moves all records to one place"
-        raise UserError("method.name", problem, "use it in the simulator only, as a reference")
+        raise UserError("simulator-only", "method.name", problem, "use it in the simulator only, as a reference")
     if method.serverless:
         problem = f"{method.name} has no server, and a federation has one"
-        raise UserError("method.name", problem, "use it in the simulator")
+        raise UserError("simulator-only", "method.name", problem, "use it in the simulator")
 
 
 def check_federated(plan: Plan) -> None:
@@ -138,14 +138,13 @@ def check_federated(plan: Plan) -> None:
     check_method(method)
     if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
-        raise UserError("privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
+        raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
     if isinstance(plan.exchange, Weighted) and plan.exchange.index == "list":
         problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
-        raise UserError("exchange.index", problem, 'use "slots"')
+        raise UserError("simulator-only", "exchange.index", problem, 'use "slots"')
     if isinstance(plan.exchange, Shuffled) and not plan.exchange.sealed:
-        raise UserError(
-            "exchange.sealed", "false is for the simulator: messages that travel are sealed", "leave it out"
-        )
+        problem = "false is for the simulator: messages that travel are sealed"
+        raise UserError("simulator-only", "exchange.sealed", problem, "leave it out")
     if not isinstance(plan.exchange, Plain | Masked | Weighted):
         for once, what, field in (
             (plan.statistics, "constants", "data.standardize"),
@@ -153,12 +152,14 @@ def check_federated(plan: Plan) -> None:
         ):
             if once is not None:
                 problem = f"{what} that are paid for do not travel in the {plan.exchange.name} exchange"
-                raise UserError(field, problem, "leave it out, or use exchange masked, weighted or plain")
+                fix = "leave it out, or use exchange masked, weighted or plain"
+                raise UserError("simulator-only", field, problem, fix)
     if plan.evaluation is not None and method.personal:
         problem = f"silos' own models are theirs alone: {method.name} has no metrics that all could pay for"
-        raise UserError("evaluation.status", problem, "leave it out")
+        raise UserError("simulator-only", "evaluation.status", problem, "leave it out")
     if getattr(method, "group_size", None) == "median":
-        raise UserError("method.group_size", "'median' looks at the records of all silos", "use a number")
+        problem = "'median' looks at the records of all silos"
+        raise UserError("simulator-only", "method.group_size", problem, "use a number")
 
 
 def column_bounds(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:

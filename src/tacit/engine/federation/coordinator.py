@@ -77,12 +77,12 @@ from tacit.exchange.shuffled import Shuffler
 from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.methods import ServerState
 from tacit.methods.encoders import people_of
 from tacit.models import Params
 from tacit.privacy import Randomness
-from tacit.privacy.statistics import Means, Moments
+from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 
 Answers = Mapping[str, bytes | None]
 Constants = tuple[list[float], list[float]]  # means and scales, one of each per numeric column

@@ -54,7 +54,7 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
         if verified and signers:
             whose = ", ".join(str(signer[0]) for signer in signers)
             problem = f"one requester of this federation must sign it, and it is signed by {whose}"
-        raise UserError("request", problem, "ask with `tacit submit`")
+        raise UserError("not-signed", "request", problem, "ask with `tacit submit`")
     file = app / "config" / REQUEST
     try:
         # a character takes six bytes at most
@@ -63,9 +63,9 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
         values = json.loads(file.read_text(encoding="utf-8"))
         text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UserError("request", "it is unreadable", "ask with `tacit submit`") from None
+        raise UserError("malformed", "request", "it is unreadable", "ask with `tacit submit`") from None
     if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= MOST_PATIENCE:
-        raise UserError("request", "it is unreadable", "ask with `tacit submit`")
+        raise UserError("malformed", "request", "it is unreadable", "ask with `tacit submit`")
     _check_date(values.get("expires"), time.time())
     return Sealed(text, run, attempt, str(signers[0][0])), patience
 
@@ -73,7 +73,7 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
 def _check_date(expires: object, now: float) -> None:
     fix = "ask again with `tacit submit`"
     if type(expires) is not int:
-        raise UserError("request", "expires is missing: the request is of an earlier version of Tacit", fix)
+        raise UserError("missing", "request", "expires is missing: the request is of an earlier version of Tacit", fix)
     if not now - CLOCKS <= expires <= now + VALID + CLOCKS:
         what = "has expired" if expires < now else f"expires more than {VALID // 86400} days from now"
-        raise UserError("request", f"it {what} by the clock of this machine", fix)
+        raise UserError("expired", "request", f"it {what} by the clock of this machine", fix)

@@ -52,7 +52,7 @@ from pydantic import Field, field_validator, model_validator
 from tacit.crypto import Identity, Secret
 from tacit.data.options import Section
 from tacit.engine.folder import read_json, write_json
-from tacit.errors import UserError
+from tacit.errors import InvalidSetting, UserError
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.privacy.ledger import plain_file
@@ -145,12 +145,12 @@ class ServerOptions(Section):
     @classmethod
     def _is_host(cls, host: str) -> str:
         if not _HOST.fullmatch(host) or len(host) > 64:
-            raise ValueError("give a host name of at most 64 letters, digits, dots and hyphens")
+            raise InvalidSetting("malformed", "give a host name of at most 64 letters, digits, dots and hyphens")
         try:
             ipaddress.ip_address(host)
         except ValueError:
             return host
-        raise ValueError("give a host name, not an address: the certificate is made out to it")
+        raise InvalidSetting("malformed", "give a host name, not an address: the certificate is made out to it")
 
 
 class FederationOptions(Section):
@@ -172,14 +172,18 @@ class FederationOptions(Section):
     def _names(self) -> Self:
         for name in (self.name, *self.silos):
             if not _NAME.fullmatch(name):
-                raise ValueError(f"'{name}' is no name: use at most 63 letters, digits, hyphens and underscores")
+                raise InvalidSetting(
+                    "malformed", f"'{name}' is no name: use at most 63 letters, digits, hyphens and underscores"
+                )
         for name in self.requesters:
             if not _ADDRESS.fullmatch(name):
-                raise ValueError(f"requester '{name}' is no mail address; write for example ana@example.org")
+                raise InvalidSetting(
+                    "malformed", f"requester '{name}' is no mail address; write for example ana@example.org"
+                )
         taken = [name.lower() for name in (*self.silos, *self.requesters)]
         others = (*_TAKEN, self.server.host.lower())  # of whom the server's certificate speaks
         if twice := [name for name in taken if taken.count(name) > 1 or name in others]:
-            raise ValueError(f"'{twice[0]}' is taken; give everybody another name")
+            raise InvalidSetting("duplicate", f"'{twice[0]}' is taken; give everybody another name")
         return self
 
 
@@ -205,16 +209,17 @@ class Kit:
         path = path.resolve()
         file = path / OURS / KIT
         if not file.is_file():
-            raise UserError("KIT", f"'{path}' is no kit", "name a folder that `tacit federation init` made")
+            problem = f"'{path}' is no kit"
+            raise UserError("wrong-file", "KIT", problem, "name a folder that `tacit federation init` made")
         there = _roster(path)
         silos = tuple(name for name in there if name not in (SERVER, ANALYZER))
         try:
             kit = cls(path, **read_json(file, "KIT"), silos=silos, analyzer=ANALYZER in there)
         except TypeError:
-            raise UserError("KIT", f"'{KIT}' is damaged", "restore the kit") from None
+            raise UserError("file-damaged", "KIT", f"'{KIT}' is damaged", "restore the kit") from None
         if kit.kind not in kinds:
             fix = f"name the kit of {' or '.join(map(_one, kinds))}"
-            raise UserError("KIT", f"'{path}' is the kit of {_one(kit.kind)}", fix)
+            raise UserError("wrong-file", "KIT", f"'{path}' is the kit of {_one(kit.kind)}", fix)
         return kit
 
     @property
@@ -258,7 +263,7 @@ class Kit:
             problem = "is of another authority"
         if problem is not None:
             fix = "check this machine's clock, or make new kits: `tacit federation init` with another --out"
-            raise UserError("KIT", f"the certificate of {self.name} {problem}", fix)
+            raise UserError("bad-certificate", "KIT", f"the certificate of {self.name} {problem}", fix)
 
     def _secret(self, name: str) -> Secret:
         return read_secret(self.ours / name, "KIT")
@@ -285,7 +290,8 @@ def read_secret(file: Path, field: str) -> Secret:
     """32 secret bytes from a file."""
     content = file.read_bytes() if file.is_file() else b""
     if len(content) != SECRET_BYTES:
-        raise UserError(field, f"'{file.name}' does not hold {SECRET_BYTES} bytes", "restore it from a backup")
+        problem = f"'{file.name}' does not hold {SECRET_BYTES} bytes"
+        raise UserError("file-damaged", field, problem, "restore it from a backup")
     return Secret(content)
 
 
@@ -295,7 +301,8 @@ def require_nvflare() -> None:
         import nvflare  # noqa: F401
     except ImportError:
         problem = "a federation needs NVFlare, which is not installed"
-        raise UserError("federation", problem, 'install the extra: pip install ".[federation]"') from None
+        fix = 'install the extra: pip install ".[federation]"'
+        raise UserError("not-installed", "federation", problem, fix) from None
 
 
 def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> dict[str, Path]:
@@ -316,9 +323,10 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
     known = read_json(authority / MEMBERS, "--out") if begun else {"roster": {}, "requesters": []}
     missing = [name for name in folders if name not in (*known["roster"], *known["requesters"])]
     if not missing:
-        raise UserError("FEDERATION.toml", "everybody has a kit", "add a silo or a requester, or name a new --out")
+        problem = "everybody has a kit"
+        raise UserError("no-effect", "FEDERATION.toml", problem, "add a silo or a requester, or name a new --out")
     if there := next((folders[name] for name in missing if folders[name].exists()), None):
-        raise UserError("--out", f"'{there}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{there}' exists", "name a new folder")
     pseudonyms = _shared_pseudonyms(folders, options.silos, begun)
     _private_folder(out)
     with tempfile.TemporaryDirectory(dir=out) as scratch:
@@ -369,7 +377,7 @@ def _provisioned(
         context = Provisioner(str(scratch), builders).provision(project)
     if context.get(CtxKey.BUILD_ERROR):
         problem = " ".join(context.get_errors()) or "NVFlare could not make the kits"
-        raise UserError("FEDERATION.toml", problem, "correct what it names")
+        raise UserError("invalid-value", "FEDERATION.toml", problem, "correct what it names")
     folder = Path(context[CtxKey.CURRENT_PROD_DIR])
     key = cast(RSAPrivateKey, context[CtxKey.ROOT_PRI_KEY])
     root = context[CtxKey.ROOT_CERT].public_bytes(serialization.Encoding.PEM)
@@ -467,7 +475,7 @@ def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bo
     found = next((file for file in places if file.is_file()), None)
     if found is None:
         problem = f"no silo's kit is here to take '{PSEUDONYMS}' from"
-        raise UserError("--out", problem, "run it where a silo's kit is, or ask a silo for the file")
+        raise UserError("file-not-found", "--out", problem, "run it where a silo's kit is, or ask a silo for the file")
     return bytes(read_secret(found, "--out").expose())
 
 
@@ -484,13 +492,14 @@ def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]
     """The authority's key and certificate."""
     if not (folder / ROOT_KEY).is_file():
         problem = f"'{folder}' holds no key: it was made without a passphrase, and nobody can be added"
-        raise UserError("--out", problem, "make all kits anew in another folder")
+        raise UserError("missing", "--out", problem, "make all kits anew in another folder")
     if not passphrase:
-        raise UserError("--passphrase", "is needed to add kits", "give the passphrase of the first time")
+        raise UserError("missing", "--passphrase", "is needed to add kits", "give the passphrase of the first time")
     try:
         key = serialization.load_pem_private_key((folder / ROOT_KEY).read_bytes(), passphrase.encode())
     except ValueError:
-        raise UserError("--passphrase", "does not open the authority's key", "give that of the first time") from None
+        problem = "does not open the authority's key"
+        raise UserError("wrong-passphrase", "--passphrase", problem, "give that of the first time") from None
     return cast(RSAPrivateKey, key), (folder / ROOT).read_bytes()
 
 

@@ -121,18 +121,16 @@ def check_not_older(lines: list[dict[str, Any]], head: Head, path: Path) -> None
     """UserError where ``lines`` do not continue what had that ``head``."""
     if head.lines and (len(lines) < head.lines or lines[head.lines - 1]["hash"] != head.hash):
         problem = f"'{path}' has {len(lines)} lines and does not continue the state of {head.lines} lines that is known"
-        raise UserError("ledger", problem, "restore a newer backup")
+        raise UserError("ledger-mismatch", "ledger", problem, "restore a newer backup")
 
 
-def _opened(
-    kit: Kit, options: SiloData, known: Mapping[str, Entry], new_budget: bool, same_table: bool
-) -> Ledger:
+def _opened(kit: Kit, options: SiloData, known: Mapping[str, Entry], new_budget: bool, same_table: bool) -> Ledger:
     file = Path(options.ledger or "")
     is_known = _id_of(file) in known
     if is_known and new_budget:
-        raise UserError("--new-budget", f"the budget of '{file}' has begun", "leave the option out")
+        raise UserError("no-effect", "--new-budget", f"the budget of '{file}' has begun", "leave the option out")
     if same_table and not new_budget:
-        raise UserError("--same-table", "confirms --new-budget, which is missing", "leave the option out")
+        raise UserError("no-effect", "--same-table", "confirms --new-budget, which is missing", "leave the option out")
     if known and not is_known:
         if not new_budget:
             raise _unknown(kit, options, known)
@@ -148,13 +146,13 @@ def _unknown(kit: Kit, options: SiloData, known: Mapping[str, Entry]) -> UserErr
     if here:
         state = "is missing" if not file.exists() else "is not the ledger that was there"
         problem = f"'{file}' {state} (the kit knows it with {max(entry['lines'] for entry in here)} lines)"
-        return UserError("ledger", problem, _restore(kit))
+        return UserError("ledger-mismatch", "ledger", problem, _restore(kit))
     if earlier := _counting(known, options.path):
         return _counted(kit, options, earlier, new_budget=False)
     others = ", ".join(f"'{entry['ledger']}'" for entry in known.values())
     problem = f"'{file}' is not a ledger that this silo has started with (known: {others or 'none'})"
     fix = 'name the ledger of this data set in the data file (ledger = "…"); for another data set, use --new-budget'
-    return UserError("ledger", problem, fix)
+    return UserError("ledger-unknown", "ledger", problem, fix)
 
 
 def _counted(kit: Kit, options: SiloData, earlier: Mapping[str, Entry], new_budget: bool = True) -> UserError:
@@ -163,9 +161,11 @@ def _counted(kit: Kit, options: SiloData, earlier: Mapping[str, Entry], new_budg
     field = "--new-budget" if new_budget else "ledger"
     problem = f"the table '{options.path}' is counted in ledger {mark} ('{entry['ledger']}', {entry['lines']} lines)"
     if not Path(entry["ledger"]).exists():
-        return UserError(field, f"{problem}, which is missing", _restore(kit))
+        return UserError("ledger-mismatch", field, f"{problem}, which is missing", _restore(kit))
     fix = f'continue it (ledger = "{entry["ledger"]}" in the data file)'
-    return UserError(field, problem, f"{fix}; --same-table confirms a second budget for the same subjects")
+    return UserError(
+        "counted-already", field, problem, f"{fix}; --same-table confirms a second budget for the same subjects"
+    )
 
 
 def _restore(kit: Kit) -> str:
@@ -202,9 +202,11 @@ def _ledger(file: Path) -> Ledger:
     try:
         return Ledger(file)
     except LedgerError as error:
-        raise UserError("ledger", str(error), "restore it from a backup: `tacit ledger restore`") from None
+        fix = "restore it from a backup: `tacit ledger restore`"
+        raise UserError("ledger-damaged", "ledger", str(error), fix) from None
     except OSError as error:
-        raise UserError("ledger", f"'{file}' cannot be opened ({error.strerror})", "correct ledger") from None
+        problem = f"'{file}' cannot be opened ({error.strerror})"
+        raise UserError("file-access", "ledger", problem, "correct ledger") from None
 
 
 def _name_before(kit: Kit, options: SiloData) -> str:

@@ -42,21 +42,21 @@ def check_job(folder: Path) -> None:
     size = sum(path.lstat().st_size for path in files)
     if len(files) > MOST_JOB_FILES or size > MOST_JOB_BYTES:
         problem = f"{len(files)} files of {size} bytes; at most {MOST_JOB_FILES} of {MOST_JOB_BYTES} are accepted"
-        raise UserError("request", problem, FIX)
+        raise UserError("too-many", "request", problem, FIX)
 
 
 def parsed(text: str) -> dict[str, Any]:
     """The content of an experiment that travels (JSON), within the limits on its form."""
     if len(text) > MOST_TEXT:
-        raise UserError("experiment", f"has {len(text)} characters, and {MOST_TEXT} are accepted", FIX)
+        raise UserError("too-many", "experiment", f"has {len(text)} characters, and {MOST_TEXT} are accepted", FIX)
     try:
         content = json.loads(text)
     except RecursionError:
-        raise UserError("experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX) from None
+        raise UserError("too-many", "experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX) from None
     except ValueError:
-        raise UserError("experiment", "is no valid JSON", "ask with `tacit submit`") from None
+        raise UserError("malformed", "experiment", "is no valid JSON", "ask with `tacit submit`") from None
     if not isinstance(content, dict):
-        raise UserError("experiment", "is no table of sections", "ask with `tacit submit`")
+        raise UserError("malformed", "experiment", "is no table of sections", "ask with `tacit submit`")
     _check_form(content)
     return content
 
@@ -67,18 +67,18 @@ def _check_form(content: dict[str, Any]) -> None:
     while level:
         depth, count = depth + 1, count + len(level)
         if count > MOST_VALUES:
-            raise UserError("experiment", f"has more than {MOST_VALUES} keys and values", FIX)
+            raise UserError("too-many", "experiment", f"has more than {MOST_VALUES} keys and values", FIX)
         if depth > MOST_DEPTH + 1:
-            raise UserError("experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX)
+            raise UserError("too-many", "experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX)
         texts = [value for value in level if isinstance(value, str)]
         if any(len(value) > MOST_NAME for value in texts):
-            raise UserError("experiment", f"has a text of more than {MOST_NAME} characters", FIX)
+            raise UserError("too-many", "experiment", f"has a text of more than {MOST_NAME} characters", FIX)
         tables = [value for value in level if isinstance(value, dict)]
         lists = [value for value in level if isinstance(value, list)]
         keys = [key for table in tables for key in table]
         count += len(keys)
         if any(len(key) > MOST_NAME for key in keys):
-            raise UserError("experiment", f"has a key of more than {MOST_NAME} characters", FIX)
+            raise UserError("too-many", "experiment", f"has a key of more than {MOST_NAME} characters", FIX)
         level = [value for holder in (*(table.values() for table in tables), *lists) for value in holder]
 
 
@@ -104,11 +104,11 @@ def check_counts(experiment: Experiment) -> None:
     }
     for field, (count, most) in found.items():
         if count > most:
-            raise UserError(field, f"is {count}, and at most {most} are accepted", FIX)
+            raise UserError("too-many", field, f"is {count}, and at most {most} are accepted", FIX)
     others = experiment.model_dump(exclude={"seed": True, "data": {"seed"}})
     for field, number in _whole_numbers(others):
         if abs(number) > (MOST_SUBJECTS if field == "data.subjects.count" else MOST_COUNT):
-            raise UserError(field, f"is {number}, and at most {MOST_COUNT} is accepted", FIX)
+            raise UserError("too-many", field, f"is {number}, and at most {MOST_COUNT} is accepted", FIX)
 
 
 def _whole_numbers(content: Any) -> Iterator[tuple[str, int]]:
@@ -149,7 +149,7 @@ def deadline(seconds: float = SECONDS) -> Iterator[None]:
             with lock:
                 over = True
     except _Late:
-        raise UserError("experiment", f"its plan and price take longer than {seconds:g} s", FIX) from None
+        raise UserError("timeout", "experiment", f"its plan and price take longer than {seconds:g} s", FIX) from None
     finally:
         timer.cancel()
 

@@ -32,10 +32,10 @@ def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UserError(FIELD, f"'{path.name}' cannot be read ({error.strerror})", _FIX) from None
+        raise UserError("file-access", FIELD, f"'{path.name}' cannot be read ({error.strerror})", _FIX) from None
     digest, body = data[:32], data[32:]
     if hashlib.sha256(body).digest() != digest:
-        raise UserError(FIELD, f"'{path.name}' is damaged, or was not written to its end", _FIX)
+        raise UserError("file-damaged", FIELD, f"'{path.name}' is damaged, or was not written to its end", _FIX)
     try:
         version, of, number, tree = parted(body, path.name, 4)
         if version != _VERSION:
@@ -44,7 +44,7 @@ def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
             raise Unfit("belongs to another plan")
         return int(number), unpacked(tree, template)
     except (Refused, Unfit) as problem:
-        raise UserError(FIELD, f"'{path.name}' {problem}", _FIX) from None
+        raise UserError("file-damaged", FIELD, f"'{path.name}' {problem}", _FIX) from None
 
 
 class Rounds:
@@ -73,7 +73,8 @@ class Rounds:
         known = [number for number in self._known() if number <= done]
         if self._folder is None or not known:
             problem = f"nothing is kept here of a run of {done} rounds, and the method needs it"
-            raise UserError(FIELD, problem, "restore the silo's folder from a backup, or start a new run")
+            fix = "restore the silo's folder from a backup, or start a new run"
+            raise UserError("file-not-found", FIELD, problem, fix)
         return recall(self._path(known[-1]), self._plan, template)[1]
 
     def _known(self) -> list[int]:

@@ -56,7 +56,7 @@ from tacit.engine.charges import (
 )
 from tacit.engine.federation.limits import deadline, megabytes
 from tacit.engine.federation.request import Request
-from tacit.errors import UserError
+from tacit.errors import InvalidSetting, UserError
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
 from tacit.privacy import (
@@ -191,7 +191,7 @@ class Policy(Section):
 def _known(names: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...]:
     for name in names:
         if name not in known:
-            raise ValueError(f"'{name}' is unknown; known: {', '.join(known)}")
+            raise InvalidSetting("unknown-name", f"'{name}' is unknown; known: {', '.join(known)}")
     return names
 
 

@@ -63,7 +63,7 @@ def prepare_server(path: Path) -> Kit:
             probe.bind(("", kit.port))
         except OSError:
             problem = f"port {kit.port} is taken on this machine"
-            raise UserError("KIT", problem, "stop what uses it, or make kits with another port") from None
+            raise UserError("in-use", "KIT", problem, "stop what uses it, or make kits with another port") from None
     return kit
 
 
@@ -73,9 +73,7 @@ def prepare_analyzer(path: Path) -> Kit:
     return _prepared(Kit.load(path, "analyzer"))
 
 
-def prepare_silo(
-    path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False
-) -> Kit:
+def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False) -> Kit:
     """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
     ledger that the kit does not know, it starts for a ``new_budget`` alone; where a ledger that it knows counts this
     table, ``same_table`` must confirm that."""
@@ -83,7 +81,8 @@ def prepare_silo(
     kit = _prepared(Kit.load(path, "silo"))
     options = read_silo_data(data)
     if not Path(options.path).is_file():
-        raise UserError("path", f"there is no file '{options.path}'", "correct the path", options.file)
+        problem = f"there is no file '{options.path}'"
+        raise UserError("file-not-found", "path", problem, "correct the path", options.file)
     if options.pseudonyms is not None:
         with in_file(options.file):
             read_secret(Path(options.pseudonyms), "pseudonyms")
@@ -97,9 +96,7 @@ def prepare_silo(
 def silo_warnings(options: SiloData, policy: Policy) -> list[str]:
     """What a silo's files say that has no effect."""
     if policy.metrics and options.hold_out is None:
-        return [
-            "metrics: true has no effect, because the data file has no [hold_out]: metrics without noise stay here"
-        ]
+        return ["metrics: true has no effect, because the data file has no [hold_out]: metrics without noise stay here"]
     return []
 
 
@@ -123,7 +120,7 @@ def in_background(kit: Kit) -> int:
     )
     while not (pid_file.is_file() and pid_file.read_text().endswith("\n")):
         if watch.poll() is not None:
-            raise UserError("KIT", "the process did not start", f"see {kit.ours / NVFLARE_LOG}")
+            raise UserError("start-failed", "KIT", "the process did not start", f"see {kit.ours / NVFLARE_LOG}")
         time.sleep(_LOOK)
     return int(pid_file.read_text())
 
@@ -144,4 +141,4 @@ def _check_idle(kit: Kit) -> None:
     try:
         check_idle(kit.path)
     except AlreadyRunning as error:
-        raise UserError("KIT", f"'{kit.path}' is in use: {error}", "stop that process first") from None
+        raise UserError("in-use", "KIT", f"'{kit.path}' is in use: {error}", "stop that process first") from None

@@ -42,9 +42,10 @@ class Sealed:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.run, str) and len(self.run) == RUN_DIGITS and set(self.run) <= set("0123456789abcdef")):
-            raise UserError("run", "is not 32 hexadecimal digits", "ask with `tacit submit`")
+            raise UserError("malformed", "run", "is not 32 hexadecimal digits", "ask with `tacit submit`")
         if type(self.attempt) is not int or not 1 <= self.attempt <= MOST_ATTEMPTS:
-            raise UserError("attempt", f"is not a number from 1 to {MOST_ATTEMPTS}", "ask with `tacit submit`")
+            problem = f"is not a number from 1 to {MOST_ATTEMPTS}"
+            raise UserError("out-of-range", "attempt", problem, "ask with `tacit submit`")
 
     def opened(self, silos: int | None = None) -> Request:
         """With the plan of the experiment; a UserError where it is none, or not for that number of silos."""
@@ -93,7 +94,7 @@ def received(text: str, silos: int | None = None) -> Plan:
         raise
     except Exception as error:  # whatever its numbers do to the arithmetic of a plan, it is no plan
         problem = f"cannot be planned ({type(error).__name__})"
-        raise UserError("experiment", problem, "check it with `tacit plan`") from None
+        raise UserError("invalid-value", "experiment", problem, "check it with `tacit plan`") from None
 
 
 def _planned(content: dict[str, Any], silos: int | None) -> Plan:
@@ -101,14 +102,16 @@ def _planned(content: dict[str, Any], silos: int | None) -> Plan:
     check_counts(experiment)
     counted = experiment.data.silos.count
     if silos is not None and counted != silos:
-        raise UserError(SILO_COUNT, f"is {counted}, and the federation has {silos} silos", f"set it to {silos}")
+        problem = f"is {counted}, and the federation has {silos} silos"
+        raise UserError("mismatch", SILO_COUNT, problem, f"set it to {silos}")
     _check_portable(experiment)
     check_method(experiment.made_method())
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
-        raise UserError("data.path", "an experiment that travels has no paths", "ask with `tacit submit`")
+        problem = "an experiment that travels has no paths"
+        raise UserError("simulator-only", "data.path", problem, "ask with `tacit submit`")
     if experiment.method.get("target_epsilon") is not None:
         problem = "an experiment that travels names its noise, and no target to solve for"
-        raise UserError("method.target_epsilon", problem, "ask with `tacit submit`")
+        raise UserError("simulator-only", "method.target_epsilon", problem, "ask with `tacit submit`")
     content = experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     # no party sees the records of all silos: to each of them the cap is a promise about the data
     content["privacy"] = content.get("privacy", {}) | {"over_silo_cap": "refuse"}
@@ -125,28 +128,35 @@ def _check_portable(experiment: Experiment) -> None:
     }
     for field, given in local.items():
         if given:
-            raise UserError(field, "names a file, which silos would not open", "leave it out in a federation")
+            problem = "names a file, which silos would not open"
+            raise UserError("simulator-only", field, problem, "leave it out in a federation")
     privacy = experiment.privacy
     if "over_silo_cap" in privacy.model_fields_set and privacy.over_silo_cap == "drop":
         problem = "'drop' needs the records of all silos in one place"
-        raise UserError("privacy.over_silo_cap", problem, 'use "refuse": the cap is then a promise about the data')
+        fix = 'use "refuse": the cap is then a promise about the data'
+        raise UserError("simulator-only", "privacy.over_silo_cap", problem, fix)
     if ":" in model.name:
         problem = f"'{model.name}' is code, which silos would not run"
-        raise UserError("model.name", problem, "use a built-in model in a federation")
+        raise UserError("simulator-only", "model.name", problem, "use a built-in model in a federation")
     for field, made in (("data.subjects.assign", data.subjects.assign), ("data.silos.assign", data.silos.assign)):
         if made:
-            raise UserError(field, "in a federation, people and silos are those that there are", "leave it out")
+            problem = "in a federation, people and silos are those that there are"
+            raise UserError("simulator-only", field, problem, "leave it out")
     known = source_facts(data)
     if known.columns is None:
         problem = f"source '{data.source}' is no table, and silos of a federation hold tables"
-        raise UserError("data.source", problem, 'use "table"')
+        raise UserError("simulator-only", "data.source", problem, 'use "table"')
     if known.feature_shape is None:
         problem = "is missing: silos must make the same features of their rows"
-        raise UserError("data.numeric", problem, "declare the feature columns (data.numeric, data.categorical)")
+        fix = "declare the feature columns (data.numeric, data.categorical)"
+        raise UserError("missing", "data.numeric", problem, fix)
     if known.subject_column is None:
-        raise UserError("data.subjects.column", "is missing: whose a row is", "name the column of the identifiers")
+        problem = "is missing: whose a row is"
+        raise UserError("missing", "data.subjects.column", problem, "name the column of the identifiers")
     if not known.subject_count:
         problem = "is missing: how many subjects there are in all silos is public"
-        raise UserError("data.subjects.count", problem, "declare it, for example the number that the silos expect")
+        fix = "declare it, for example the number that the silos expect"
+        raise UserError("missing", "data.subjects.count", problem, fix)
     if data.standardize == "per-silo":
-        raise UserError("data.standardize", "'per-silo' is not part of a federation", 'use "declared"')
+        problem = "'per-silo' is not part of a federation"
+        raise UserError("simulator-only", "data.standardize", problem, 'use "declared"')

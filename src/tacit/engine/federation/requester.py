@@ -73,7 +73,8 @@ class Asked:
     def of(cls, kit: Kit, run: str) -> Asked:
         file = kit.ours / _MEMORY / f"{run}.json"
         if not run.isalnum() or not file.is_file():
-            raise UserError("--attach", f"no run '{run}' was asked for with this kit", "name one that was")
+            problem = f"no run '{run}' was asked for with this kit"
+            raise UserError("unknown-name", "--attach", problem, "name one that was")
         return cls(**read_json(file, "--attach"))
 
 
@@ -92,15 +93,17 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
     silos = plan.promise.facts.silos
     if silos != len(kit.silos):
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
-        raise UserError("data.silos.count", problem, f"set it to {len(kit.silos)}")
+        raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(kit.silos)}")
     received(text, silos)
     if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
         problem = "'shuffled' needs an analyzer, and the federation has none"
-        raise UserError("exchange.name", problem, "let it have one: analyzer = true in FEDERATION.toml")
+        fix = "let it have one: analyzer = true in FEDERATION.toml"
+        raise UserError("not-supported", "exchange.name", problem, fix)
     if not 1 <= patience <= MOST_PATIENCE:
-        raise UserError("--patience", f"{patience} seconds cannot be waited", f"give 1 to {MOST_PATIENCE}")
+        problem = f"{patience} seconds cannot be waited"
+        raise UserError("out-of-range", "--patience", problem, f"give 1 to {MOST_PATIENCE}")
     if out is not None and out.exists():
-        raise UserError("--out", f"'{out}' exists", "name a new folder")
+        raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()
     return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), patience)
 
@@ -224,7 +227,7 @@ def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None
             return None
         except Unacceptable as error:
             problem = f"the server's result is refused: {error}"
-            raise UserError("run", problem, "see the log of the server, then ask again") from None
+            raise UserError("rejected", "run", problem, "see the log of the server, then ask again") from None
         except UserError:
             if watch.silence > _LOST + asked.patience:
                 raise
@@ -313,7 +316,8 @@ def _outcome(results: Path) -> dict[str, Any]:
     told = read_json(results / OUTCOME, "run")
     kinds = {"status": str, "reason": str, "rules": dict, "left": dict}
     if not isinstance(told, dict) or any(not isinstance(told.get(key, kind()), kind) for key, kind in kinds.items()):
-        raise UserError("run", f"the server's {OUTCOME} is malformed", "see the log of the server, then ask again")
+        problem = f"the server's {OUTCOME} is malformed"
+        raise UserError("malformed", "run", problem, "see the log of the server, then ask again")
     rules = {str(silo): rules for silo, rules in told.get("rules", {}).items() if isinstance(rules, list)}
     left = {silo: value for silo, value in told.get("left", {}).items() if isinstance(value, float)}
     return {"status": told.get("status", ""), "reason": told.get("reason", ""), "rules": rules, "left": left}
@@ -342,12 +346,13 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
     state, reason = outcome["status"], outcome["reason"]
     if state == "refused":
         silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome["rules"].items())
-        raise Forbidden("policy", f"silos refuse the run ({silos})", "plan within their policies, or ask them")
+        problem = f"silos refuse the run ({silos})"
+        raise Forbidden("policy-forbids", "policy", problem, "plan within their policies, or ask them")
     if state == EXPIRED:
-        raise UserError("run", str(reason), "ask for a new run with `tacit submit`")
+        raise UserError("expired", "run", str(reason), "ask for a new run with `tacit submit`")
     if results is None or not (results / RESULT).is_file():
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
-        raise UserError("run", problem, "see the logs of server and silos, then ask again")
+        raise UserError("run-failed", "run", problem, "see the logs of server and silos, then ask again")
     place = Path(asked.out)
     shutil.copytree(results, place, ignore=shutil.ignore_patterns(OUTCOME))  # budgets are for this requester alone
     result = json.loads((place / RESULT).read_text(encoding="utf-8"))
@@ -381,16 +386,17 @@ def _session(kit: Kit) -> Iterator[Any]:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = connected(kit.name, kit.path, timeout=10.0)
     except NoConnection:
-        raise UserError("--kit", f"{server} does not answer", fix) from None
+        raise UserError("no-answer", "--kit", f"{server} does not answer", fix) from None
     except (AuthenticationError, FLCommunicationError):
         kit.check_certificate()
         problem = "the server does not accept this kit"
-        raise UserError("--kit", problem, "use a kit of the same federation whose certificate is valid") from None
+        fix = "use a kit of the same federation whose certificate is valid"
+        raise UserError("rejected", "--kit", problem, fix) from None
     try:
         yield session
     # a server that was started anew knows nothing of the sessions before
     except (AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed) as error:
-        raise UserError("--kit", f"{server} has broken off: {error}", fix) from None
+        raise UserError("no-answer", "--kit", f"{server} has broken off: {error}", fix) from None
     finally:
         with redirect_stdout(StringIO()):
             session.close()

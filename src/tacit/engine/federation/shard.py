@@ -42,13 +42,13 @@ from pydantic import Field, PrivateAttr
 from tacit.config import Plan
 from tacit.crypto import Secret
 from tacit.data import Federation, Records, Silos, source_facts
-from tacit.data.arrange import drawn, within_caps
 from tacit.data.cells import cells, identifiers
 from tacit.data.encode import Part
-from tacit.data.misfits import misfits
+from tacit.data.holdout_and_caps import drawn, within_caps
+from tacit.data.invalid_rows import misfits
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table import Table, read_file
+from tacit.data.table_files import Table, read_file
 from tacit.errors import UserError, in_file
 from tacit.privacy.ledger import plain_file
 from tacit.settings import read_section
@@ -136,7 +136,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     with in_file(options.file):
         own = read_file(options.path, "path", leave_out=True)
         if options.subjects not in own.names:
-            raise UserError("subjects", *_no_column(options.subjects, own))
+            raise UserError("unknown-name", "subjects", *_no_column(options.subjects, own))
         here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
         table = _renamed(own, options)
     data = plan.data
@@ -145,11 +145,12 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     if known.subject_column not in table.names:
         problem = f"the table has no column '{known.subject_column}'"
         fix = f'name the column of this table: columns.{known.subject_column} = "…"'
-        raise UserError(f"columns.{known.subject_column}", problem, fix, options.file)
+        raise UserError("unknown-name", f"columns.{known.subject_column}", problem, fix, options.file)
     ours = options.columns.get(known.subject_column, known.subject_column)
     if ours != options.subjects:
         problem = f"the experiment's subjects are '{ours}', and those of this table are '{options.subjects}'"
-        raise UserError("subjects", problem, "name in the experiment the column that identifies a person", options.file)
+        fix = "name in the experiment the column that identifies a person"
+        raise UserError("mismatch", "subjects", problem, fix, options.file)
     unfit = misfits(table, known, data)
     fits = ~np.any([np.zeros(table.rows, bool), *unfit.values()], axis=0)
     table = table.take(fits)  # which may have no rows
@@ -208,9 +209,11 @@ def _own_secret(file: Path) -> Secret:
                 opened.flush()
                 os.fsync(opened.fileno())
     except OSError as error:
-        raise UserError("hold_out.key", f"'{file}' cannot be opened ({error.strerror})", "correct the path") from None
+        problem = f"'{file}' cannot be opened ({error.strerror})"
+        raise UserError("file-access", "hold_out.key", problem, "correct the path") from None
     if len(content) != _SECRET_BYTES:
-        raise UserError("hold_out.key", f"'{file}' does not hold {_SECRET_BYTES} bytes", "restore it from a backup")
+        problem = f"'{file}' does not hold {_SECRET_BYTES} bytes"
+        raise UserError("file-damaged", "hold_out.key", problem, "restore it from a backup")
     return Secret(content)
 
 
@@ -238,7 +241,7 @@ def _renamed(table: Table, options: SiloData) -> Table:
     """The silo's table under the experiment's names."""
     for theirs, ours in options.columns.items():
         if ours not in table.names:
-            raise UserError(f"columns.{theirs}", *_no_column(ours, table))
+            raise UserError("unknown-name", f"columns.{theirs}", *_no_column(ours, table))
     names = {ours: theirs for theirs, ours in options.columns.items()}
     hidden = set(options.columns) - set(names)  # another column is called so in the experiment
     kept = [name for name in table.names if name in names or name not in hidden]

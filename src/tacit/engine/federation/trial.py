@@ -116,7 +116,7 @@ class Trial:
         while not (_listens(kit.port) if name == "server" else joined(kit.path)):
             if self.processes[name].poll() is not None or time.monotonic() > end:
                 problem = f"{name} did not start"
-                raise UserError("federation", problem, f"see {kit.ours / NVFLARE_LOG}")
+                raise UserError("start-failed", "federation", problem, f"see {kit.ours / NVFLARE_LOG}")
             time.sleep(0.1)
 
     def stop(self, name: str) -> None:

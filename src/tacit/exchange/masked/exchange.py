@@ -66,24 +66,23 @@ class Masked:
         """Refuse (UserError) numbers that do not go together."""
         silos = facts.silos
         if silos < 2:
-            raise UserError("exchange.name", "a masked sum needs at least two silos", 'use exchange.name = "plain"')
+            problem = "a masked sum needs at least two silos"
+            raise UserError("too-few", "exchange.name", problem, 'use exchange.name = "plain"')
         if 2 * self.drop_outs + self.colluding >= silos:
-            raise UserError(
-                "exchange.drop_outs",
-                f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos",
-                f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos",
-            )
+            problem = f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos"
+            fix = f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos"
+            raise UserError("out-of-range", "exchange.drop_outs", problem, fix)
         share = self._share(facts)
         if 0 < share < LEAST_SHARE:
             finer = self.precision * share / LEAST_SHARE
             problem = (
                 f"{self.precision:g} is too coarse: a silo's noise has {share:.2g} steps, {LEAST_SHARE:g} are needed"
             )
-            raise UserError("exchange.precision", problem, f"use {finer:.1e} or less")
+            raise UserError("out-of-range", "exchange.precision", problem, f"use {finer:.1e} or less")
         widest = facts.largest + REACH * math.sqrt(facts.silos) * self._share_size(facts)
         if widest / self.precision >= 2.0**63 * (1 - 1e-9):
             problem = f"{self.precision:g} is too fine: sums up to {widest:.1e} would not fit 64 bits"
-            raise UserError("exchange.precision", problem, f"use {widest / 2.0**62:.1e} or more")
+            raise UserError("out-of-range", "exchange.precision", problem, f"use {widest / 2.0**62:.1e} or more")
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedTerms:
         """What the parties agree on, for vectors of ``numbers`` numbers."""

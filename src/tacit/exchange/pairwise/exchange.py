@@ -21,7 +21,7 @@ from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Index, Randomness, Reveals, View
-from tacit.privacy.network import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
+from tacit.privacy.proofs.decentralized import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05
@@ -144,15 +144,16 @@ class Pairwise:
         """Refuse (UserError) numbers that do not go together."""
         silos = facts.silos
         if silos < 2:
-            raise UserError("exchange.name", "pairs need at least two silos", 'use exchange.name = "plain"')
+            raise UserError("too-few", "exchange.name", "pairs need at least two silos", 'use exchange.name = "plain"')
         if self.counted(silos) < 1:
             problem = f"{silos} silos less those that collude and vanish leave nobody"
-            raise UserError("exchange.honest", problem, "raise it, or lower exchange.drop_outs")
+            raise UserError("out-of-range", "exchange.honest", problem, "raise it, or lower exchange.drop_outs")
         if self.peers is not None and not 1 <= self.peers < silos:
-            raise UserError("exchange.peers", f"{self.peers} others of {silos} silos", f"use 1 to {silos - 1}")
+            problem = f"{self.peers} others of {silos} silos"
+            raise UserError("out-of-range", "exchange.peers", problem, f"use 1 to {silos - 1}")
         if math.isinf(self.ratio(silos)):
             problem = "the graph is not connected, so that no pairwise noise would hide its parts"
-            raise UserError("exchange.peers", problem, "raise it, or give pairwise_multiplier")
+            raise UserError("out-of-range", "exchange.peers", problem, "raise it, or give pairwise_multiplier")
         independent, shared = self._steps(facts)
         degree = int(self.edges(silos).sum(axis=1).max())
         if independent > 0:
@@ -161,12 +162,13 @@ class Pairwise:
             if narrow < LEAST_SHARE:
                 finer = self.precision * narrow / LEAST_SHARE
                 problem = f"{self.precision:g} is too coarse: noise has {narrow:.2g} steps, {LEAST_SHARE:g} are needed"
-                raise UserError("exchange.precision", problem, f"use {finer:.1e} or less")
+                raise UserError("out-of-range", "exchange.precision", problem, f"use {finer:.1e} or less")
         widest = Grid(self.precision).steps(facts.largest) + silos * REACH * (independent + math.sqrt(degree) * shared)
         if widest >= 2**62:
             problem = f"{self.precision:g} is too fine: sums would take more than 62 bits"
             coarser = self.precision * widest / 2**62
-            raise UserError("exchange.precision", problem, f"use {coarser:.1e} or more, or a smaller multiplier")
+            fix = f"use {coarser:.1e} or more, or a smaller multiplier"
+            raise UserError("out-of-range", "exchange.precision", problem, fix)
 
     def deviations(self, facts: SumFacts) -> tuple[float, float]:
         """The standard deviations of a silo's own noise and of a pair's."""

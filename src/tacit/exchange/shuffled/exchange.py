@@ -64,7 +64,8 @@ class Shuffled:
         """Refuse (UserError) lists of random length in one message."""
         if self.linked and facts.reports is not None and facts.reports.listed is None:
             problem = "true needs lists of one length, and the method draws how many numbers a person reports"
-            raise UserError("exchange.linked", problem, 'use method.index_sampling = "fixed", or linked = false')
+            fix = 'use method.index_sampling = "fixed", or linked = false'
+            raise UserError("conflict", "exchange.linked", problem, fix)
 
     def session(self, facts: SumFacts) -> ShuffledSession:
         """All parties in this process."""

@@ -36,7 +36,7 @@ class Weighted:
     hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (specification 4.7);
                      otherwise silos know, from a common seed that the server does not have
     index            slots: a subject's slot is a keyed hash modulo ``slots``; subjects may share one, and every bound
-                     counts that (``privacy.weight_shifts``). list: silos share a padded list of all subjects, so that
+                     counts that (``proofs.weight_shifts``). list: silos share a padded list of all subjects, so that
                      no two share a slot; they know who is on it, and nothing is promised to views that hold records
     slots            how many slots there are; by default as many as declared subjects
 
@@ -71,13 +71,14 @@ class Weighted:
     def check(self, facts: SumFacts) -> None:
         """Refuse (UserError) numbers that do not fit each other or the modulus."""
         if facts.silos < 2:
-            raise UserError("exchange.name", "a weighted sum needs at least two silos", 'use exchange.name = "plain"')
+            problem = "a weighted sum needs at least two silos"
+            raise UserError("too-few", "exchange.name", problem, 'use exchange.name = "plain"')
         if self.key_bits < LEAST_BITS or self.key_bits % 2:
             problem = f"{self.key_bits} is too short for a Paillier key" if self.key_bits < LEAST_BITS else "is odd"
-            raise UserError("exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
+            raise UserError("out-of-range", "exchange.key_bits", problem, f"use 3072 (at least {LEAST_BITS})")
         if self.key_bits > _MOST_BITS:
             problem = f"a Paillier key of {self.key_bits} bits would take days to make"
-            raise UserError("exchange.key_bits", problem, f"use 3072 (at most {_MOST_BITS})")
+            raise UserError("out-of-range", "exchange.key_bits", problem, f"use 3072 (at most {_MOST_BITS})")
         self.terms("check", [f"silo {k}" for k in range(facts.silos)], 1, facts)
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:
@@ -94,7 +95,7 @@ class Weighted:
         listed, place = np.unique(keys, return_inverse=True)
         if len(listed) > count:
             problem = f"a list of {count} places is too short for {len(listed)} subjects"
-            raise UserError("exchange.slots", problem, "raise it, or data.subjects.count")
+            raise UserError("too-few", "exchange.slots", problem, "raise it, or data.subjects.count")
         return place.astype(np.int64)
 
     def session(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tacit.crypto import EVERYONE, Refused
-from tacit.crypto.powers import WIDEST
+from tacit.crypto.modular_powers import WIDEST
 from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import SERVER
@@ -114,14 +114,16 @@ def agreed(
     if entry.bit_length() > _ENTRY_BITS:
         problem = f"{precision:g} is too fine: one number of a contribution would take {entry.bit_length()} bits"
         coarser = facts.bound / 2.0 ** (_ENTRY_BITS - 1)
-        raise UserError("exchange.precision", f"{problem}, there are {_ENTRY_BITS}", f"use {coarser:.1e} or more")
+        fix = f"use {coarser:.1e} or more"
+        raise UserError("out-of-range", "exchange.precision", f"{problem}, there are {_ENTRY_BITS}", fix)
     if not _fits(facts, precision, key_bits, most):
         raise _does_not_fit(facts, precision, key_bits, most)
     part = 0.0 if facts.noise is None else facts.noise.std / math.sqrt(facts.silos)
     if 0 < part / precision < LEAST_SHARE:
         problem = f"{precision:g} is too coarse: a silo's noise has {part / precision:.2g} steps"
         finer = part / LEAST_SHARE
-        raise UserError("exchange.precision", f"{problem}, {LEAST_SHARE:g} are needed", f"use {finer:.1e} or less")
+        fix = f"use {finer:.1e} or less"
+        raise UserError("out-of-range", "exchange.precision", f"{problem}, {LEAST_SHARE:g} are needed", fix)
     width, share = slot_width(facts, precision, most), share_of(facts, precision, most)
     packed = packing(facts.people, numbers, width, key_bits)
     sampling = sampling_slots(facts.rate) if hidden and facts.rate < 1 else None
@@ -130,7 +132,7 @@ def agreed(
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:
     """Bits for C_LCM (people clip / P + noise) and its sign; so many more than one contribution's as let the digits of
-    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.powers`)."""
+    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.modular_powers`)."""
     entry = _entry(facts, precision)
     reach = facts.people * entry * common_multiple(most)
     reach += math.ceil(REACH) * (math.isqrt(facts.silos) + 1) * share_of(facts, precision, most)
@@ -163,17 +165,14 @@ def sampling_slots(rate: float) -> tuple[int, int]:
     if near.numerator == 0 or abs(float(near) - rate) > 1e-12:
         problem = f"{rate:g} is no fraction of at most {MOST_SLOTS} slots, by which sampling is hidden"
         close = max(near, Fraction(1, MOST_SLOTS))
-        raise UserError("method.subject_sample_rate", problem, f"use {float(close)!r} ({close})")
+        raise UserError("invalid-value", "method.subject_sample_rate", problem, f"use {float(close)!r} ({close})")
     return near.numerator, near.denominator
 
 
 def _most_records(facts: SumFacts) -> int:
     if facts.records is None:
-        raise UserError(
-            "privacy.max_records_per_subject_and_silo",
-            "is missing: the weighted exchange needs a public bound on everybody's records",
-            "declare it",
-        )
+        problem = "is missing: the weighted exchange needs a public bound on everybody's records"
+        raise UserError("missing", "privacy.max_records_per_subject_and_silo", problem, "declare it")
     return facts.records
 
 
@@ -196,4 +195,6 @@ def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int) -
         f" modulus of {key_bits} bits; the largest N_max that fits is {low}"
     )
     fix = f"use at most {(low - 1) // facts.silos}" if low > facts.silos else "use a coarser exchange.precision"
-    return UserError("privacy.max_records_per_subject_and_silo", problem, f"{fix}, or a longer exchange.key_bits")
+    return UserError(
+        "out-of-range", "privacy.max_records_per_subject_and_silo", problem, f"{fix}, or a longer exchange.key_bits"
+    )
