@@ -161,4 +161,4 @@ def test_missing_answers_are_refused(visits, tmp_path):
 
 def test_a_range_in_another_form_is_refused(table, tmp_path):
     done = command(table, "--column", "age", "--epsilon", 1, "--range", "0-100", "--out", tmp_path / "s")
-    assert "--range: '0-100' has no form LOW:HIGH" in str(done.exception)
+    assert (done.exception.code, done.exception.field) == ("malformed", "--range")

@@ -68,15 +68,15 @@ class Axis:
             return None
         return self.start + (_scaled(value, self.log) - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def ticks(self) -> list[tuple[float, str]]:
-        """Pixels and labels of round numbers: powers of ten (with their 2 and 5 folds if few), or equal steps."""
+    def ticks(self, most: int = 5) -> list[tuple[float, str]]:
+        """Pixels and labels of round numbers: powers of ten (with their 2 and 5 folds if few), or ``most`` steps."""
         if self.log:
             powers = range(math.floor(self.low), math.ceil(self.high) + 1)
             factors = (1, 2, 5) if self.high - self.low < 2.5 else (1,)
             values = [factor * 10.0**power for power in powers for factor in factors]
             values = [value for value in values if self.low <= math.log10(value) <= self.high]
         else:
-            step = _round_step((self.high - self.low) / 5)
+            step = _round_step((self.high - self.low) / most)
             first = math.ceil(self.low / step - 1e-9)
             values = [number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
         return [(place, _label(value)) for value in values if (place := self.place(value)) is not None]
@@ -192,7 +192,7 @@ def rows(
     ends = [end for one in shown for end in (one.value - one.deviation, one.value + one.deviation)]
     axis = Axis.of([*ends, *([0.0] if from_zero else [])], left, right - 20, log=log)
     parts: list[Html] = [text(12, 18, title, size=14, bold=True)] if title else []
-    for x, label in axis.ticks():
+    for x, label in axis.ticks(8):
         parts += [line([(x, top), (x, bottom)]), text(x, bottom + 16, label, "middle", SOFT)]
     parts.append(text((left + right) / 2, bottom + 36, unit, "middle", SOFT))
     if len(series) > 1:
