@@ -24,8 +24,8 @@ NAME = "accounting_speed"
 OURS = """
 import time
 from tacit.privacy import *
-from tacit.privacy.discrete import discrete_gaussian, discrete_gaussian_integers
-from tacit.privacy.subject_events import summed_records
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian, discrete_gaussian_integers
+from tacit.privacy.proofs.subject_events import summed_records
 stream = Randomness().stream("speed")
 """
 PEER = """

@@ -126,7 +126,7 @@ def plant_floats() -> None:
     import jax.numpy as jnp
 
     from tacit.engine import simulate
-    from tacit.learning import Steps
+    from tacit.kernels import Steps
 
     planted = {
         "toward_zero": lambda numbers, scale=1.0: numbers * scale,

@@ -19,7 +19,7 @@ with record.phase("imports"):
     import numpy as np
 
     from benchmarks import people_work as work
-    from tacit.learning import Arrays, Local, Objective, PeopleSum, arrange, people_sum
+    from tacit.kernels import Arrays, Local, Objective, PeopleSum, arrange, people_sum
     from tacit.models import build, task_for
 
 

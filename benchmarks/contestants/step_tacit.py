@@ -23,7 +23,7 @@ with record.phase("imports"):
     from jax.flatten_util import ravel_pytree
 
     from benchmarks import private_step as work
-    from tacit.learning import (
+    from tacit.kernels import (
         Arrays,
         Objective,
         clipped_gradient_sum,
@@ -31,8 +31,8 @@ with record.phase("imports"):
         key_words,
         nonce_words,
     )
-    from tacit.learning.clipped_sum import FINEST
-    from tacit.learning.steps import doublings, noise_steps
+    from tacit.kernels.clipped_sum import FINEST
+    from tacit.kernels.grid_integers import doublings, noise_steps
     from tacit.models import Params, build, parameter_count, task_for
     from tacit.privacy import Randomness
 

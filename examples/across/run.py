@@ -26,13 +26,13 @@ from contenders import RATE, SIGMA
 from conversion import conversion
 from scenes import FIGURES, Figure, Scene
 from shown import section
-from study import Contender, curve, epsilons, planned, spread, written_between
 
+from research.study import Contender, curve, epsilons, planned, spread, written_between
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.errors import TacitError
-from tacit.privacy.as_published import as_published_uldp_group
+from tacit.privacy.accounting.as_published import as_published_uldp_group
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

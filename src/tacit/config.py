@@ -30,7 +30,7 @@ from tacit.experiment import (
     path_from,
     read_experiment,
 )
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
 from tacit.methods.encoders import Encoder
 from tacit.methods.method import Adaptive

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Section, Share, Whole
 from tacit.errors import UserError, nearest
-from tacit.learning import ServerOptimizer
+from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Method
 from tacit.privacy import Index, Relation, Unit
 from tacit.settings import changed, explained, read_toml

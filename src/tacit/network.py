@@ -94,7 +94,7 @@ def _by_distance(epsilons: np.ndarray, distances: np.ndarray) -> tuple[AtDistanc
 
 def _epsilons(mu: np.ndarray, delta: float) -> np.ndarray:
     """Epsilon of many Gaussian views; those that differ by less than a thousandth share the larger one's."""
-    from tacit.privacy.gaussian import gaussian_epsilon
+    from tacit.privacy.accounting.gaussian import gaussian_epsilon
 
     shared = 1.001 ** np.ceil(np.log(np.maximum(mu, 1e-12)) / math.log(1.001))
     values, places = np.unique(shared, return_inverse=True)

@@ -23,8 +23,8 @@ from tacit.methods import METHODS, Calibrated, Private
 from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
+from tacit.privacy.proofs.weight_shifts import shared_slots
 from tacit.privacy.statement import rounded_up, sentence
-from tacit.privacy.weight_shifts import shared_slots
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400

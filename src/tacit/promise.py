@@ -93,8 +93,8 @@ class Once:
     apart: bool = False
 
     def event(self, exposure: Exposure, facts: Facts, records_kept: int | None) -> Event:
-        """What it shows to a view: see :func:`tacit.privacy.paid_sums.paid_event`, which holds the proof."""
-        from tacit.privacy.paid_sums import paid_event
+        """What it shows to a view: ``proofs.noisy_silo_sums.paid_event`` holds the proof."""
+        from tacit.privacy.proofs.noisy_silo_sums import paid_event
 
         caps = facts.moves_over or records_kept == 1
         m = facts.silos_of_a_subject
@@ -150,7 +150,7 @@ class Promise:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
-            from tacit.privacy.linkage import of_two
+            from tacit.privacy.proofs.unlinked_subjects import of_two
 
             return of_two(self.method.event(counted, self.facts)) or Unprotected(TWO_SUBJECTS)
         return self.method.event(counted, self.facts)
@@ -470,7 +470,7 @@ def cost(event: Event, delta: float) -> Bound:
 @lru_cache(maxsize=4096)
 def linkage(event: Event, delta: float) -> Linkage:
     """What an event costs a subject with two pseudonyms."""
-    from tacit.privacy.linkage import PSEUDONYMS, linked_epsilon
+    from tacit.privacy.proofs.unlinked_subjects import PSEUDONYMS, linked_epsilon
 
     return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 

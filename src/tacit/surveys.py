@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.cells import as_name, gaps, match_names, numbers_in
-from tacit.data.table import Table, from_frame, read_file
+from tacit.data.table_files import Table, from_frame, read_file
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
@@ -28,7 +28,7 @@ from tacit.privacy.ledger import place as ledger_place
 from tacit.promise import REPRODUCIBLE, cost, linkage
 
 if TYPE_CHECKING:
-    from tacit.privacy.surveys import Place, Question
+    from tacit.privacy.mechanisms.survey_questions import Place, Question
 
 BUDGET_DELTA = 1e-5  # at which a budget is reckoned where the survey itself has none
 
@@ -146,7 +146,7 @@ def _questions(
     one_record: bool,
 ) -> tuple[Question, Question]:
     """The question, and the same with its noise in the other place; everything refused that cannot be asked."""
-    from tacit.privacy.surveys import CentralMean, CentralShares, LocalMean, LocalShares
+    from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares
 
     if not 0 < epsilon < math.inf:
         problem = f"{epsilon} is not accepted"
@@ -212,7 +212,7 @@ def _events(asked: Question) -> dict[str, Event]:
     come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
     central survey while the number of people stays (the middle of the bounds is said instead, or nothing) moves it by
     less than a replacement does; in a local one the report would be missing."""
-    from tacit.privacy.linkage import of_two
+    from tacit.privacy.proofs.unlinked_subjects import of_two
 
     two = of_two(asked.event())
     assert two is not None, "an event of a question is known for two people"

@@ -33,8 +33,8 @@ from tacit.audit.bounds import (
 )
 from tacit.audit.tradeoffs import GaussianTradeOff, ProvedTradeOff, claimed
 from tacit.privacy import Gaussian, PoissonSampled
-from tacit.privacy.gaussian import gaussian_epsilon
-from tacit.privacy.gaussian import gaussian_mu as mu_for
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.gaussian import gaussian_mu as mu_for
 
 DELTA = 1e-5
 

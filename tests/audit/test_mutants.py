@@ -21,9 +21,9 @@ from tacit.config import Plan
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain
-from tacit.learning import PoissonBatches, Steps, clipped
-from tacit.learning.clipped_sum import FINEST
-from tacit.learning.noisy_descent import clipped_records
+from tacit.kernels import PoissonBatches, Steps, clipped
+from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods.central import DPFedSGD
 from tacit.methods.local_noise import HiGrad, LocalRecord
 from tacit.methods.per_subject import SubjectSGD, UldpAvg

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Blinding, Context, MaskStream, PublicKey, Refused, Secret, SecretKey, WeakKeyWarning
+from tacit.crypto.modular_powers import _Integers, inverses, power_tables, products_of_powers
 from tacit.crypto.paillier import _random_primes, insecure_key_for_tests
-from tacit.crypto.powers import _Integers, inverses, power_tables, products_of_powers
 
 KEY = insecure_key_for_tests(256)
 N = int(KEY.public.n)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.data.arrange import held_out, hold_out_records, within_caps
 from tacit.data.encode import Columns
+from tacit.data.holdout_and_caps import held_out, hold_out_records, within_caps
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
-from tacit.data.table import from_frame, read_file
+from tacit.data.table_files import from_frame, read_file
 from tacit.data.tabular import Declaration, identifier_keys, read_raw
 from tacit.errors import UserError
 

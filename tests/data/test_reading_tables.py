@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.data.cells import as_name, match_names, numbers_in
 from tacit.data.encode import as_numbers
-from tacit.data.table import from_arrays, from_frame, read_file
+from tacit.data.table_files import from_arrays, from_frame, read_file
 from tacit.errors import UserError
 
 

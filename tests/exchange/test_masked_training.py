@@ -20,7 +20,7 @@ from tacit.errors import UserError
 from tacit.exchange import MaskedSession
 from tacit.exchange.grid import share_variance
 from tacit.exchange.post import TooFew
-from tacit.learning.steps import FINEST
+from tacit.kernels.grid_integers import FINEST
 from tacit.privacy import Ledger, Randomness
 from tests.exchange.test_masked_sum import vanishing
 

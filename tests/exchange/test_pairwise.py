@@ -20,8 +20,8 @@ from tacit.exchange import Pairwise, SumFacts
 from tacit.exchange.pairwise import PairwiseSession
 from tacit.exchange.post import TooFew
 from tacit.privacy import Noise, Randomness, View
-from tacit.privacy.gaussian import gaussian_epsilon
-from tacit.privacy.network import gopa
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.proofs.decentralized import gopa
 
 GRAPHS = ("k-out", "ring", "complete", "erdos-renyi")
 

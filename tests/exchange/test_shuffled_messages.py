@@ -20,7 +20,7 @@ from tacit.exchange.shuffled import Collected, OpenSession, SealedSession, Shuff
 from tacit.exchange.shuffled.mixing import dealt, missing, places
 from tacit.exchange.shuffled.terms import MIXED, SHUFFLER, Messages
 from tacit.privacy import Randomness
-from tacit.privacy.randomizers import LaplaceReports, LevelReports
+from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 
 LAW = LaplaceReports(1.0)
 

@@ -12,7 +12,7 @@ from tacit.config import plan
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
 from tacit.exchange.shuffled import OpenSession, SealedSession
-from tacit.learning import each_person
+from tacit.kernels import each_person
 from tests.exchange.test_masked_training import simulation, weights
 
 NUMBERS = {

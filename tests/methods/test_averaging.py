@@ -11,7 +11,7 @@ from tacit.config import plan
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.learning import shuffled
+from tacit.kernels import shuffled
 from tacit.methods import METHODS
 from tacit.privacy import Randomness
 

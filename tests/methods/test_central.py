@@ -17,7 +17,7 @@ from tacit.engine.run import _simulation, load_federation
 from tacit.engine.run import run as train
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import load_arrays
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.privacy import Randomness
 
 ERROR = 1e-6  # the probability with which a statistical test below fails though all is well

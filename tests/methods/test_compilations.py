@@ -9,7 +9,7 @@ import jax.monitoring
 import numpy as np
 import pytest
 
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Private
 from tests.methods.worlds import federation, simulation, weights
 

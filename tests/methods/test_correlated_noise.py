@@ -9,7 +9,7 @@ from tacit.errors import UserError
 from tacit.methods import Facts
 from tacit.methods.per_subject import CorrelatedNoise, UldpAvg
 from tacit.privacy import Gaussian, account
-from tacit.privacy.correlated import noise_weights, sensitivity, strategy_column
+from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent
 from tests.methods.worlds import before_noise, epsilon, moved, planned, random_federation, simulation
 

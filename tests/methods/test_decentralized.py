@@ -18,14 +18,14 @@ from tacit.engine.charges import check_goes_on
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation, by_subject
 from tacit.errors import UserError
-from tacit.learning import Arrays, key_words
-from tacit.learning.gossip import contracting_weights, node_step, noised
-from tacit.learning.graphs import GraphChoice, mixing
+from tacit.kernels import Arrays, key_words
+from tacit.kernels.gossip import contracting_weights, node_step, noised
+from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.models import convexity
 from tacit.models.edges import edges
 from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
-from tacit.privacy.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment
 from tests.made import visits
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import chi2
 
 from tacit.engine.simulate import Simulation
-from tacit.learning import gaussian, key_words, nonce_words
+from tacit.kernels import gaussian, key_words, nonce_words
 from tacit.methods.method import AdaptiveClip
 from tacit.privacy import Randomness
 from tests.methods.worlds import before_noise, federation, simulation, weights

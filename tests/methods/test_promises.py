@@ -10,7 +10,7 @@ import pytest
 from tacit.methods.method import RecordSums
 from tacit.planner import outlook
 from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
-from tacit.privacy.subject_events import central_group
+from tacit.privacy.proofs.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published
 
 HIGRAD = {"name": "higrad", "noise_multiplier": 2.0, "sample_rate": 0.05, "batches_per_round": 20}

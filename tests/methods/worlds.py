@@ -14,7 +14,7 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.privacy import Randomness
 
 FEATURES = 4

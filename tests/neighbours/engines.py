@@ -39,7 +39,7 @@ from tacit.engine.simulate import Simulation
 from tacit.exchange.local import introduced
 from tacit.exchange.post import SERVER
 from tacit.exchange.shuffled.terms import ANALYZER
-from tacit.learning.gossip import noised
+from tacit.kernels.gossip import noised
 from tacit.privacy import Randomness
 from tests.neighbours.worlds import SILOS
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tacit.config import plan as planned
 from tacit.crypto import Secret
 from tacit.data import DataOptions, load
-from tacit.data.table import read_file
+from tacit.data.table_files import read_file
 from tacit.engine.federation.request import received
 from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.run import load_federation

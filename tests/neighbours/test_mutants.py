@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from tacit.data import load
-from tacit.data.arrange import within_caps
+from tacit.data.holdout_and_caps import within_caps
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.coordinator import CoordinatorSide
 from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
-from tacit.learning import Steps, bounded, clipped_gradient_sum
-from tacit.learning.steps import Counts
+from tacit.kernels import Steps, bounded, clipped_gradient_sum
+from tacit.kernels.grid_integers import Counts
 from tacit.methods.central import CentralSilo
 from tacit.methods.local_noise import HiGrad, NoisyBatches
 from tacit.methods.method import Adaptive
@@ -188,9 +188,9 @@ def single_precision() -> Iterator[None]:
     """Chunk after chunk is added to one running sum."""
     with (
         patch.object(Steps, "added", added_in_single_precision),
-        patch("tacit.learning.clipped_sum.TOGETHER", 1),
-        patch("tacit.learning.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
-        patch("tacit.learning.sampling.blocks_for", lambda expected: 1),
+        patch("tacit.kernels.clipped_sum.TOGETHER", 1),
+        patch("tacit.kernels.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
+        patch("tacit.kernels.sampling.blocks_for", lambda expected: 1),
     ):
         yield
 
@@ -236,9 +236,9 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "silos dealt by rank": (Cell("higrad", "plain", "simulator", "confined"), lambda: loading(dealt_by_rank)),
     "silos cut to the size of the smallest": (SUBJECTS, lambda: loading(balanced)),
     "every second record used": (SUBJECTS, lambda: loading(every_second)),
-    "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.arrange.drawn", held_out_by_rank)),
-    "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.arrange.drawn", held_out_by_count)),
-    "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.arrange.within_caps", first_records)),
+    "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_rank)),
+    "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_count)),
+    "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.within_caps", first_records)),
     "a weight from a private count": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_parity)),
     "a weight from all records": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_everybody)),
     "a weight from other silos": (

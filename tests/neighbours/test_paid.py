@@ -17,7 +17,7 @@ import tacit
 from tacit.config import Plan
 from tacit.engine.paid import release_constants, release_metrics
 from tacit.privacy import Randomness, View
-from tacit.privacy.statistics import Means, Moments
+from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 from tests.neighbours.engines import federated, simulation
 from tests.neighbours.shifts import allowed
 from tests.neighbours.worlds import CLIP, FIRST, LAST, SILOS, STEP, changes, confined, experiment, table

@@ -23,9 +23,9 @@ from tacit.engine.kernel import outputs, own_outputs, prepared
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
-from tacit.learning import Objective, Schedule
-from tacit.learning.batches import Rows
-from tacit.learning.gossip import noised
+from tacit.kernels import Objective, Schedule
+from tacit.kernels.batches import Rows
+from tacit.kernels.gossip import noised
 from tacit.methods import Calibrated, Method
 from tacit.models import build, task_for
 from tacit.privacy import Randomness

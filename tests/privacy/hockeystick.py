@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import norm
 
-from tacit.privacy.events import GaussianMixture
+from tacit.privacy.accounting.events import GaussianMixture
 
 
 def densities(event: GaussianMixture, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

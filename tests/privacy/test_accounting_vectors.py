@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy.accounting import account, delta_of
-from tacit.privacy.composition import canonical
-from tacit.privacy.event_losses import losses_of
-from tacit.privacy.events import Event, Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
-from tacit.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
-from tacit.privacy.pld import composed_epsilon
-from tacit.privacy.rdp import ORDERS, composed_rdp, rdp_epsilon
-from tacit.privacy.subject_events import (
+from tacit.privacy.accounting.account import account, delta_of
+from tacit.privacy.accounting.canonical_form import canonical
+from tacit.privacy.accounting.event_losses import losses_of
+from tacit.privacy.accounting.events import Event, Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
+from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from tacit.privacy.accounting.pld import composed_epsilon
+from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
+from tacit.privacy.proofs.subject_events import (
     REPLACEMENT_FACTOR,
     averaged_per_subject,
     clipped_batch_of_silo,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy.accounting import account
-from tacit.privacy.as_published import (
+from tacit.privacy.accounting.account import account
+from tacit.privacy.accounting.as_published import (
     as_published_dpsgd_noise,
     as_published_gaussian_noise,
     as_published_group_dp,
@@ -17,12 +17,17 @@ from tacit.privacy.as_published import (
     as_published_rdp,
     as_published_uldp_group,
 )
-from tacit.privacy.composition import canonical
-from tacit.privacy.conversions import advanced_composition, group_privacy, group_rdp_epsilon, simple_composition
-from tacit.privacy.events import Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
-from tacit.privacy.gaussian import gaussian_delta
-from tacit.privacy.rdp import ORDERS, event_rdp
-from tacit.privacy.subject_events import grouped_records
+from tacit.privacy.accounting.canonical_form import canonical
+from tacit.privacy.accounting.conversions import (
+    advanced_composition,
+    group_privacy,
+    group_rdp_epsilon,
+    simple_composition,
+)
+from tacit.privacy.accounting.events import Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
+from tacit.privacy.accounting.gaussian import gaussian_delta
+from tacit.privacy.accounting.rdp import ORDERS, event_rdp
+from tacit.privacy.proofs.subject_events import grouped_records
 
 
 def test_uldp_avg_and_naive() -> None:

@@ -8,11 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.accounting import account
-from tacit.privacy.calibrate import calibrate_noise, calibrate_rounds
-from tacit.privacy.events import Composed, Event, Gaussian, Laplace, PoissonSampled, Pure, Repeated, Unprotected
-from tacit.privacy.gaussian import gaussian_mu
-from tacit.privacy.subject_events import summed_records
+from tacit.privacy.accounting.account import account
+from tacit.privacy.accounting.calibrate import calibrate_noise, calibrate_rounds
+from tacit.privacy.accounting.events import (
+    Composed,
+    Event,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Pure,
+    Repeated,
+    Unprotected,
+)
+from tacit.privacy.accounting.gaussian import gaussian_mu
+from tacit.privacy.proofs.subject_events import summed_records
 
 
 def poisson(noise: float) -> Event:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.privacy.events import Composed, Gaussian, Largest, Nothing, PoissonSampled, Repeated, Unprotected
+from tacit.privacy.accounting.events import Composed, Gaussian, Largest, Nothing, PoissonSampled, Repeated, Unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 
 SAMPLED = PoissonSampled(0.1, Gaussian(2.0))
@@ -119,7 +119,7 @@ def test_a_view_that_a_line_says_nothing_about_is_unprotected(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from tacit.privacy.events import Gaussian
+from tacit.privacy.accounting.events import Gaussian
 from tacit.privacy.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 for number in range(1, 41):

@@ -12,12 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tacit.privacy.accounting import account, attack_limits, delta_of, delta_profile, pure_epsilon
-from tacit.privacy.calibrate import calibrate_noise
-from tacit.privacy.composition import canonical
-from tacit.privacy.conversions import advanced_composition, group_privacy, group_rdp_epsilon, simple_composition
-from tacit.privacy.event_losses import refined_epsilon
-from tacit.privacy.events import (
+from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile, pure_epsilon
+from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.canonical_form import canonical
+from tacit.privacy.accounting.conversions import (
+    advanced_composition,
+    group_privacy,
+    group_rdp_epsilon,
+    simple_composition,
+)
+from tacit.privacy.accounting.event_losses import refined_epsilon
+from tacit.privacy.accounting.events import (
     Composed,
     DiscreteGaussian,
     Event,
@@ -34,8 +39,8 @@ from tacit.privacy.events import (
     Selected,
     ShuffledReports,
 )
-from tacit.privacy.rdp import ORDERS, composed_rdp, rdp_epsilon
-from tacit.privacy.subject_events import (
+from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
+from tacit.privacy.proofs.subject_events import (
     averaged_per_subject,
     central_group,
     clipped_batch_of_subject,

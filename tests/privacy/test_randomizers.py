@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.privacy import Randomness
-from tacit.privacy.randomizers import LaplaceReports, LevelReports, randomizer
+from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports, randomizer
 
 LAWS = [LaplaceReports(0.5), LaplaceReports(4.0), LevelReports(0.5, 2), LevelReports(2.0, 1), LevelReports(1.0, 5)]
 

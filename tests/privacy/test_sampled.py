@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.privacy.accounting import account, delta_of
-from tacit.privacy.calibrate import calibrate_noise
-from tacit.privacy.event_losses import losses_of
-from tacit.privacy.events import (
+from tacit.privacy.accounting.account import account, delta_of
+from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.event_losses import losses_of
+from tacit.privacy.accounting.events import (
     Composed,
     DiscreteGaussian,
     Event,
@@ -27,8 +27,8 @@ from tacit.privacy.events import (
     SampledWithoutReplacement,
     ShuffledReports,
 )
-from tacit.privacy.gaussian import gaussian_delta
-from tacit.privacy.pld import composed_delta
+from tacit.privacy.accounting.gaussian import gaussian_delta
+from tacit.privacy.accounting.pld import composed_delta
 
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -138,7 +138,7 @@ def test_who_is_sampled_less_often_than_delta_owes_nothing():
 
 def test_few_steps_at_a_small_rate_are_calibrated_from_coarse_tables(monkeypatch):
     # the work is the number of losses tabulated: 75 million before grids went from coarse to fine
-    from tacit.privacy import event_losses
+    from tacit.privacy.accounting import event_losses
 
     cells = 0
     tabulate = event_losses.losses_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.privacy import Gaussian, Repeated, account
-from tacit.privacy.weight_shifts import (
+from tacit.privacy.proofs.weight_shifts import (
     largest_shift,
     phantom_weights,
     shared_slots,
@@ -53,9 +53,7 @@ def test_a_subject_of_a_hundred_records_who_shares_a_slot_with_any_others():
 @pytest.mark.parametrize("seed", range(5))
 def test_any_table_is_searched_completely(seed):
     table = np.random.default_rng(seed).random(13)
-    expected = max(
-        n * table[n + r] + r * abs(table[r] - table[n + r]) for n, r in product(range(1, 8), range(6))
-    )
+    expected = max(n * table[n + r] + r * abs(table[r] - table[n + r]) for n, r in product(range(1, 8), range(6)))
     assert largest_shift(table, 7, 5) == pytest.approx(expected, rel=1e-12)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tacit
 from tacit.privacy import Ledger, account
-from tacit.privacy.events import event_from_dict
+from tacit.privacy.accounting.events import event_from_dict
 from tests.made import experiment, visits
 from tests.stability.make import EXAMPLES, HERE, PLANS, flat, guarantees, read
 

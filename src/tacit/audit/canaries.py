@@ -25,7 +25,7 @@ from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.learner import Learner
 from tacit.errors import UserError
-from tacit.learning import Objective
+from tacit.kernels import Objective
 from tacit.models import Params, Task, mean_over_mask
 from tacit.privacy import Relation, Stream, Unit
 

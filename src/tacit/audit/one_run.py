@@ -38,7 +38,7 @@ from tacit.engine.learner import Learner
 from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import ServerState
 from tacit.methods.averaging import like
 from tacit.methods.local_noise import NoisyBatches
@@ -54,8 +54,8 @@ from tacit.privacy import (
     View,
     account,
 )
-from tacit.privacy.gaussian import gaussian_mu
-from tacit.privacy.subject_events import binomial
+from tacit.privacy.accounting.gaussian import gaussian_mu
+from tacit.privacy.proofs.subject_events import binomial
 
 Array = npt.NDArray[np.float64]
 Told = Callable[[int, int], None]

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from tacit.audit.bounds import Rates, best_attack, gaussian_mu, hockey_stick_epsilon, rates_at, refutes
 from tacit.audit.tradeoffs import ProvedTradeOff
 from tacit.privacy import Event
-from tacit.privacy.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
 
 Array = npt.NDArray[np.float64]
 Score = Callable[[Array], Array]

@@ -77,7 +77,7 @@ class ProvedTradeOff:
 
 @lru_cache(maxsize=256)
 def _proved(event: Event) -> ProvedTradeOff:
-    from tacit.privacy.accounting import delta_profile
+    from tacit.privacy.accounting.account import delta_profile
 
     return ProvedTradeOff(tuple(EPSILONS.tolist()), tuple(delta_profile(event, EPSILONS).tolist()))
 

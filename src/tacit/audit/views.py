@@ -30,7 +30,7 @@ from tacit.engine.silo_work import SiloWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE, Total
-from tacit.learning import Arrays, gaussian, nonce_words, power_of_two
+from tacit.kernels import Arrays, gaussian, nonce_words, power_of_two
 from tacit.methods import Method, ServerState
 from tacit.methods.method import Adaptive
 from tacit.models import parameter_count

@@ -30,9 +30,9 @@ import numpy.typing as npt
 from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
-from tacit.crypto.errors import Misused, Refused
-from tacit.crypto.powers import Exponents, powers, product, products_of_powers, quotients, shared_products
-from tacit.crypto.streams import MaskStream
+from tacit.crypto.mask_streams import MaskStream
+from tacit.crypto.modular_powers import Exponents, powers, product, products_of_powers, quotients, shared_products
+from tacit.crypto.refusals import Misused, Refused
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
@@ -151,8 +151,8 @@ class Ciphertexts:
         """For each row of ``weights`` [outputs, len(self)] the sum of all elements, each times its integer weight.
 
         This is the step of the private weighting protocol that takes the time: people times parameters. Weights should
-        be short (int64, or lists of integers of any length). See :mod:`tacit.crypto.powers`. The result is computed
-        from the inputs alone: re-randomise it before it leaves.
+        be short (int64, or lists of integers of any length). See ``modular_powers``. The result is computed from the
+        inputs alone: re-randomise it before it leaves.
         """
         return Ciphertexts(self.key, products_of_powers(self.values, weights, self.key.n))
 

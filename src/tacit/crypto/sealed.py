@@ -18,11 +18,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.context import Context
-from tacit.crypto.errors import Misused, Refused, Tampered
+from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.refusals import Misused, Refused, Tampered
 from tacit.crypto.secret import Secret
-from tacit.crypto.worker import shared
+from tacit.crypto.worker_process import shared
 
 OVERHEAD = 48
 # below so many messages, starting a process takes longer than sealing or opening them

@@ -4,10 +4,10 @@
 publicly known about it without reading a record; ``describe`` counts it exactly, for those who hold it.
 """
 
-from tacit.data.arrange import OverCap
 from tacit.data.describe import describe
 from tacit.data.encode import Encoder
 from tacit.data.evaluation import load_evaluation
+from tacit.data.holdout_and_caps import OverCap
 from tacit.data.load import check_silo_cap, load
 from tacit.data.options import DataOptions, NumericColumn, Silos, Subjects, SurvivalLabel
 from tacit.data.records import Federation, Labels, Records, Silo

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit.data.cells import gaps, match_names, numbers_in
 from tacit.data.options import DataOptions, Name, NumericColumn
-from tacit.data.table import Table, from_frame
+from tacit.data.table_files import Table, from_frame
 from tacit.errors import UserError, nearest
 
 

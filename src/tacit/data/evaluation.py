@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.allocate import spread
+from tacit.data.assignment import spread
 from tacit.data.cells import match_names
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions

@@ -8,7 +8,7 @@ from tacit.data.cells import match_names
 from tacit.data.encode import as_numbers
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.records import Labels
-from tacit.data.table import Table
+from tacit.data.table_files import Table
 from tacit.errors import UserError
 
 BINARY = ("0", "1")

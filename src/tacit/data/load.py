@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data import allocate, arrange
+from tacit.data import assignment as allocate
+from tacit.data import holdout_and_caps as arrange
 from tacit.data.encode import Part
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw, record_keys, subject_keys

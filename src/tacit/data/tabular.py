@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from tacit.data import arrange
+from tacit.data import holdout_and_caps as arrange
 from tacit.data.cells import as_name, as_written, gaps, match_names, numbers_in, texts
 from tacit.data.encode import Columns, Encoder, Part
 from tacit.data.labels import read_labels
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Built, Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table
+from tacit.data.table_files import Table
 from tacit.errors import UserError, nearest
 
 SUBJECTS = "data.subjects.column"

@@ -13,7 +13,7 @@ from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Collected
-from tacit.learning import Arrays, Lane, Objective, arrange, each_person
+from tacit.kernels import Arrays, Lane, Objective, arrange, each_person
 from tacit.methods import Facts
 from tacit.methods.encoders import Encoder, LocallyNoised, batches_of, people_of
 from tacit.methods.shuffle import Shuffled

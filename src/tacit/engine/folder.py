@@ -34,7 +34,7 @@ from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
 from tacit.experiment import Experiment, read_experiment
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods import Facts, Method
 from tacit.models import Params
 from tacit.privacy import Randomness

@@ -16,8 +16,8 @@ import numpy as np
 
 from tacit.exchange import Plain
 from tacit.exchange.plain import Total
-from tacit.learning import Arrays, Objective, ServerStep, Steps, Work
-from tacit.learning.steps import toward_zero
+from tacit.kernels import Arrays, Objective, ServerStep, Steps, Work
+from tacit.kernels.grid_integers import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.method import Divisors, LocalResult
 from tacit.models import Params
@@ -156,9 +156,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
 
         return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
-    def aggregate(
-        numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any
-    ) -> ServerState:
+    def aggregate(numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any) -> ServerState:
         method, step, divisors, noise, _, grid = with_numbers(numbers)
         total = reduce(plain.add, totals)
         if noise is not None:

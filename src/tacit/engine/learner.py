@@ -12,7 +12,7 @@ from tacit.data import Labels
 from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
 from tacit.experiment import ModelOptions
-from tacit.learning import Objective, split_frozen
+from tacit.kernels import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
 from tacit.privacy import Randomness
 

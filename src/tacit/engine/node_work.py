@@ -11,9 +11,9 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Kernels, Worked
 from tacit.engine.silo_work import Group, SiloWork
-from tacit.learning import Arrays, Objective, Schedule, key_words
-from tacit.learning.gossip import Walk, contracting_weights, node_step, noised, walked
-from tacit.learning.steps import toward_zero
+from tacit.kernels import Arrays, Objective, Schedule, key_words
+from tacit.kernels.gossip import Walk, contracting_weights, node_step, noised, walked
+from tacit.kernels.grid_integers import toward_zero
 from tacit.methods import Facts, Private
 from tacit.methods.decentralized import Gossip, MuffliatoSGD, RandomWalkSGD
 from tacit.models import Params

@@ -2,7 +2,7 @@
 
 Both are sums over the records of all silos in which every subject counts at most once, with noise in shares: each silo
 adds its own, from a stream that is its own, before its part leaves it. Who sees what of that is proved in
-``privacy.paid_sums.paid_event``; whoever calls these functions has written the release down before.
+``proofs.noisy_silo_sums.paid_event``; whoever calls these functions has written the release down before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from tacit.exchange import Masked, Weighted
 from tacit.exchange.grid import share_variance
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Noise, Randomness, Stream
-from tacit.privacy.paid_sums import noisy_sum
-from tacit.privacy.statistics import (
+from tacit.privacy.mechanisms.noisy_queries import (
     Means,
     Metrics,
     Moments,
@@ -29,6 +28,7 @@ from tacit.privacy.statistics import (
     log_loss_scores,
     squared_error_scores,
 )
+from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 
 def release_constants(plan: Plan, federation: Federation, randomness: Randomness) -> tuple[list[float], list[float]]:

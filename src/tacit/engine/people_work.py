@@ -19,9 +19,9 @@ from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.learning import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
-from tacit.learning import drawn as draw_records
-from tacit.learning.steps import FINEST
+from tacit.kernels import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import drawn as draw_records
+from tacit.kernels.grid_integers import FINEST
 from tacit.methods import Facts
 from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
@@ -122,7 +122,7 @@ class PeopleWork:
         return self._arranged(starts, counts, entries, rows)
 
     def _chosen(self, number: int, entries: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """At most so many records of everybody, chosen by each silo for itself (see ``learning.drawn``)."""
+        """At most so many records of everybody, chosen by each silo for itself (see ``kernels.drawn``)."""
         bounds = np.searchsorted(self._silo[entries], np.arange(self._silos + 1))
         nothing = np.zeros(0, np.int64)
         parts, drawn = [(nothing, nothing, nothing)], 0
@@ -206,9 +206,7 @@ class PeopleWork:
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
         home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
-        people = [
-            PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))
-        ]
+        people = [PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))]
         return people, sum(not_finite for _, _, not_finite in chunks)
 
     def members(self) -> list[Members]:

@@ -21,7 +21,7 @@ from tacit.data import Federation
 from tacit.engine.kernel import Kernels, Summed, Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid
-from tacit.learning import Arrays, Rows, power_of_two
+from tacit.kernels import Arrays, Rows, power_of_two
 from tacit.methods import Facts, Method, Private
 from tacit.methods.method import Drawing
 from tacit.models import Params

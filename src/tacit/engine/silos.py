@@ -22,7 +22,7 @@ from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
 from tacit.exchange import Exchange, Grid, Plain, SumFacts, Weighted
-from tacit.learning import Arrays, key_words
+from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts
 from tacit.methods.decentralized import Gossip, RandomWalkSGD
 from tacit.methods.encoders import Encoder

@@ -22,6 +22,7 @@ class Exchange(Protocol):
 
     name: ClassVar[str]
     about: ClassVar[str]
+
     @property
     def index(self) -> Index | None: ...
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from tacit.errors import UserError
 from tacit.exchange.grid import REACH
 from tacit.exchange.sums import SumFacts
-from tacit.learning.noise import gaussian, nonce_words
-from tacit.learning.steps import FINEST, Steps, doublings, noise_steps
+from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
+from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Index, Noise, Reveals, View
 
 # The use of a round's key for the noise on a sum; local work uses other numbers.
@@ -62,7 +62,7 @@ class Plain:
     def step(self, facts: SumFacts) -> float:
         """The step of the grid on which contributions are added up: a public number.
 
-        The finest one, doubled until a party's noise reaches every step (``learning.steps``).
+        The finest one, doubled until a party's noise reaches every step (``grid_integers``).
         """
         finest = facts.bound * FINEST
         noise = facts.noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tacit.privacy import Noise
-from tacit.privacy.randomizers import Randomizer
+from tacit.privacy.mechanisms.randomizers import Randomizer
 
 
 @dataclass(frozen=True)

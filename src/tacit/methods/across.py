@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import ServerStep, Work, clipped, descend
+from tacit.kernels import ServerStep, Work, clipped, descend
 from tacit.methods.averaging import like, minus
 from tacit.methods.local_noise import NoisyBatches
 from tacit.methods.method import (
@@ -35,7 +35,7 @@ from tacit.methods.method import (
     ServerState,
 )
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
-from tacit.privacy import subject_events as subjects
+from tacit.privacy.proofs import subject_events as subjects
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class UldpNaive(LocalTraining, Private):
         return Gaussian(noise / (2.0 * (math.sqrt(silos) if exposure.reveals == "each" else silos)))
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_rdp
+        from tacit.privacy.accounting.as_published import as_published_rdp
 
         if exposure.unit != "subject":
             return None
@@ -152,7 +152,7 @@ class UldpGroup(NoisyBatches):
         )
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_uldp_group
+        from tacit.privacy.accounting.as_published import as_published_uldp_group
 
         if exposure.unit != "subject" or isinstance(self.group_size, str) or self.sigma == 0:
             return None

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.learning import ServerStep, Work, descend, tree_zeros
-from tacit.learning.descent import Direction, plain
+from tacit.kernels import ServerStep, Work, descend, tree_zeros
+from tacit.kernels.descent import Direction, plain
 from tacit.methods.method import (
     Divisors,
     Facts,

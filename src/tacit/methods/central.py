@@ -29,9 +29,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, bounded, descend
-from tacit.learning.clipped_sum import FINEST
-from tacit.learning.noisy_descent import clipped_records
+from tacit.kernels import PoissonBatches, ServerStep, Work, bounded, descend
+from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Adaptive,
@@ -56,7 +56,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy.subject_events import binomial_mixture, sampled_place, subject_rate
+from tacit.privacy.proofs.subject_events import binomial_mixture, sampled_place, subject_rate
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class CentralGroup(RecordSums):
         return ("the server is trusted: it adds the noise and keeps the silos' sums to itself",)
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_higrad
+        from tacit.privacy.accounting.as_published import as_published_higrad
 
         steps = facts.silos * facts.rounds
         epsilon = as_published_higrad(self.sample_rate, self.effective_sigma, steps, delta) if self.sigma else math.inf

@@ -4,7 +4,7 @@ A node is a silo, or a place for people with all their records, wherever they ar
 the hash of their identifiers, whoever else is there, so some places have several people and some none; what is promised
 is that of the worst place, and protects people from nodes other than their own. Every node keeps a model of its own:
 what the nodes hold together is one array ``[nodes, parameters]``, and a round is their local work, perhaps noise, and
-exchanges with neighbours (:mod:`tacit.learning.graphs`). There is nobody who sees everything, so what is promised is
+exchanges with neighbours (:mod:`tacit.kernels.graphs`). There is nobody who sees everything, so what is promised is
 promised against *nodes*: one of them (``neighbour``), one that is some steps away (``neighbour:3``), some together
 (``coalition:[0,4]``), and the public, who see the models that a run keeps.
 
@@ -41,8 +41,8 @@ from jax.flatten_util import ravel_pytree
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import ServerStep, Work, clipped, descend
-from tacit.learning.graphs import Acceleration, GraphChoice, Mixing, NoSuchGraph, Topology, WeightRule, mixing
+from tacit.kernels import ServerStep, Work, clipped, descend
+from tacit.kernels.graphs import Acceleration, GraphChoice, Mixing, NoSuchGraph, Topology, WeightRule, mixing
 from tacit.methods.averaging import like
 from tacit.methods.method import (
     Count,
@@ -70,7 +70,7 @@ from tacit.privacy import (
     Unprotected,
     View,
 )
-from tacit.privacy.network import (
+from tacit.privacy.proofs.decentralized import (
     as_published_gossip,
     as_published_random_walk_rdp,
     gaussian_event,

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Calibrated, Contributions, Count, Divisors, Facts, Positive, ServerState
 from tacit.privacy import (
@@ -43,7 +43,7 @@ from tacit.privacy import (
     Unprotected,
 )
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms import gaussian_sigma, standard_laplace, standard_normal
+from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]

@@ -37,9 +37,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import PoissonBatches, ServerStep, Work, noisy_descend
-from tacit.learning.clipped_sum import Rounding
-from tacit.learning.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
+from tacit.kernels import PoissonBatches, ServerStep, Work, noisy_descend
+from tacit.kernels.clipped_sum import Rounding
+from tacit.kernels.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods.averaging import like, minus
 from tacit.methods.method import (
     Contributions,
@@ -66,7 +66,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy import subject_events as subjects
+from tacit.privacy.proofs import subject_events as subjects
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class NoisyBatches(RecordSums):
         )
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_higrad
+        from tacit.privacy.accounting.as_published import as_published_higrad
 
         if exposure.unit == "silo" and self.name != "user-ldp":
             return None
@@ -379,7 +379,7 @@ class LocalGroup(LocalRecord):
         return max(self.batches(facts)) * facts.rounds
 
     def _published(self, group: int, delta: float, facts: Facts) -> float:
-        from tacit.privacy.as_published import as_published_local_group
+        from tacit.privacy.accounting.as_published import as_published_local_group
 
         return as_published_local_group(group, self.sigma, delta, max(self.rates(facts)), self._steps(facts))
 
@@ -392,7 +392,7 @@ class LocalGroup(LocalRecord):
 
 @lru_cache(maxsize=16)
 def _published_levels(most: int, epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, ...]:
-    from tacit.privacy.as_published import as_published_local_group_noise
+    from tacit.privacy.accounting.as_published import as_published_local_group_noise
 
     levels = [as_published_local_group_noise(z, epsilon, delta, rate, steps) for z in range(1, most + 1)]
     return (levels[0], *levels)

@@ -32,9 +32,9 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
-from tacit.learning.clipped_sum import Rounding, rounding
-from tacit.learning.steps import COUNT_MARGIN
+from tacit.kernels import Counts, Objective, Rows, Schedule, ServerStep, Steps, Work
+from tacit.kernels.clipped_sum import Rounding, rounding
+from tacit.kernels.grid_integers import COUNT_MARGIN
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 from tacit.privacy.invalid import InvalidArgument
@@ -595,7 +595,7 @@ MOST_ROUNDING = 0.05
 @dataclass(frozen=True)
 class RecordSums(Adaptive):
     """Private methods that add up clipped gradients of records which are never formed: a batch's sum is rounded, and
-    its rounding is part of the sensitivity (:func:`tacit.learning.clipped_sum.rounding`, specification 9.6)."""
+    its rounding is part of the sensitivity (:func:`tacit.kernels.clipped_sum.rounding`, specification 9.6)."""
 
     averaged: ClassVar[bool] = False  # a subject's entries of a batch share one weight
 

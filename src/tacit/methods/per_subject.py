@@ -21,7 +21,7 @@ is drawn (``subject_events.sampled_place``) with the largest of the three distan
 q = 1, where that costs less (specification 9.1: the sampled Gaussian of 2 w_s < 1 would be too small).
 
 These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange ``weighted``
-do: there the shift is that of ``privacy.weight_shifts``, and where people may share a slot, coins hide nothing.
+do: there the shift is that of ``proofs.weight_shifts``, and where people may share a slot, coins hide nothing.
 
 Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole training
 in place of one clip: a person's part in silo s is w_s times something of norm at most clip in every round of their
@@ -39,12 +39,13 @@ import jax
 import numpy as np
 
 from tacit.errors import UserError
-from tacit.learning import Local, ServerStep
+from tacit.kernels import Local, ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.method import Adaptive, Contributions, Count, Divisors, Facts, Positive, Rate, ServerState
-from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected, correlated
-from tacit.privacy import subject_events as subjects
-from tacit.privacy.weight_shifts import slot_record_shift, slot_shift
+from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
+from tacit.privacy.proofs import correlated_noise as correlated
+from tacit.privacy.proofs import subject_events as subjects
+from tacit.privacy.proofs.weight_shifts import slot_record_shift, slot_shift
 
 Weights = Literal["uniform", "records", "capped"]
 
@@ -315,7 +316,7 @@ class Uldp(PerSubject):
         return super().event(exposure, facts)
 
     def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
-        from tacit.privacy.as_published import as_published_rdp
+        from tacit.privacy.accounting.as_published import as_published_rdp
 
         if exposure.unit != "subject":
             return None
@@ -337,7 +338,7 @@ class Uldp(PerSubject):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class CorrelatedNoise:
-    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.correlated`` holds the proof.
+    """Noise that is correlated over rounds and partly cancels in their sum (``proofs.correlated_noise``).
 
     groups  people take turns in so many groups, by their keys: everybody takes part in every ``groups``-th round
     bands   the noise of a round reaches back over so many rounds, this one included; 1: independent noise

@@ -32,10 +32,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.learning import Objective, Schedule, ServerStep, Work, descend, walk
-from tacit.learning.meta import Order, meta_gradient
-from tacit.learning.mixture import em_descend, fitted_weights, mixed_outputs
-from tacit.learning.pull import learned_relations, proximal_point, smoothing, towards
+from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
+from tacit.kernels.meta_learning import Order, meta_gradient
+from tacit.kernels.model_mixture import em_descend, fitted_weights, mixed_outputs
+from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.methods.averaging import minus
 from tacit.methods.central import CentralSilo, DPFedAvg
 from tacit.methods.method import (
@@ -95,8 +95,8 @@ class PerFedAvg(Personal):
     """A model from which one step of a silo's own goes far.
 
     The server minimises ``sum_k F_k(theta - alpha grad F_k(theta))``. Every local step takes three batches, see
-    :func:`tacit.learning.meta.meta_gradient`. A silo's own model is the global one after ``adaptation_steps`` steps of
-    rate alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg.
+    ``meta_learning.meta_gradient``. A silo's own model is the global one after ``adaptation_steps`` steps of rate
+    alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg.
 
     inner_learning_rate  alpha
     order                ``first-order``, or ``hessian-vector``: with the Hessian, at about twice the cost
@@ -319,7 +319,7 @@ class FedEM(Personal):
     """Several models for everybody, of which every silo has its own mixture.
 
     Silos send what their records change in all components, clipped together; their weights stay with them, see
-    :mod:`tacit.learning.mixture`. The global model mixes the components in equal parts.
+    :mod:`tacit.kernels.model_mixture`. The global model mixes the components in equal parts.
 
     components  how many
     """

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.learning import ServerStep, Work, descend
+from tacit.kernels import ServerStep, Work, descend
 from tacit.methods.averaging import FedAvg
 from tacit.methods.method import Divisors, LocalResult, LocalTraining, ServerState
 from tacit.models import Params

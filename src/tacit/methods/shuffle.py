@@ -13,7 +13,7 @@ mixes.
 Formal guarantees (specification 5.2), one person replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
     analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d that are mostly blanket;
-                         topk: k, or 2 k where dimensions may be cut. ``privacy.shuffle`` holds the proofs
+                         topk: k, or 2 k where dimensions may be cut. ``proofs.shuffled_protocols`` holds the proofs
     shuffler             knows its own fillings, and what is published: simple: as the analyzer, among those who sent;
                          double: the local promise; topk: nothing, unless every index is sent
     both together        the local promise: (messages sent) eps0; topk: nothing, unless every index is sent
@@ -31,13 +31,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit.errors import UserError
-from tacit.learning import ServerStep
+from tacit.kernels import ServerStep
 from tacit.methods.averaging import like
 from tacit.methods.encoders import Encoder, Floats, Vectors
 from tacit.methods.method import Count, Divisors, Facts, Rate, ServerState
 from tacit.privacy import AsPublished, Event, Exposure, Pure, Repeated, Stream, Unprotected
-from tacit.privacy import shuffle as protocols
-from tacit.privacy.randomizers import Kind, Randomizer, randomizer
+from tacit.privacy.mechanisms.randomizers import Kind, Randomizer, randomizer
+from tacit.privacy.proofs import shuffled_protocols as protocols
 
 Indices = npt.NDArray[np.int64]
 AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
@@ -129,7 +129,7 @@ class Shuffled(Encoder):
     # -- what is promised
 
     def protocol(self, facts: Facts) -> protocols.ShuffledProtocol:
-        """What one participation costs; see ``privacy.shuffle``."""
+        """What one participation costs; see ``proofs.shuffled_protocols``."""
         raise NotImplementedError
 
     def local_release(self, facts: Facts) -> Event:

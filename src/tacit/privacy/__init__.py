@@ -13,7 +13,7 @@ imported on first use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tacit.privacy.events import (
+from tacit.privacy.accounting.events import (
     Composed,
     DiscreteGaussian,
     Event,
@@ -41,10 +41,10 @@ from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, requi
 from tacit.privacy.terms import RELATIONS, UNITS, Index, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
-    from tacit.privacy.accounting import Bound, account, attack_limits, delta_of
-    from tacit.privacy.calibrate import calibrate_cost, calibrate_noise, calibrate_rounds
-    from tacit.privacy.selection import Repetitions, repeat_and_select
-    from tacit.privacy.statistics import CategoryCounts, Means, Metrics, Moments, Quantile
+    from tacit.privacy.accounting.account import Bound, account, attack_limits, delta_of
+    from tacit.privacy.accounting.calibrate import calibrate_cost, calibrate_noise, calibrate_rounds
+    from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, Means, Metrics, Moments, Quantile
+    from tacit.privacy.mechanisms.private_selection import Repetitions, repeat_and_select
 
 __all__ = [
     "RELATIONS",
@@ -105,20 +105,20 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
-    "Bound": "accounting",
-    "account": "accounting",
-    "attack_limits": "accounting",
-    "delta_of": "accounting",
-    "calibrate_cost": "calibrate",
-    "calibrate_noise": "calibrate",
-    "calibrate_rounds": "calibrate",
-    "CategoryCounts": "statistics",
-    "Means": "statistics",
-    "Metrics": "statistics",
-    "Moments": "statistics",
-    "Quantile": "statistics",
-    "Repetitions": "selection",
-    "repeat_and_select": "selection",
+    "Bound": "accounting.account",
+    "account": "accounting.account",
+    "attack_limits": "accounting.account",
+    "delta_of": "accounting.account",
+    "calibrate_cost": "accounting.calibrate",
+    "calibrate_noise": "accounting.calibrate",
+    "calibrate_rounds": "accounting.calibrate",
+    "CategoryCounts": "mechanisms.noisy_queries",
+    "Means": "mechanisms.noisy_queries",
+    "Metrics": "mechanisms.noisy_queries",
+    "Moments": "mechanisms.noisy_queries",
+    "Quantile": "mechanisms.noisy_queries",
+    "Repetitions": "mechanisms.private_selection",
+    "repeat_and_select": "mechanisms.private_selection",
 }
 
 

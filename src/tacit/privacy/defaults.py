@@ -1,7 +1,7 @@
 """Settings to begin with that look at no record, and a small grid to select from.
 
 Every number here is a function of public facts alone (how many units there are), so using it costs nothing. A clip or a
-rate that was found by trying on the private records is not free: pay for it with ``selection`` or with a
+rate that was found by trying on the private records is not free: pay for it with ``private_selection`` or with a
 ``statistics.Quantile`` of norms.
 
 clip        1 for every object that is clipped. Below the typical norm a smaller clip only scales the update, noise
@@ -28,7 +28,7 @@ import math
 from itertools import product
 
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.selection import Repetitions
+from tacit.privacy.mechanisms.private_selection import Repetitions
 
 CLIP = 1.0
 CLIPS = (0.3, 1.0, 3.0)

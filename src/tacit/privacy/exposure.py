@@ -48,7 +48,7 @@ class Noise:
     each-batch  silos add it inside their local work, where the exchange has nothing to do
 
     Noise that is correlated over rounds is a weighted sum of normals of standard deviation ``std``, drawn in this
-    round, in the one before, and so on: ``weights`` has one number for each of them (``correlated`` holds the proof).
+    round, in the one before, and so on: ``weights`` has one number for each of them (``correlated_noise``).
     """
 
     std: float

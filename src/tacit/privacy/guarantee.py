@@ -21,7 +21,7 @@ class AsPublished:
 
 @dataclass(frozen=True)
 class Linkage:
-    """The same for a subject to whom identifiers gave several pseudonyms that nothing links (``linkage``)."""
+    """The same for a subject to whom identifiers gave several pseudonyms that nothing links (``unlinked_subjects``)."""
 
     pseudonyms: int
     epsilon: float

@@ -38,12 +38,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from tacit.privacy.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
+from tacit.privacy.accounting.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
 
 _GENESIS = "0" * 64
 _ID = "ledger"  # the key of the line with the id
 # which accounting wrote a line; lines without the key are of the first. Lines of earlier ones may count too little:
-# tacit.ledger_check.ADVISORIES says which advisory is about which
+# tacit.ledgers.recheck.ADVISORIES says which advisory is about which
 ACCOUNTING = 3
 
 

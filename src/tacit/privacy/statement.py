@@ -4,7 +4,7 @@ Words are derived from :class:`Guarantee` values; nothing here computes an epsil
 attacker follows by hypothesis testing (Kairouz, Oh, Viswanath 2015): whoever guesses whether a unit's data were used,
 with false-positive rate f, is right about the used ones at most at the rate
 ``min(e^eps f + delta, 1 - e^-eps (1 - delta - f))``. That holds for every pair (epsilon, delta) which an event
-satisfies, so where the event is known the limits come from its whole trade-off curve (``accounting.attack_limits``).
+satisfies, so where the event is known the limits come from its whole trade-off curve (``attack_limits``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tacit.privacy.events import Event
+from tacit.privacy.accounting.events import Event
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import Relation, Unit
@@ -197,7 +197,7 @@ def sheet(
 def _row(guarantee: Guarantee, event: Event | None) -> SheetRow:
     gain, limits = advantage(guarantee), membership_limits(guarantee)
     if event is not None and guarantee.finite:
-        from tacit.privacy.accounting import attack_limits
+        from tacit.privacy.accounting.account import attack_limits
 
         # both are valid; the curve is asked at many epsilons, which need not include this guarantee's own
         curve = attack_limits(event, FALSE_POSITIVE_RATES)

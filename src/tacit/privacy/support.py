@@ -80,7 +80,7 @@ SUPPORTED: tuple[Supported, ...] = (
         "zero-out",
         _MEMBERS,
         "exact shift of the members' Gaussian view (specification 6.1, 6.3)",
-        ("network.gopa", "network.gossip_event"),
+        ("decentralized.gopa", "decentralized.gossip_event"),
     ),
     Supported(
         "none",
@@ -88,7 +88,7 @@ SUPPORTED: tuple[Supported, ...] = (
         "replace",
         _MEMBERS,
         "exact shift of the members' Gaussian view, twice the sensitivity (specification 6.1, 6.3)",
-        ("network.gopa", "network.gossip_event"),
+        ("decentralized.gopa", "decentralized.gossip_event"),
     ),
     Supported(
         "none",
@@ -176,7 +176,12 @@ SUPPORTED: tuple[Supported, ...] = (
         "replace",
         ("public", "analyzer"),
         "clones and blankets (specification 5.2)",
-        ("shuffle.ss_simple", "shuffle.ss_double_fixed", "shuffle.ss_double_bernoulli", "shuffle.ss_topk"),
+        (
+            "shuffled_protocols.ss_simple",
+            "shuffled_protocols.ss_double_fixed",
+            "shuffled_protocols.ss_double_bernoulli",
+            "shuffled_protocols.ss_topk",
+        ),
     ),
     Supported(
         "random-walk",

@@ -18,7 +18,7 @@ from tacit.engine.federation.server_host import HEADS
 from tacit.engine.federation.shard import read_silo_data
 from tacit.errors import UserError
 from tacit.privacy import Ledger, Nothing
-from tacit.privacy.events import event_from_dict
+from tacit.privacy.accounting.events import event_from_dict
 from tests.engine.federation.test_hosts import ANA, SILOS, World, log_of
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tacit.config import Plan
 from tacit.config import plan as planned
 from tacit.crypto import Secret
-from tacit.data.misfits import FINEST
+from tacit.data.invalid_rows import FINEST
 from tacit.engine.federation.request import received, travelling
 from tacit.engine.federation.shard import Shard, load_shard, pseudonyms, read_silo_data
 from tacit.errors import UserError
@@ -216,7 +216,7 @@ def test_a_silo_in_which_nobody_is_held_out_is_ordinary(plan, tmp_path):
 
 
 def _held_out(plan, people: range) -> set[int]:
-    from tacit.data.arrange import drawn
+    from tacit.data.holdout_and_caps import drawn
 
     mask = drawn(pseudonyms(pd.Series(people), SECRET), plan.data.test_fraction, 0)
     return {person for person, out in zip(people, mask, strict=True) if out}

@@ -14,7 +14,7 @@ from tacit.data.encode import Columns, declared_columns
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Raw
 from tacit.data.records import Labels
-from tacit.data.table import Table, from_frame
+from tacit.data.table_files import Table, from_frame
 from tacit.data.tabular import Declaration, read_raw
 from tacit.errors import UserError
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.arrange import hold_out_records
 from tacit.data.cells import numbers_in
 from tacit.data.encode import Columns
+from tacit.data.holdout_and_caps import hold_out_records
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.sources.base import Folder, table_source
-from tacit.data.table import Table, from_frame, read_file
+from tacit.data.table_files import Table, from_frame, read_file
 from tacit.data.tabular import Declaration
 
 ORIGIN = "kaggle.com/datasets/mlg-ulb/creditcardfraud (creditcard.csv)"

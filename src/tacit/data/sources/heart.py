@@ -15,7 +15,7 @@ from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.sources.base import Folder, table_source
-from tacit.data.table import Table, from_arrays
+from tacit.data.table_files import Table, from_arrays
 from tacit.data.tabular import Declaration
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")

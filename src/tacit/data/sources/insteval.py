@@ -17,7 +17,7 @@ from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.sources.base import Folder, table_source
-from tacit.data.table import Table, from_frame
+from tacit.data.table_files import Table, from_frame
 from tacit.data.tabular import Declaration
 
 ORIGIN = "InstEval of the R package lme4 (through Rdatasets), as insteval.csv.gz"

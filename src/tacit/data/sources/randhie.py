@@ -6,7 +6,7 @@ without the outcome: the randomised insurance plan, family and person, and healt
 visit, admission or episode column is used, nor anything derived from them.
 
 The study ran in Dayton, Seattle, Fitchburg, Franklin County, Charleston and Georgetown County; the public file holds
-site numbers without a key, so silos keep their numbers. ``builtin/make_randhie.py`` made the compact copy from it.
+site numbers without a key, so silos keep their numbers. ``tools/make_randhie.py`` made the compact copy from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.data.encode import Columns
 from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.sources.base import table_source
-from tacit.data.table import Table, read_file
+from tacit.data.table_files import Table, read_file
 from tacit.data.tabular import Declaration
 
 SITES = tuple(f"site {k}" for k in range(1, 7))

@@ -9,7 +9,7 @@ from tacit.data.labels import declared_labels
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw
 from tacit.data.sources.base import Given, Source, SourceFacts, as_table
-from tacit.data.table import read_file
+from tacit.data.table_files import read_file
 from tacit.data.tabular import Declaration, label_columns, read_raw
 from tacit.errors import UserError
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, IDENTITY_BYTES, Refused
-from tacit.crypto.errors import REFUSALS
+from tacit.crypto.refusals import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
 from tacit.engine.evaluate import Scores
@@ -78,12 +78,12 @@ from tacit.exchange.shuffled import Shuffler
 from tacit.exchange.shuffled.encoder import encoder_name
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.exchange.weighted import WeightedServer
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.methods import ServerState
 from tacit.methods.encoders import people_of
 from tacit.models import Params
 from tacit.privacy import Randomness
-from tacit.privacy.statistics import Means, Moments
+from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 
 Answers = Mapping[str, bytes | None]
 Constants = tuple[list[float], list[float]]  # means and scales, one of each per numeric column

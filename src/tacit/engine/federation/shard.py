@@ -42,13 +42,13 @@ from pydantic import Field, PrivateAttr
 from tacit.config import Plan
 from tacit.crypto import Secret
 from tacit.data import Federation, Records, Silos, source_facts
-from tacit.data.arrange import drawn, within_caps
 from tacit.data.cells import cells, identifiers
 from tacit.data.encode import Part
-from tacit.data.misfits import misfits
+from tacit.data.holdout_and_caps import drawn, within_caps
+from tacit.data.invalid_rows import misfits
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table import Table, read_file
+from tacit.data.table_files import Table, read_file
 from tacit.errors import UserError, in_file
 from tacit.privacy.ledger import plain_file
 from tacit.settings import read_section

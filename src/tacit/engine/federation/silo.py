@@ -17,8 +17,8 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
-from tacit.data.arrange import within_caps
-from tacit.data.misfits import FINEST
+from tacit.data.holdout_and_caps import within_caps
+from tacit.data.invalid_rows import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.agreement import (
@@ -78,12 +78,12 @@ from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, part
 from tacit.exchange.shuffled import Encoders
 from tacit.exchange.weighted import WeightedSilo
 from tacit.exchange.weighted.terms import SUMS
-from tacit.learning import Steps
+from tacit.kernels import Steps
 from tacit.methods.encoders import Encoder, people_of
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
-from tacit.privacy.paid_sums import noisy_sum
-from tacit.privacy.statistics import Means, Moments
+from tacit.privacy.mechanisms.noisy_queries import Means, Moments
+from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 # What the server signs once for all of its recipients.
 _TO_EVERYONE = (STATISTICS, WORK, METRICS)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto import BadShares, Identity, KeyPair, MaskStream, Refused, Replayed, Secret, Share, combine, masked
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.masked.silo import OF_OWN, OF_PAIRS, fingerprint_of, from_bytes
 from tacit.exchange.masked.terms import KEYS, PHASES, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms

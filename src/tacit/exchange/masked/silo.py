@@ -22,12 +22,12 @@ from tacit.crypto import (
     seal,
     split,
 )
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.answering import Answering, check_vector
 from tacit.exchange.grid import Integers
 from tacit.exchange.masked.terms import KEYS, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms
 from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
-from tacit.privacy.discrete import discrete_gaussian
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
 # which of a peer's two secrets a share is of

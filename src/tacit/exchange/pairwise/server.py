@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto import Identity, Refused, Replayed, Secret
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.pairwise.terms import KEYS, PHASES, PROTOCOL, VECTORS, PairwiseTerms
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join_named, named_parts

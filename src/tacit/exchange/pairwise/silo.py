@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.crypto import EVERYONE, Identity, KeyPair, Refused, Secret
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.answering import Answering, check_vector
 from tacit.exchange.grid import Integers
 from tacit.exchange.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.exchange.post import SERVER, join_named, named_parts
-from tacit.privacy.discrete import discrete_gaussian
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from tacit.crypto import EVERYONE, Refused, Secret
 from tacit.exchange.grid import Integers
 from tacit.exchange.post import SERVER
-from tacit.privacy.discrete import discrete_gaussian
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
 PROTOCOL = "tacit-pairwise-1"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tacit.crypto import EVERYONE, Context, Refused
 from tacit.crypto.sealed import OVERHEAD
 from tacit.exchange.post import join, parted
-from tacit.privacy.randomizers import Randomizer
+from tacit.privacy.mechanisms.randomizers import Randomizer
 
 PROTOCOL = "tacit-shuffled-1"
 SHUFFLER, ANALYZER = "shuffler", "analyzer"

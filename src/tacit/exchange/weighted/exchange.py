@@ -36,7 +36,7 @@ class Weighted:
     hidden_sampling  who is in a round is hidden from the silos too, by oblivious transfer (specification 4.7);
                      otherwise silos know, from a common seed that the server does not have
     index            slots: a subject's slot is a keyed hash modulo ``slots``; subjects may share one, and every bound
-                     counts that (``privacy.weight_shifts``). list: silos share a padded list of all subjects, so that
+                     counts that (``proofs.weight_shifts``). list: silos share a padded list of all subjects, so that
                      no two share a slot; they know who is on it, and nothing is promised to views that hold records
     slots            how many slots there are; by default as many as declared subjects
 

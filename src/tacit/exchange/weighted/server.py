@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gmpy2 import gcd, invert, mpz
 
 from tacit.crypto import Ciphertexts, Identity, Refused, Replayed, SecretKey, TransferSender
-from tacit.crypto.agreement import KEY_BYTES
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.grid import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join, join_named, named_parts
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms

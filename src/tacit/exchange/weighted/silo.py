@@ -21,14 +21,14 @@ from tacit.crypto import (
     TransferReceiver,
     seal,
 )
-from tacit.crypto.agreement import KEY_BYTES
 from tacit.crypto.blinding import blinding_for
+from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.answering import Answering
 from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
-from tacit.privacy.discrete import discrete_gaussian_integers
 from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
 
 # so many exponentiations are made one by one before the tables that make them quick are worth their time
@@ -64,7 +64,7 @@ class WeightedSilo(Answering):
 
     Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
     them in all silos. A slot with more than R = ``terms.cap`` records here counts as one with R and contributes
-    nothing, in all rounds, so that N_u stays below ``terms.most``. ``privacy.weight_shifts.slot_shift`` proves how far
+    nothing, in all rounds, so that N_u stays below ``terms.most``. ``proofs.weight_shifts.slot_shift`` proves how far
     one person moves the sum.
     """
 

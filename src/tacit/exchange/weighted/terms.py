@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tacit.crypto import EVERYONE, Refused
-from tacit.crypto.powers import WIDEST
+from tacit.crypto.modular_powers import WIDEST
 from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import SERVER
@@ -132,7 +132,7 @@ def agreed(
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:
     """Bits for C_LCM (people clip / P + noise) and its sign; so many more than one contribution's as let the digits of
-    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.powers`)."""
+    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.modular_powers`)."""
     entry = _entry(facts, precision)
     reach = facts.people * entry * common_multiple(most)
     reach += math.ceil(REACH) * (math.isqrt(facts.silos) + 1) * share_of(facts, precision, most)

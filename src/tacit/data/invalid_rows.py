@@ -1,0 +1,70 @@
+"""Rows that are not as an experiment declares them, found without an error.
+
+An error about a row tells whoever reads it something about that row. Where the one who asks may learn nothing about
+single rows, in a federation, rows that do not fit are left out by a rule that looks at nothing but the row itself, and
+only their holder is told how many.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.data.cells import gaps, match_names, numbers_in
+from tacit.data.labels import BINARY
+from tacit.data.options import DataOptions, NumericColumn, SurvivalLabel
+from tacit.data.sources.base import SourceFacts
+from tacit.data.table_files import Table
+
+_LARGEST = float(np.finfo(np.float32).max)
+# Constants that are paid for come later. They are no finer than this part of a column's public range, so that a value
+# within this many ranges has a place in single precision.
+FINEST = 1e-9
+_MOST_RANGES = 1e29
+
+
+def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str, np.ndarray]:
+    """By column the rows (a mask, ``[rows]``) in which it is missing or not as declared; only columns that have some.
+
+    A column that is not there at all is an error, as everywhere: that says nothing about rows.
+    """
+    assert known.columns is not None, "only tables have rows"
+    found = {}
+    for name, column in known.columns.numeric.items():
+        found[name] = ~_numbers_fit(table.column(name, "data.numeric"), column, options)
+    for name, categories in known.columns.categorical.items():
+        values = table.column(name, "data.categorical")
+        filled = gaps(values) if options.missing != "refuse" else np.zeros(table.rows, bool)
+        found[name] = (match_names(values, categories)[0] < 0) & ~filled
+    if isinstance(known.label, SurvivalLabel):
+        times, events = (table.column(name, "data.label") for name in (known.label.time, known.label.event))
+        found[known.label.time] = ~(_finite(times) & (numbers_in(times).astype(np.float32) > 0))
+        found[known.label.event] = match_names(events, BINARY)[0] < 0
+    elif known.label is not None:
+        labels = table.column(known.label, "data.label")
+        is_real = known.labels.kind == "real"
+        found[known.label] = ~_finite(labels) if is_real else match_names(labels, known.labels.classes)[0] < 0
+    if known.subject_column is not None:
+        found[known.subject_column] = gaps(table.identifiers(known.subject_column, "data.subjects.column"))
+    return {name: rows for name, rows in found.items() if rows.any()}
+
+
+def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions) -> np.ndarray:
+    """Which values are numbers that have a place in single precision, or gaps that may be filled."""
+    numbers, missing = numbers_in(values), gaps(values)
+    if column.missing is not None:
+        numbers, missing = np.where(missing, column.missing, numbers), np.zeros(len(numbers), bool)
+    if options.standardize == "paid":
+        assert column.low is not None
+        assert column.high is not None
+        place, most = numbers, _MOST_RANGES * (column.high - column.low)
+    elif options.standardize == "declared":
+        with np.errstate(over="ignore"):
+            place, most = (numbers - column.mean) / column.scale, _LARGEST
+    else:
+        place, most = numbers, _LARGEST
+    fits = np.abs(place) <= most  # False for what is no number
+    return np.asarray(fits | missing if options.missing != "refuse" else fits)
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(numbers_in(values)) <= _LARGEST)

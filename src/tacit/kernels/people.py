@@ -1,0 +1,383 @@
+"""Per-person work: for everybody, start at the global model, learn from that person's records alone, clip, weight, add.
+
+The inner loop of ULDP-AVG and ULDP-SGD ([ULDP-FL], algorithm 3) and of every method whose unit is the subject:
+
+    x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  so many times
+    total = sum_u  trunc(w_u * clip(x_u - x) / step)
+
+One compiled function per shape of ``lanes.py`` goes through chunks of people and adds to one total. A person's model
+exists only while it is worked on, so memory does not depend on the number of people.
+
+Formal guarantees, for any records, rates and weights:
+
+- a person adds at most ``w_u * clip`` to the total in l2 norm, after rounding: weighted vectors are rounded toward
+  zero one by one, and their sum is one of integers (``steps.py``). So a person less changes the total by exactly what
+  this person adds alone, and lanes, chunks and their order change nothing;
+- a person whose work is not finite adds zero, and is counted;
+- what a person adds depends on that person's records alone. Padding repeats the person's own records, never others':
+  a masked record cannot move a mean, but an overflow in it can still turn a product with 0 into NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from tacit.kernels.clipping import bounded
+from tacit.kernels.grid_integers import Counts, Steps, toward_zero
+from tacit.kernels.lane_schedule import Lane, Layout, People, Shape
+from tacit.kernels.objective import Arrays, Objective
+from tacit.models import Params, parameter_count
+
+Kind = Literal["training", "gradient", "record-gradients"]
+# Integers that are added up exactly: so many people, of up to 2^20 steps each, in single precision (a product with ones
+# is as fast as the plain weighted sum), and so many counts in 32 bits.
+TOGETHER = 16
+COUNTS_TOGETHER = 256
+
+
+@dataclass(frozen=True)
+class Local:
+    """What everybody does with their records.
+
+    kind        training          ``x_u - x`` after local training
+                gradient          the gradient of the person's mean loss at the global model (it points uphill)
+                record-gradients  the mean of the person's record gradients, each clipped on its own (one that is not
+                                  finite counts as zero)
+    epochs      training: passes over a person's records
+    rate        training: the step's size
+    batch_size  training: records per step, in the order in which they are arranged; None: all of a person's
+
+    Cox has no loss per record: all records of a person are one batch, ``record-gradients`` and ``batch_size`` are
+    refused, and who has fewer than two records has an empty comparison and contributes exactly zero.
+    """
+
+    kind: Kind = "training"
+    epochs: int = 1
+    rate: float = 1.0
+    batch_size: int | None = None
+
+    def layout(self, objective: Objective, params: Params, arrays: Arrays) -> Layout:
+        """The layout with which people have to be arranged for this work."""
+        size = self.batch_size if self.kind == "training" else None
+        return Layout.of(objective, params, arrays, batch_size=size, apart=self.kind == "record-gradients")
+
+
+class PeopleSum(NamedTuple):
+    """What one lane adds up to.
+
+    total       ``[parameters]`` steps, in the order of ``ravel_pytree``
+    people      ``[]`` int32, who took part (with records and a weight)
+    not_finite  ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
+    below       ``[]`` int32, who was not clipped: norms within the clip (to ``clipping.MARGIN``)
+    counted     ``[1]`` steps, what they and the others count for (``Counts``); 0 where nothing is counted
+    """
+
+    total: Steps
+    people: jax.Array
+    not_finite: jax.Array
+    below: jax.Array
+    counted: Steps
+
+    def plus(self, other: PeopleSum) -> PeopleSum:
+        """Two lanes as one."""
+        people, not_finite, below = (mine + theirs for mine, theirs in zip(self[1:4], other[1:4], strict=True))
+        return PeopleSum(self.total.plus(other.total), people, not_finite, below, self.counted.plus(other.counted))
+
+
+class Contributions(NamedTuple):
+    """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
+    ``arrange`` was given, who was not clipped (``below [n]`` bool), and how much was not finite (the last two as in
+    ``PeopleSum``)."""
+
+    places: np.ndarray
+    vectors: np.ndarray
+    below: np.ndarray
+    not_finite: int
+
+
+def people_sum(
+    objective: Objective,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    lane: Lane,
+    local: Local,
+    clip: float | jax.Array,
+    scale: float | jax.Array,
+    counts: Counts | None = None,
+) -> PeopleSum:
+    """The weighted sum over one lane's people; lanes may run in threads of their own.
+
+    ``lane`` comes from ``arrange(…, local.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
+    weight and scale have to be at most 2^20, and so has a count. Epochs, rate, clip and scale are data:
+    changing them compiles nothing.
+    """
+    total = _nothing(parameter_count(params))
+    numbers = _Numbers.of(local, clip, scale, counts)
+    for people in lane.people:
+        total = _add_people(objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, total)
+    return total
+
+
+def each_person(
+    objective: Objective,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    lane: Lane,
+    local: Local,
+    clip: float | jax.Array,
+) -> Iterator[Contributions]:
+    """The clipped vectors themselves, a chunk at a time: for exchanges that encrypt or shuffle what a person adds.
+
+    Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
+    """
+    numbers = _Numbers.of(local, clip, 1.0, None)
+    for people in lane.people:
+        index = np.asarray(people.index)
+        for chunk in range(int(people.used)):
+            vectors, not_finite, below = _chunk_vectors(
+                objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, np.int32(chunk)
+            )
+            real = index[chunk] >= 0
+            lost = int(np.asarray(not_finite)[real].sum())
+            yield Contributions(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
+
+
+class _Numbers(NamedTuple):
+    """The parts of the work that are data of the compiled function."""
+
+    epochs: np.int32
+    rate: np.float32
+    clip: jax.Array
+    scale: jax.Array
+    counts: Counts | None
+
+    @classmethod
+    def of(cls, local: Local, clip: float | jax.Array, scale: float | jax.Array, counts: Counts | None) -> _Numbers:
+        floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
+        return cls(np.int32(local.epochs), np.float32(local.rate), *floats)
+
+
+class _Plan(NamedTuple):
+    """The parts of the work that are compiled in."""
+
+    kind: Kind
+    batch_size: int | None
+
+
+def _plan(local: Local) -> _Plan:
+    return _Plan(local.kind, local.batch_size if local.kind == "training" else None)
+
+
+@partial(jax.jit, static_argnums=0)
+def _nothing(parameters: int) -> PeopleSum:
+    zero = jnp.int32(0)
+    return PeopleSum(Steps.zeros((parameters,)), zero, zero, zero, Steps.zeros((1,)))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _add_people(
+    objective: Objective,
+    plan: _Plan,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    rows: jax.Array | None,
+    people: People,
+    numbers: _Numbers,
+    total: PeopleSum,
+) -> PeopleSum:
+    """``total`` and the people of one call."""
+    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
+
+    def add_chunk(i: jax.Array, total: PeopleSum) -> PeopleSum:
+        counts, weights = people.counts[i], people.weights[i]
+        vectors, not_finite, below = work.chunk(people.starts[i], counts)
+        real = counts > 0
+        within = real & below
+        vector, counted = total.total, total.counted
+        vector = vector.added(steps_of_chunk(weights * numbers.scale, vectors))
+        if numbers.counts is not None:
+            count = toward_zero(jnp.where(below, *numbers.counts), weights)
+            for first in range(0, len(weights), COUNTS_TOGETHER):
+                counted = counted.added(count[first : first + COUNTS_TOGETHER].sum(dtype=jnp.int32)[None])
+        return PeopleSum(
+            vector,
+            total.people + real.sum(dtype=jnp.int32),
+            total.not_finite + jnp.where(real, not_finite, 0).sum(dtype=jnp.int32),
+            total.below + within.sum(dtype=jnp.int32),
+            counted,
+        )
+
+    return jax.lax.fori_loop(0, people.used, add_chunk, total)
+
+
+def steps_of_chunk(factors: jax.Array, vectors: jax.Array) -> jax.Array:
+    """The sum over people of ``trunc(factor * vector)``, of at most 2^20 each: ``factors [width]``,
+    ``vectors [width, parameters] -> int32 [parameters]``."""
+    steps = jnp.trunc(factors[:, None] * vectors)
+    width = len(factors)
+    few = np.arange(width) // TOGETHER == np.arange(-(-width // TOGETHER))[:, None]
+    sums = jnp.dot(few.astype(np.float32), steps, precision="highest").astype(jnp.int32)
+    return sums.sum(0, dtype=jnp.int32)  # of at most 128, by the widest chunk
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _chunk_vectors(
+    objective: Objective,
+    plan: _Plan,
+    frozen: Params,
+    arrays: Arrays,
+    params: Params,
+    rows: jax.Array | None,
+    people: People,
+    numbers: _Numbers,
+    chunk: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
+    return work.chunk(people.starts[chunk], people.counts[chunk])
+
+
+class _Batch(NamedTuple):
+    """Rows with a mask of 0 and 1: ``features [rows, …]``, ``labels [rows, …]``, ``mask [rows]``."""
+
+    features: jax.Array
+    labels: jax.Array
+    mask: jax.Array
+
+
+# what is averaged over records: something of any form
+Piece = Callable[[Params, _Batch], Any]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Everything that the work of one call needs, inside its compiled function."""
+
+    objective: Objective
+    plan: _Plan
+    frozen: Params
+    arrays: Arrays
+    params: Params
+    rows: jax.Array | None
+    shape: Shape
+    numbers: _Numbers
+
+    def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
+        who is below.
+
+        One person alone is not batched: products with single models are faster than batches of them.
+        """
+
+        def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            found, records_lost = self._vector(start, count)
+            vector, finite, below = bounded(found, self.numbers.clip)
+            return vector, records_lost + ~finite, below
+
+        if self.shape.width > 1:
+            return jax.vmap(person)(starts, counts)
+        vector, not_finite, below = person(starts[0], counts[0])
+        return vector[None], not_finite[None], below[None]
+
+    def _vector(self, start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What a person's records give before it is clipped, and how many of them counted as zero."""
+        if self.plan.kind == "record-gradients":
+            mean, share_lost = self._over_records(self._clipped_records, self.params, start, count)
+            return mean, jnp.round(share_lost * count).astype(jnp.int32)
+        if self.plan.kind == "gradient":
+            found = self._over_records(self._gradient, self.params, start, count)
+        else:
+            found = jax.tree.map(jnp.subtract, self._trained(start, count), self.params)
+        return ravel_pytree(found)[0], jnp.int32(0)
+
+    def _trained(self, start: jax.Array, count: jax.Array) -> Params:
+        """The person's model after local training.
+
+        Side by side, everybody stops after their own last step. A further step on nothing would be no step only where
+        nothing overflows, and would make what a person adds depend on how many records the others have.
+        """
+        gradient: Callable[[jax.Array, Params], Params]
+        steps: jax.Array | np.int32 = self.numbers.epochs
+        if self.shape.whole:
+            everything = self._batch(start, count, jnp.int32(0), count)
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return self._gradient(params, everything)
+        elif self.plan.batch_size is None:
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return self._over_records(self._gradient, params, start, count)
+        else:
+            size = self.plan.batch_size
+            batches = jnp.maximum(1, -(-count // size))
+            steps = self.numbers.epochs * batches
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                first = t % batches * size
+                taken = jnp.minimum(size, count - first)
+                return self._over_records(self._gradient, params, start, count, first, taken)
+
+        def step(t: jax.Array, params: Params) -> Params:
+            return jax.tree.map(lambda p, g: p - self.numbers.rate * g, params, gradient(t, params))
+
+        return jax.lax.fori_loop(0, steps, step, self.params)
+
+    def _over_records(
+        self,
+        piece: Piece,
+        params: Params,
+        start: jax.Array,
+        count: jax.Array,
+        first: jax.Array | None = None,
+        taken: jax.Array | None = None,
+    ) -> Any:
+        """The mean of ``piece`` over the ``taken`` records from the person's ``first`` (default: all), in passes."""
+        first = jnp.zeros_like(count) if first is None else first
+        taken = count if taken is None else taken
+        batch_size, rows = self.plan.batch_size, self.shape.rows
+        if self.shape.whole or (batch_size is not None and batch_size <= rows):
+            return piece(params, self._batch(start, count, first, taken))
+
+        def add(i: jax.Array, total: Any) -> Any:
+            size = jnp.minimum(rows, taken - i * rows)
+            part = piece(params, self._batch(start, count, first + i * rows, size))
+            share = size / taken
+            return jax.tree.map(lambda t, p: t + share * p, total, part)
+
+        shapes = jax.eval_shape(piece, params, self._batch(start, count, first, taken))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.fori_loop(0, (taken + rows - 1) // rows, add, zeros)
+
+    def _batch(self, start: jax.Array, count: jax.Array, first: jax.Array, taken: jax.Array) -> _Batch:
+        """``taken`` of a person's records from ``first`` on; padding repeats the person's own."""
+        nth = jnp.arange(self.shape.rows)
+        place = start + jnp.minimum(first + nth, jnp.maximum(count - 1, 0))
+        row = place if self.rows is None else self.rows.at[place].get(mode="clip")
+        features, labels = (array.at[row].get(mode="clip") for array in self.arrays)
+        return _Batch(features, labels, (nth < taken).astype(jnp.float32))
+
+    def _gradient(self, params: Params, batch: _Batch) -> Params:
+        return jax.grad(self.objective.loss)(params, self.frozen, *batch)
+
+    def _clipped_records(self, params: Params, batch: _Batch) -> tuple[jax.Array, jax.Array]:
+        """The mean over the batch of each record's clipped gradient: ``[parameters]``; and the share of those that are
+        not finite."""
+
+        def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+            gradient = self._gradient(params, _Batch(features[None], labels[None], mask[None]))
+            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.numbers.clip)
+            return vector, mask * ~finite
+
+        vectors, lost = jax.vmap(record)(*batch)  # of a masked record: zeros
+        records = jnp.maximum(batch.mask.sum(), 1.0)
+        return vectors.sum(0) / records, lost.sum() / records

@@ -1,0 +1,303 @@
+"""What an event costs: the smallest epsilon, or delta, that one of several valid accountants proves.
+
+The printed value is max(0, min over the accountants that apply); each is an upper bound on its own and none is always
+the smallest (specification 0.5):
+
+gaussian  exact, for compositions of Gaussians (``gaussian``)
+pld       privacy loss distributions, pessimistic, the grid halved until what is left to gain is below 0.2 % (``pld``)
+rdp       Renyi divergences (``rdp``)
+simple    the sum of pure epsilons, where every part has one (Dwork et al. 2006)
+blanket   a single set of shuffled reports by the privacy blanket of its randomiser (``shuffle_bounds``)
+selection a single choice of the best of several runs, from the trade-off of one run (``selection_bounds``)
+absent    0, where the unit is sampled at all with probability at most delta (:func:`_taking_part`)
+unsampled batches without replacement counted as if the unit were in each, then one of the above
+split     some parts by pld at delta / 2 and the others by rdp at delta / 2, added, where neither knows all of them
+
+Infinity means that nothing is proved. Nothing here is ever NaN or negative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.accounting.canonical_form import Flat, canonical, zero_out
+from tacit.privacy.accounting.event_losses import by_pld, refined_deltas, refined_epsilon
+from tacit.privacy.accounting.events import (
+    Composed,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    Largest,
+    PoissonSampled,
+    RandomizedResponse,
+    Repeated,
+    SampledWithoutReplacement,
+    Selected,
+    ShuffledReports,
+)
+from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
+from tacit.privacy.invalid import InvalidArgument
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """(epsilon, delta), the accountant that proved it, and what each of them proves (``parts``)."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class AttackLimits:
+    """What no attacker on one unit's presence can exceed.
+
+    advantage   true-positive rate minus false-positive rate, at the best threshold
+    tpr_at_fpr  the largest true-positive rate at given false-positive rates
+    """
+
+    advantage: float
+    tpr_at_fpr: Mapping[float, float]
+
+
+def account(event: Event, delta: float) -> Bound:
+    """The smallest epsilon proved for ``event`` at ``delta``; infinity where there is none."""
+    _check(delta=delta)
+    event = _outermost(event)
+    if isinstance(event, Largest):
+        # one of them took place: the worst bounds it. (Largest within a composition: see ``canonical_form``.)
+        bounds = [account(member, delta) for member in event.events]
+        return max(bounds, key=lambda bound: bound.epsilon, default=_bound({"simple": 0.0}, delta))
+    return _account(canonical(event), float(delta))
+
+
+@lru_cache(maxsize=4096)
+def _account(flat: Flat, delta: float) -> Bound:
+    if delta >= 1 or flat.empty:
+        return _bound({"simple": 0.0}, delta)
+    if not flat.protected or flat.failure > delta:
+        return _bound({"simple": math.inf}, delta)
+    if flat.failure:
+        # (epsilon, delta - failure) where nothing fails
+        return replace(_account(replace(flat, failure=0.0), delta - flat.failure), delta=delta)
+    if _taking_part(flat) <= delta:
+        return _bound({"absent": 0.0}, delta)
+    parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
+    mu = _only_gaussian(flat)
+    if mu is not None:
+        parts["gaussian"] = gaussian_epsilon(mu, delta)
+    if delta > 0:
+        parts["rdp"] = rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta)
+        known, unknown = by_pld(flat.parts)
+        if mu is None and not unknown:
+            parts["pld"] = refined_epsilon(flat.parts, delta)
+        elif known and unknown:
+            rest = rdp_epsilon(ORDERS, composed_rdp(unknown), delta / 2)
+            parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
+        blanket = _with_blanket(flat)
+        if blanket is not None:
+            from tacit.privacy.accounting.shuffle_bounds import blanket_epsilon
+
+            parts["blanket"] = blanket_epsilon(blanket, delta)
+        selected = _only_selected(flat)
+        if selected is not None:
+            from tacit.privacy.accounting.selection_bounds import selection_epsilon
+
+            parts["selection"] = selection_epsilon(selected, delta)
+        if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
+            parts["unsampled"] = account(_unsampled(flat), delta).epsilon
+    return _bound(parts, delta)
+
+
+def delta_of(event: Event, epsilon: float) -> float:
+    """The smallest delta proved for ``event`` at ``epsilon``; 1 where nothing is."""
+    _check(epsilon=epsilon)
+    return float(delta_profile(event, np.array([epsilon], dtype=np.float64))[0])
+
+
+def delta_profile(event: Event, epsilons: Array) -> Array:
+    """delta at many epsilons (ascending or not), each the smallest that an accountant proves."""
+    event = _outermost(event)
+    if isinstance(event, Largest):
+        members = [delta_profile(member, epsilons) for member in event.events]
+        return np.max(np.stack(members), axis=0) if members else np.zeros(len(epsilons))
+    flat = canonical(event)
+    if flat.empty:
+        return np.zeros(len(epsilons))
+    if not flat.protected:
+        return np.ones(len(epsilons))
+    if flat.failure:
+        without = delta_profile(replace(flat, failure=0.0).as_event(), epsilons)
+        return np.minimum(without + flat.failure, 1.0)
+    mu = _only_gaussian(flat)
+    if mu is not None:
+        return np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons.tolist()])
+    pure = math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)
+    rho = composed_rdp(flat.parts)
+    values = np.array([0.0 if epsilon >= pure else rdp_delta(ORDERS, rho, epsilon) for epsilon in epsilons.tolist()])
+    values = np.minimum(values, _taking_part(flat))
+    if not by_pld(flat.parts)[1]:
+        values = np.minimum(values, refined_deltas(flat.parts, epsilons))
+    blanket = _with_blanket(flat)
+    if blanket is not None:
+        from tacit.privacy.accounting.shuffle_bounds import blanket_delta
+
+        values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
+    selected = _only_selected(flat)
+    if selected is not None:
+        from tacit.privacy.accounting.selection_bounds import selection_deltas
+
+        values = np.minimum(values, selection_deltas(selected, epsilons))
+    if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
+        values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
+    return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
+
+
+def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 0.01)) -> AttackLimits:
+    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta.
+
+    A test with false-positive rate f and true-positive rate t satisfies, for every epsilon >= 0 and its delta, t <=
+    e^epsilon f + delta and 1 - f <= e^epsilon (1 - t) + delta (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015,
+    Theorem 2.1). So t <= min over epsilon of min(e^epsilon f + delta, 1 - e^-epsilon (1 - f - delta)). The advantage
+    t - f is at most the total variation delta(0), and at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) for every
+    epsilon.
+    """
+    epsilons = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
+    deltas = delta_profile(event, epsilons)
+    growth = np.exp(epsilons)
+    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    rates = {
+        fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
+        for fpr in false_positive_rates
+    }
+    return AttackLimits(
+        float(min(1.0, advantage)),
+        {fpr: min(1.0, max(fpr, rate, 0.0)) for fpr, rate in rates.items()},
+    )
+
+
+def membership_advantage(event: Event) -> float:
+    """The largest possible true-positive minus false-positive rate of an attack on one unit's presence."""
+    return attack_limits(event).advantage
+
+
+def pure_epsilon(event: Event) -> float:
+    """The epsilon that holds with delta 0 for one canonical event; infinity for Gaussian noise."""
+    match event:
+        case RandomizedResponse(epsilon):
+            return epsilon
+        case Laplace(noise_multiplier):
+            return 1 / noise_multiplier
+        case ShuffledReports(epsilon, _, pair):
+            return epsilon if pair is None else max(epsilon, pair)
+        case PoissonSampled(rate, inner):
+            whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            if whole == math.inf or not zero_out(canonical(inner).parts):
+                return whole
+            # ln(1 + rate (e^epsilon - 1)), without overflow
+            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
+        case Selected():
+            from tacit.privacy.accounting.selection_bounds import selection_pure_epsilon
+
+            return selection_pure_epsilon(event)
+        case Largest(members):
+            return max(
+                math.fsum(count * pure_epsilon(simple) for simple, count in canonical(member).parts)
+                for member in members
+            )
+        case _:
+            return math.inf
+
+
+# -- small things ------------------------------------------------------------------------------------------------------
+
+
+def _outermost(event: Event) -> Event:
+    """The event without compositions of it alone: a ``Largest`` that took place once, and nothing else."""
+    match event:
+        case Repeated(inner, 1) | Composed((inner,)):
+            return _outermost(inner)
+        case _:
+            return event
+
+
+def _taking_part(flat: Flat) -> float:
+    """A bound of delta at every epsilon >= 0: the probability that the unit takes part in anything.
+
+    A sampled release is (1 - q) Q + q P with the unit and Q without it, so the two differ by at most q in total
+    variation, whatever P is and whatever came before. Coupled release by release, all of them together differ with
+    probability at most 1 - prod (1 - q_i), and delta(epsilon) <= delta(0), the total variation. For a mixture q is the
+    probability of a sensitivity above 0. What is known under replacement only is taken to be always there.
+    """
+    rates = [(_rate(simple), count) for simple, count in flat.parts]
+    if any(rate >= 1 for rate, _ in rates):
+        return 1.0
+    return -math.expm1(math.fsum(count * math.log1p(-rate) for rate, count in rates)) * (1 + 1e-12)
+
+
+def _rate(event: Event) -> float:
+    match event:
+        case GaussianMixture(_, sensitivities, probabilities):
+            return math.fsum(p for c, p in zip(sensitivities, probabilities, strict=True) if c > 0)
+        case PoissonSampled(rate, inner) if zero_out(canonical(inner).parts):
+            return rate
+        case _:
+            return 1.0
+
+
+def _only_gaussian(flat: Flat) -> float | None:
+    """mu of a composition of Gaussians alone."""
+    if len(flat.parts) == 1 and isinstance(flat.parts[0][0], Gaussian):
+        return 1 / flat.parts[0][0].noise_multiplier
+    return None
+
+
+def _with_blanket(flat: Flat) -> ShuffledReports | None:
+    """A single set of shuffled reports whose randomiser, and so whose privacy blanket, is known."""
+    match flat.parts:
+        case ((ShuffledReports(epsilon, _, pair, randomizer) as reports, 1),):
+            return reports if randomizer != "any" and pair in (None, epsilon) else None
+        case _:
+            return None
+
+
+def _only_selected(flat: Flat) -> Selected | None:
+    """A single selection of the best of several runs and nothing else."""
+    match flat.parts:
+        case ((Selected() as selected, 1),):
+            return selected
+        case _:
+            return None
+
+
+def _unsampled(flat: Flat) -> Event:
+    """Batches without replacement as if the unit were in each of them: the divergence of the mixture over batches is at
+    most that of the worst (joint convexity)."""
+    return Composed(
+        tuple(
+            Repeated(simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
+            for simple, count in flat.parts
+        )
+    )
+
+
+def _bound(parts: dict[str, float], delta: float) -> Bound:
+    best = min(parts, key=lambda name: parts[name])
+    return Bound(max(0.0, parts[best]), delta, best, parts)
+
+
+def _check(**given: float) -> None:
+    for name, value in given.items():
+        if math.isnan(value) or value < 0:
+            raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")

@@ -1,0 +1,172 @@
+"""The papers' own accounting, for the comparison that Tacit prints next to what it proves.
+
+Nothing here is a guarantee, hence the names. What each formula would need in order to hold is in its docstring, and
+the specification says why. Renyi divergences of the Poisson-sampled Gaussian are those of Mironov, Talwar, Zhang 2019,
+as the authors' programs take them from Opacus.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.accounting.canonical_form import canonical
+from tacit.privacy.accounting.events import Gaussian, PoissonSampled
+from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
+
+Array = npt.NDArray[np.float64]
+
+OPACUS_ORDERS: Array = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class PublishedNoise:
+    """A noise formula's standard deviation, whether its condition holds for these numbers, and the condition."""
+
+    sigma: float
+    holds: bool
+    condition: str
+
+
+def as_published_rdp(
+    rate: float, noise_multiplier: float, steps: int, delta: float, orders: Array = OPACUS_ORDERS
+) -> float:
+    """Renyi accounting with the orders of Opacus ([ULDP-FL]: ULDP-NAIVE, -AVG, -SGD; specification 4.4)."""
+    return _converted(orders, steps * _poisson(rate, noise_multiplier, orders), math.log(delta))
+
+
+def as_published_higrad(rate: float, noise_multiplier: float, batches: int, delta: float) -> float:
+    """[SubjectDP-2, T3.8] (HiGradAvgDP) and [SubjectDP-2, T3.3] (UserLDP): the *record's* rate. For a subject it
+    would need 1 - (1 - q)^n."""
+    return _converted(ORDERS, batches * _poisson(rate, noise_multiplier, ORDERS), math.log(delta))
+
+
+def as_published_local_group_noise(
+    group: int, epsilon: float, delta: float, rate: float, batches: int, orders: Array = OPACUS_ORDERS
+) -> float:
+    """LocalGroupDP's sigma_Z for a batch whose largest group has Z records: Renyi accounting to epsilon / Z at delta
+    / (Z e^{(Z-1) epsilon / Z}). No guarantee follows: the scale depends on the private batch (specification 1.3).
+
+    The values that specification 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and
+    delta 1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900
+    named there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
+
+    Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
+    """
+    log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
+    low, high = 1e-2, 1.0
+
+    def cost(sigma: float) -> float:
+        return _converted(orders, batches * _poisson(rate, sigma, orders), log_delta)
+
+    while cost(high) > epsilon / group:
+        low, high = high, 2 * high
+        if high > 1e9:
+            return math.inf
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if cost(middle) <= epsilon / group else (middle, high)
+    return high
+
+
+def as_published_local_group(
+    group: int, noise_multiplier: float, delta: float, rate: float, batches: int, orders: Array = OPACUS_ORDERS
+) -> float:
+    """The epsilon for which ``noise_multiplier`` is LocalGroupDP's sigma_Z, Z = ``group``: the smallest E with Renyi
+    accounting at delta / (Z e^{(Z-1) E / Z}) within E / Z. Infinite where there is none."""
+    if noise_multiplier == 0:
+        return math.inf
+    rho = batches * _poisson(rate, noise_multiplier, orders)
+
+    def excess(epsilon: float) -> float:
+        log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
+        return _converted(orders, rho, log_delta) - epsilon / group
+
+    grid = np.geomspace(1e-4, 1e6, 400)
+    first = next((i for i, epsilon in enumerate(grid) if excess(float(epsilon)) <= 0), None)
+    if first is None:
+        return math.inf
+    low, high = float(grid[first - 1]) if first else 0.0, float(grid[first])
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
+    return high
+
+
+def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """ULDP-GROUP-k ([ULDP-FL, T2], Figure 2): 3^{log2 k} rho(a) at order a / k over the authors' orders.
+
+    Sound if k is a public power of two. Other sizes are rounded *down*, as the paper says; that is no bound
+    (``conversions.group_rdp`` rounds up).
+    """
+    group = 1 << (group.bit_length() - 1)
+    orders = np.array([2 * group + x / 10 for x in range(100)] + np.linspace(group + 10, 64 * group, 20).tolist())
+    rho = 3.0 ** math.log2(group) * steps * _poisson(rate, noise_multiplier, orders)
+    return _converted(orders / group, rho, math.log(delta))
+
+
+def as_published_group_dp(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """The "normal DP" curve of Figure 2 in [ULDP-FL]: Renyi accounting to (epsilon, delta'), Lemma 5 to
+    (k epsilon, k e^{(k-1) epsilon} delta'), with delta' bisected until the result is within 0.1 % of ``delta``.
+
+    Sound as a conversion. Infinite where no delta' suffices: from k = 63 on the largest order, 63, is too small.
+    """
+    rho = steps * _poisson(rate, noise_multiplier, OPACUS_ORDERS)
+    if group == 1:
+        return _converted(OPACUS_ORDERS, rho, math.log(delta))
+    low, high = -1e20, math.log(delta)
+    for _ in range(400):
+        middle = (low + high) / 2
+        epsilon = _converted(OPACUS_ORDERS, rho, middle)
+        excess = math.log(group) + (group - 1) * epsilon + middle - math.log(delta)
+        if abs(math.expm1(min(excess, 1.0))) <= 1e-3:
+            return group * epsilon
+        low, high = (low, middle) if excess > 0 else (middle, high)
+    return math.inf
+
+
+def as_published_gaussian_noise(sensitivity: float, epsilon: float, delta: float) -> PublishedNoise:
+    """The textbook Gaussian mechanism, sigma = S sqrt(2 ln(1.25 / delta)) / epsilon (Dwork and Roth 2014, Theorem A.1).
+
+    The slides state it for every epsilon ([Slides, S5]). It is proved for epsilon <= 1 and fails for large ones: at
+    delta = 1e-5 from 8.42 on. ``gaussian.gaussian_mu`` solves the exact condition.
+    """
+    sigma = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon if epsilon > 0 else math.inf
+    return PublishedNoise(sigma, holds=0 < epsilon <= 1 and 0 < delta < 1, condition="0 < epsilon <= 1")
+
+
+def as_published_dpsgd_noise(
+    lipschitz: float, epsilon: float, delta: float, records: int, steps: int
+) -> PublishedNoise:
+    """The slides' DP-SGD noise, 16 l sqrt(T ln(2/delta) ln(2.5 T / (delta n))) / (n epsilon) ([Slides, S9]), one
+    record per step.
+
+    It splits the budget by advanced composition and amplification, both in forms that need many steps.
+    """
+    inside = 2.5 * steps / (delta * records)
+    sigma = (
+        16 * lipschitz * math.sqrt(steps * math.log(2 / delta) * math.log(inside)) / (records * epsilon)
+        if inside > 1
+        else 0.0
+    )
+    enough = steps >= (records * epsilon) ** 2 / (32 * math.log(2 / delta))
+    return PublishedNoise(
+        sigma,
+        holds=enough and inside > 1 and epsilon <= 1,
+        condition="T >= n^2 epsilon^2 / (32 ln(2/delta)), 2.5 T > delta n and epsilon <= 1",
+    )
+
+
+def _poisson(rate: float, noise_multiplier: float, orders: Array) -> Array:
+    return composed_rdp(canonical(PoissonSampled(rate, Gaussian(noise_multiplier))).parts, orders)
+
+
+def _converted(orders: Array, rho: Array, log_delta: float) -> float:
+    """The conversion of ``rdp`` at ln delta, not clipped at 0 before the minimum; orders of 1 and below are skipped."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = rho + np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)
+    values = values[(orders > 1) & ~np.isnan(values)]
+    return max(0.0, float(values.min(initial=math.inf)))

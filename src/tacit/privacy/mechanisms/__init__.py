@@ -1,0 +1,1 @@
+"""How noise is drawn, and the queries that are released with it."""

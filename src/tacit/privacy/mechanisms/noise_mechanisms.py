@@ -1,0 +1,229 @@
+"""Releases with noise: Gaussian, Laplace, discrete Gaussian, and the exponential mechanism.
+
+A mechanism is a frozen value of public numbers. ``event()`` says what one release is to the accountant, and
+``release(value, stream)`` makes it, with noise from a ChaCha20 stream. The sensitivity is the caller's promise: the
+most that one unit, under the relation of the guarantee, moves the value.
+
+Formal guarantees. Gaussian and Laplace noise is computed in floating point from 53-bit uniforms: the epsilon is that of
+the ideal real-valued mechanism, and nothing is promised against attacks on the last bits of the output (Mironov 2012),
+nor beyond |noise| of 8.6 standard deviations or 37 scales, where such noise ends. Discrete Gaussian noise and the
+exponential mechanism are exact (``discrete_gaussian``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.accounting import events
+from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_mu
+from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian, exp_coins
+from tacit.privacy.randomness import Stream
+
+Floats = npt.NDArray[np.float64]
+
+
+def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+    """The smallest standard deviation (to a relative 1e-12, from above) that is (epsilon, delta)-private.
+
+    Balle and Wang 2018 ("analytic" calibration): the exact condition is solved, for any epsilon >= 0.
+    """
+    if epsilon < 0 or not 0 <= delta <= 1 or sensitivity < 0:
+        problem = "epsilon and sensitivity are not negative and delta is between 0 and 1"
+        raise InvalidArgument("out-of-range", "epsilon", problem)
+    if sensitivity == 0:
+        return 0.0
+    mu = gaussian_mu(epsilon, delta)
+    return 0.0 if math.isinf(mu) else math.inf if mu == 0 else sensitivity / mu
+
+
+def laplace_scale(epsilon: float, sensitivity: float = 1.0) -> float:
+    """The scale of Laplace noise that is epsilon-private for l1 sensitivity ``sensitivity``."""
+    if epsilon < 0 or sensitivity < 0:
+        raise InvalidArgument("out-of-range", "epsilon", "epsilon and sensitivity are not negative")
+    if sensitivity == 0:
+        return 0.0
+    return sensitivity / epsilon if epsilon > 0 else math.inf
+
+
+def standard_normal(count: int, stream: Stream) -> Floats:
+    """``count`` standard normal numbers (Box and Muller 1958)."""
+    half = -(-count // 2)
+    # in (0, 1), never 0: multiples of 2^-53 moved by half a step
+    radius = np.sqrt(-2 * np.log(stream.uniform(half) + 2.0**-54))
+    angle = 2 * np.pi * stream.uniform(half)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+def standard_laplace(count: int, stream: Stream) -> Floats:
+    """``count`` Laplace numbers of scale 1: a sign and an exponential."""
+    words = stream.words(count)
+    sign = np.where(words & np.uint64(1), 1.0, -1.0)
+    return np.asarray(-sign * np.log((words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54))
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """value + N(0, sigma^2 I), for values of l2 sensitivity ``sensitivity``."""
+
+    sigma: float
+    sensitivity: float = 1.0
+
+    @classmethod
+    def calibrated(cls, epsilon: float, delta: float, sensitivity: float = 1.0) -> GaussianMechanism:
+        return cls(gaussian_sigma(epsilon, delta, sensitivity), sensitivity)
+
+    def __post_init__(self) -> None:
+        _not_negative(sigma=self.sigma, sensitivity=self.sensitivity)
+
+    def event(self) -> events.Event:
+        return events.Nothing() if self.sensitivity == 0 else events.Gaussian(self.sigma / self.sensitivity)
+
+    def delta(self, epsilon: float) -> float:
+        """delta at ``epsilon``, exactly."""
+        if self.sensitivity == 0:
+            return 0.0
+        return gaussian_delta(self.sensitivity / self.sigma if self.sigma > 0 else math.inf, epsilon)
+
+    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
+        exact = _finite(value)
+        return exact + self.sigma * standard_normal(exact.size, stream).reshape(exact.shape)
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism:
+    """value + independent Laplace noise of scale ``scale``, for values of l1 sensitivity ``sensitivity``."""
+
+    scale: float
+    sensitivity: float = 1.0
+
+    @classmethod
+    def calibrated(cls, epsilon: float, sensitivity: float = 1.0) -> LaplaceMechanism:
+        return cls(laplace_scale(epsilon, sensitivity), sensitivity)
+
+    def __post_init__(self) -> None:
+        _not_negative(scale=self.scale, sensitivity=self.sensitivity)
+
+    def event(self) -> events.Event:
+        return events.Nothing() if self.sensitivity == 0 else events.Laplace(self.scale / self.sensitivity)
+
+    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
+        exact = _finite(value)
+        return exact + self.scale * standard_laplace(exact.size, stream).reshape(exact.shape)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianMechanism:
+    """Values rounded to multiples of ``step``, plus ``step`` times discrete Gaussian noise of parameter sigma / step.
+
+    sensitivity   the most by which one unit moves any single coordinate
+    coordinates   the most coordinates that one unit moves (a count per category: 1, or 2 under replacement)
+
+    Values are rounded to floor(value/step + 1/2) steps, exactly: then two that differ by at most ``sensitivity`` differ
+    by at most ceil(sensitivity/step) steps. (Rounding halves to even would take 1/2 and 3/2, one apart, to 0 and 2.)
+    """
+
+    sigma: float
+    step: float = 1.0
+    sensitivity: float = 1.0
+    coordinates: int = 1
+
+    def __post_init__(self) -> None:
+        _not_negative(sigma=self.sigma, sensitivity=self.sensitivity)
+        if not (self.step > 0 and math.isfinite(self.step)) or self.coordinates < 1:
+            raise InvalidArgument("out-of-range", "step", "step is positive and one unit moves at least one coordinate")
+
+    def event(self) -> events.Event:
+        steps = math.ceil(Fraction(self.sensitivity) / Fraction(self.step))
+        if steps == 0:
+            return events.Nothing()
+        one = events.DiscreteGaussian(self.sigma / self.step, steps)
+        return one if self.coordinates == 1 else events.Repeated(one, self.coordinates)
+
+    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
+        """The noisy value, a multiple of ``step`` (exactly, if ``step`` is a power of two)."""
+        exact = _finite(value)
+        steps = _whole_steps(exact, self.step)
+        noise = discrete_gaussian(self.sigma / self.step, exact.size, stream).reshape(exact.shape)
+        return np.asarray(self.step * (steps + noise), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """One of several candidates, Pr proportional to exp(epsilon score / (2 sensitivity)): epsilon-private.
+
+    McSherry and Talwar 2007. ``sensitivity`` is the most that one unit moves any score; with ``monotone`` scores (all
+    move the same way, as counts do when a unit is taken away) the factor 2 is not needed.
+
+    Sampled exactly, by rejection: a uniform candidate is taken with probability exp(-gap), its gap to the best score.
+    """
+
+    epsilon: float
+    sensitivity: float = 1.0
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        _not_negative(epsilon=self.epsilon)
+        if not 0 < self.sensitivity < math.inf:
+            raise InvalidArgument("out-of-range", "sensitivity", "sensitivity must be positive and finite")
+
+    def event(self) -> events.Event:
+        return events.Pure(self.epsilon)
+
+    def probabilities(self, scores: npt.ArrayLike) -> Floats:
+        weights = np.exp(-self._gaps(scores))
+        return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+    def release(self, scores: npt.ArrayLike, stream: Stream) -> int:
+        """The index of the candidate chosen; about as many coins as there are candidates at most."""
+        gaps = self._gaps(scores)
+        possible = np.flatnonzero(np.isfinite(gaps))  # those infinitely far from the best are never chosen
+        while True:
+            candidates = possible[stream.integers(possible.size, 64)]
+            taken = np.flatnonzero(exp_coins(gaps[candidates], stream))
+            if taken.size:
+                return int(candidates[taken[0]])
+
+    def _gaps(self, scores: npt.ArrayLike) -> Floats:
+        exact = _finite(scores).ravel()
+        if exact.size == 0:
+            raise InvalidArgument("missing", "scores", "there is no candidate to choose")
+        scale = self.epsilon / self.sensitivity / (1 if self.monotone else 2)
+        gaps = np.zeros(exact.size)
+        worse = exact < exact.max()
+        if scale > 0:
+            with np.errstate(over="ignore"):
+                gaps[worse] = (exact.max() - exact[worse]) * scale
+        return gaps
+
+
+def _whole_steps(values: Floats, step: float) -> Floats:
+    """floor(value/step + 1/2) as if computed without rounding: by fractions where a quotient is close to a half."""
+    flat = values.ravel()
+    quotients = flat / step
+    if flat.size and np.abs(quotients).max() >= 2.0**52:
+        problem = "values of 2^52 steps and more cannot be rounded to a step: use a larger step"
+        raise InvalidArgument("out-of-range", "step", problem)
+    steps = np.floor(quotients + 0.5)
+    close = np.abs(quotients - np.floor(quotients) - 0.5) <= 2.0**-50 * (np.abs(quotients) + 1)
+    for index in np.flatnonzero(close):
+        steps[index] = math.floor(Fraction(float(flat[index])) / Fraction(step) + Fraction(1, 2))
+    return np.asarray(steps.reshape(values.shape), dtype=np.float64)
+
+
+def _finite(value: npt.ArrayLike) -> Floats:
+    exact = np.asarray(value, dtype=np.float64)
+    if not np.isfinite(exact).all():
+        raise InvalidArgument("out-of-range", "value", "a value to be released must be finite: clip it first")
+    return exact
+
+
+def _not_negative(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number >= 0:
+            raise InvalidArgument("out-of-range", name, f"{name} must not be negative, but is {number}")

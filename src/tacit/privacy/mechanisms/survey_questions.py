@@ -1,0 +1,244 @@
+"""Questions to people: the share of every answer, or a mean, with noise from one trusted place or from everybody.
+
+    central   a trusted server knows what people say and adds noise to the result
+    local     everybody randomises what they say, and nobody need be trusted
+
+**Every person counts once.** Somebody with several records counts by their average. In the local model a person answers
+a question with categories by one of the own records, drawn by lot, which says the same on average.
+
+**Formal guarantees.** Unit subject, relation replace: another person's answers in the place of one's own; the number of
+people is public. Central: whoever sees the result, not the server. A person's part of the counts is a probability
+vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
+(high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
+Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
+Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
+
+**Errors** are those of the noise: how far an estimate is from what these people would have said. That they may not be
+typical of others is not in them. Every estimate is unbiased; a share may come out below 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.privacy.accounting.events import Event, Pure
+from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism
+from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
+from tacit.privacy.mechanisms.randomized_response import Response
+from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports, Randomizer
+from tacit.privacy.randomness import Stream
+
+Floats = npt.NDArray[np.float64]
+Place = Literal["central", "local"]
+
+CONFIDENCE = 0.95
+NORMAL = 1.959963984540054  # its quantile at both ends of CONFIDENCE
+
+
+class Estimates(NamedTuple):
+    """One number per answer: ``estimate``, its ``standard_error``, and half the width of its CONFIDENCE interval."""
+
+    estimate: Floats
+    standard_error: Floats
+    half_width: Floats
+
+
+class Question(Protocol):
+    """A question with its noise: public numbers only."""
+
+    @property
+    def place(self) -> Place: ...
+
+    def event(self) -> Event:
+        """What an answer costs a person whose data are replaced."""
+
+    def expected_error(self, people: int) -> float:
+        """The standard error to be expected of one answer; for shares, where all of them are equal."""
+
+    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
+        """Estimates from the values of records ``[records]`` and whose each of them is."""
+
+
+@dataclass(frozen=True)
+class CentralNoise:
+    """Noise by a trusted server, for an l1 and an l2 sensitivity: Laplace where ``delta`` is 0, else Gaussian."""
+
+    epsilon: float
+    delta: float
+    l1: float
+    l2: float
+
+    @property
+    def mechanism(self) -> LaplaceMechanism | GaussianMechanism:
+        if self.delta == 0:
+            return LaplaceMechanism.calibrated(self.epsilon, self.l1)
+        return GaussianMechanism.calibrated(self.epsilon, self.delta, self.l2)
+
+    def event(self) -> Event:
+        # of Laplace noise on several numbers no more than the pure bound is claimed
+        return Pure(self.epsilon) if self.delta == 0 else self.mechanism.event()
+
+    @property
+    def standard_error(self) -> float:
+        made = self.mechanism
+        return math.sqrt(2) * made.scale if isinstance(made, LaplaceMechanism) else made.sigma
+
+    @property
+    def half_width(self) -> float:
+        """Exactly: |noise| stays below it with probability CONFIDENCE."""
+        made = self.mechanism
+        return -math.log1p(-CONFIDENCE) * made.scale if isinstance(made, LaplaceMechanism) else NORMAL * made.sigma
+
+    def estimates(self, exact: Floats, divisor: float, stream: Stream) -> Estimates:
+        noisy = self.mechanism.release(exact, stream) / divisor
+        errors = (np.full(noisy.shape, size / divisor) for size in (self.standard_error, self.half_width))
+        return Estimates(noisy, *errors)
+
+
+@dataclass(frozen=True)
+class CentralShares:
+    """The share of every one of ``categories`` answers, 0 .. categories-1, with noise on the counts."""
+
+    categories: int
+    epsilon: float
+    delta: float = 0.0
+    place: Place = "central"
+
+    @property
+    def noise(self) -> CentralNoise:
+        return CentralNoise(self.epsilon, self.delta, 2.0, math.sqrt(2))
+
+    def event(self) -> Event:
+        return self.noise.event()
+
+    def expected_error(self, people: int) -> float:
+        return self.noise.standard_error / people
+
+    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
+        counts = CategoryCounts(self.categories, 0.0).total(values, subject)
+        return self.noise.estimates(counts, np.unique(np.asarray(subject)).size, stream)
+
+
+@dataclass(frozen=True)
+class LocalShares:
+    """The same by k-ary randomised response; with two categories, Warner's (1965).
+
+    one_record  it is public that nobody has more than one record: errors are then given exactly
+    """
+
+    categories: int
+    epsilon: float
+    one_record: bool = False
+    place: Place = "local"
+
+    @property
+    def response(self) -> Response:
+        return Response(self.epsilon, self.categories)
+
+    def event(self) -> Event:
+        return self.response.event()
+
+    def expected_error(self, people: int) -> float:
+        return float(np.sqrt(self.response.squared_error(1 / self.categories, people)))
+
+    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
+        """With one record each the error is that of :meth:`Response.squared_error`, at the estimated share. Else a
+        person gives an answer with probability P, linear in the share s of it among the own records; the variance of
+        the number of such reports, the sum of P(1 - P), is at most n P(1 - P) at the mean of P: that is the error."""
+        own, everybody = _one_record_each(values, subject, stream)
+        reports = self.response.release(own, stream)
+        estimate = self.response.histogram(reports)
+        if self.one_record:
+            error = np.sqrt(self.response.squared_error(np.clip(estimate, 0.0, 1.0), everybody))
+        else:
+            seen = np.bincount(reports, minlength=self.categories) / everybody
+            scale = (math.expm1(self.epsilon) + self.categories) / math.expm1(self.epsilon)
+            error = scale * np.sqrt(seen * (1 - seen) / everybody)
+        return Estimates(estimate, error, NORMAL * error)
+
+
+@dataclass(frozen=True)
+class CentralMean:
+    """The mean over people of a number between the public bounds ``low`` and ``high``; what is beyond counts as the
+    bound."""
+
+    low: float
+    high: float
+    epsilon: float
+    delta: float = 0.0
+    place: Place = "central"
+
+    @property
+    def noise(self) -> CentralNoise:
+        return CentralNoise(self.epsilon, self.delta, self.high - self.low, self.high - self.low)
+
+    def event(self) -> Event:
+        return self.noise.event()
+
+    def expected_error(self, people: int) -> float:
+        return self.noise.standard_error / people
+
+    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
+        """The sum is that of distances from the middle of the bounds: a person who says nothing counts as the middle,
+        and moves it by half of what a replacement does."""
+        own, middle = _averages(values, subject, self.low, self.high), (self.low + self.high) / 2
+        found = self.noise.estimates(np.array([(own - middle).sum()]), own.size, stream)
+        return found._replace(estimate=found.estimate + middle)
+
+
+@dataclass(frozen=True)
+class LocalMean:
+    """The same where everybody reports a randomised number: rounded at random to one of the bounds and randomised
+    response (Duchi, Jordan, Wainwright 2018, in one dimension), or with Laplace noise, whichever errs less."""
+
+    low: float
+    high: float
+    epsilon: float
+    place: Place = "local"
+
+    @property
+    def randomizer(self) -> Randomizer:
+        bits = LevelReports(self.epsilon, 1)
+        noise = LaplaceReports(self.epsilon)
+        return bits if 0.25 / bits.kept**2 <= noise.blanket_variance else noise
+
+    def event(self) -> Event:
+        return Pure(self.epsilon)
+
+    def expected_error(self, people: int) -> float:
+        """At the middle of the bounds, where it is largest."""
+        made = self.randomizer
+        variance = float(made.variance(np.array([0.5]))[0])
+        return (self.high - self.low) * math.sqrt(variance / people) / made.kept
+
+    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
+        """A report's variance is concave in the value: at the mean of all it is at least the mean of all variances."""
+        made, width = self.randomizer, self.high - self.low
+        own = (_averages(values, subject, self.low, self.high) - self.low) / width
+        middle = 0.5 + (made.report(own, stream).mean() - 0.5) / made.kept
+        variance = made.variance(np.clip([middle], 0.0, 1.0))
+        error = width * np.sqrt(variance / own.size) / made.kept
+        return Estimates(np.array([self.low + width * middle]), error, NORMAL * error)
+
+
+def _averages(values: npt.ArrayLike, subject: npt.ArrayLike, low: float, high: float) -> Floats:
+    """Every person's average of records within the bounds, [people]."""
+    exact = np.clip(np.asarray(values, dtype=np.float64), low, high)
+    if np.isnan(exact).any():
+        raise InvalidArgument("missing", "values", "a value is missing: fill the gap or leave the record out")
+    _, person = np.unique(np.asarray(subject), return_inverse=True)
+    return np.clip(np.bincount(person, weights=exact * record_weights(subject)), low, high)
+
+
+def _one_record_each(values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> tuple[Floats, int]:
+    """The value of one record of every person, drawn by lot, and how many people there are."""
+    exact, who = np.asarray(values), np.asarray(subject)
+    lot = stream.permutation(who.size)
+    people, first = np.unique(who[lot], return_index=True)
+    return exact[lot[first]], people.size

@@ -1,0 +1,1 @@
+"""Theorems: from public numbers to the event that describes a release. The docstrings are the proofs."""

@@ -1,0 +1,489 @@
+"""Privacy without a server: pairwise noise (GOPA), a walking token, gossip (specification 6.1 to 6.3).
+
+In all three the view is some nodes of the network. In the first and the last what they see is Gaussian, and the cost is
+exact, for the nodes that are named: ``mu`` is the shift of the view's Gaussian in standard deviations, and the event is
+``Gaussian(1 / mu)``. Nothing is claimed for coalitions that are not named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft
+from scipy.sparse import csgraph
+
+from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.randomness import Stream
+
+Floats = npt.NDArray[np.float64]
+
+
+def gaussian_event(mu: float) -> Event:
+    """The event of a Gaussian view that moves by ``mu`` standard deviations."""
+    if mu == 0:
+        return Nothing()
+    return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)
+
+
+# --- pairwise noise (GOPA) -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairwiseNoise:
+    """What a coalition learns in one round of GOPA (Sabater, Bellet, Ramon 2022) about one silo outside it.
+
+    mu          sensitivity times sqrt(max_k [Sigma^-1]_kk) over the honest silos k
+    bound       in closed form, sensitivity sqrt(1/(n_H s_eta^2) + 1/(s_eta^2 + s_Delta^2 lambda_2)), for comparison
+    isolated    honest silos that share no pairwise noise with another honest one: they have local privacy only
+    connected   whether the honest silos are connected to each other; if not, each part is protected by its own sum only
+    """
+
+    mu: float
+    bound: float
+    isolated: tuple[int, ...]
+    connected: bool
+
+    def event(self) -> Event:
+        return gaussian_event(self.mu)
+
+
+def gopa(
+    edges: npt.NDArray[np.bool_],
+    coalition: Collection[int],
+    independent_std: float,
+    pairwise_std: float,
+    sensitivity: float = 1.0,
+) -> PairwiseNoise:
+    """The exact cost for the silos outside ``coalition``; ``edges`` [silos, silos] says who shares pairwise noise.
+
+    Each silo sends value + N(0, independent_std^2) + sum of its pairwise noises, N(0, pairwise_std^2) each, which
+    cancel in the sum. A coalition knows its own noises; the messages of the others have covariance
+    Sigma = independent_std^2 I + pairwise_std^2 L_H, with L_H the Laplacian of the edges among them.
+    """
+    honest, laplacian = _honest(edges, coalition)
+    parts, labels = csgraph.connected_components(laplacian, directed=False)
+    isolated = tuple(int(honest[k]) for k in np.flatnonzero(np.diag(laplacian) == 0)) if honest.size > 1 else ()
+    connected = bool(parts == 1)
+    if independent_std == 0:
+        return PairwiseNoise(math.inf, math.inf, isolated, connected)
+    eigenvalues, vectors = _eigenbasis(laplacian, labels)
+    shrunk = _shrunk(eigenvalues, independent_std, pairwise_std)
+    scale = sensitivity / independent_std
+    mu = scale * math.sqrt(float((vectors**2 * shrunk).sum(axis=1).max()))
+    # the eigenvalues that are 0 come first, one for each part
+    bound = 1 / honest.size + (float(shrunk[1]) if honest.size > 1 else 1.0)
+    return PairwiseNoise(mu, scale * math.sqrt(bound), isolated, connected)
+
+
+def _eigenbasis(laplacian: Floats, labels: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
+    """Eigenvalues, ascending, and eigenvectors (columns) of a Laplacian whose connected parts are ``labels``.
+
+    The null space is known: one indicator per part, with the eigenvalue 0, which a numerical decomposition would return
+    as 1e-15 and a large pairwise noise would turn into noise that is not there. The others are decreased by more than
+    their rounding error (backward stability: 8 n units of the norm), so that noise is never overstated, but not below
+    4 / n^2, which the algebraic connectivity of a connected graph of n nodes exceeds (Mohar 1991: 4 / (n diameter)).
+    """
+    nodes = labels.size
+    values, vectors = np.zeros(nodes), np.zeros((nodes, nodes))
+    column = 0
+    members = [np.flatnonzero(labels == part) for part in range(int(labels.max()) + 1)]
+    for inside in members:
+        vectors[inside, column] = 1 / math.sqrt(inside.size)
+        column += 1
+    for inside in members:
+        if inside.size == 1:
+            continue
+        found, directions = np.linalg.eigh(laplacian[np.ix_(inside, inside)])
+        rounding = 8 * inside.size * np.finfo(float).eps * found[-1]
+        stop = column + inside.size - 1
+        values[column:stop] = np.maximum(found[1:] - rounding, 4 / inside.size**2)
+        vectors[inside, column:stop] = directions[:, 1:]
+        column = stop
+    order = np.argsort(values, kind="stable")
+    return values[order], vectors[:, order]
+
+
+def _shrunk(eigenvalues: Floats, independent_std: float, pairwise_std: float) -> Floats:
+    """independent_std^2 over the variance in every direction: 1 / (1 + (pairwise_std / independent_std)^2 lambda)."""
+    shrunk = np.ones(eigenvalues.size)
+    if independent_std < math.inf:
+        noisy = eigenvalues > 0
+        with np.errstate(over="ignore"):
+            shrunk[noisy] = 1 / (1 + np.square(np.float64(pairwise_std) / independent_std) * eigenvalues[noisy])
+    return shrunk
+
+
+def gopa_subject_mu(
+    edges: npt.NDArray[np.bool_],
+    coalition: Collection[int],
+    independent_std: float,
+    pairwise_std: float,
+    contributions: npt.ArrayLike,
+) -> float:
+    """mu of one subject that moves the value of silo k by ``contributions[k]`` (the coalition's do not count)."""
+    honest, laplacian = _honest(edges, coalition)
+    shift = np.asarray(contributions, dtype=np.float64)[honest]
+    if not shift.any():
+        return 0.0
+    if independent_std == 0:
+        return math.inf
+    eigenvalues, vectors = _eigenbasis(laplacian, csgraph.connected_components(laplacian, directed=False)[1])
+    along = vectors.T @ shift
+    return math.sqrt(float(along**2 @ _shrunk(eigenvalues, independent_std, pairwise_std))) / independent_std
+
+
+def gopa_pairwise_std(
+    edges: npt.NDArray[np.bool_],
+    coalition: Collection[int],
+    independent_std: float,
+    target_mu: float,
+    sensitivity: float = 1.0,
+) -> float:
+    """The smallest pairwise standard deviation (to 1e-6, from above) with mu <= ``target_mu``; infinity if none is.
+
+    More pairwise noise only ever helps, but never below what the sum itself gives away.
+    """
+
+    def mu(std: float) -> float:
+        return gopa(edges, coalition, independent_std, std, sensitivity).mu
+
+    if mu(0.0) <= target_mu:
+        return 0.0
+    high = max(independent_std, 1e-300)
+    while mu(high) > target_mu:
+        high *= 2
+        if high > 1e6 * independent_std:
+            return math.inf
+    low = 0.0
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if mu(middle) <= target_mu else (middle, high)
+    return high
+
+
+def gopa_neighbours(
+    silos: int,
+    coalition: Collection[int],
+    independent_std: float,
+    pairwise_std: float,
+    target_mu: float,
+    stream: Stream,
+    sensitivity: float = 1.0,
+) -> tuple[int, npt.NDArray[np.bool_]] | None:
+    """The smallest m, and the graph, for which "everyone picks m others" drawn from ``stream`` reaches ``target_mu``.
+
+    The graphs of one stream are nested (m + 1 picks begin with the m picks before), and more edges only help, so that
+    bisection finds the smallest. None where even all pairs do not reach it.
+    """
+    orders = k_out_orders(silos, stream)
+
+    def enough(count: int) -> bool:
+        return gopa(k_out(orders, count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
+
+    found = fewest(enough, silos - 1)
+    return None if found is None else (found, k_out(orders, found))
+
+
+def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:
+    """For every silo all others, in the order in which it picks them: ``[silos, silos - 1]``."""
+    orders = [[other for other in stream.permutation(silos) if other != silo] for silo in range(silos)]
+    return np.array(orders, dtype=np.int64).reshape(silos, silos - 1)
+
+
+def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
+    """The graph in which every silo shares noise with the first ``count`` of its order, and whoever picked it."""
+    silos = len(orders)
+    edges = np.zeros((silos, silos), dtype=np.bool_)
+    edges[np.arange(silos)[:, None], orders[:, :count]] = True
+    return np.asarray(edges | edges.T, dtype=np.bool_)
+
+
+def fewest(enough: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 0 to ``most`` that is enough, where all larger ones are, too; None where none is."""
+    low, high = 0, most
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
+
+
+def gopa_choice(
+    edges: npt.NDArray[np.bool_], coalition: Collection[int], central_std: float, kappa: float = 20.0
+) -> tuple[float, float]:
+    """(independent, pairwise) standard deviations that make the sum about as noisy as a trusted server's would be.
+
+    s_eta = central_std / sqrt(n_H), s_Delta^2 = kappa n_H s_eta^2 / lambda_2(L_H) (specification 6.1). Infinite
+    pairwise noise where the honest silos are not connected. What it costs is what :func:`gopa` says.
+    """
+    honest, laplacian = _honest(edges, coalition)
+    independent = central_std / math.sqrt(honest.size)
+    labels = csgraph.connected_components(laplacian, directed=False)[1]
+    second = float(_eigenbasis(laplacian, labels)[0][1]) if honest.size > 1 else 0.0
+    if second == 0:
+        return independent, math.inf
+    return independent, math.sqrt(kappa * honest.size / second) * independent
+
+
+def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[npt.NDArray[np.int64], Floats]:
+    """(the silos outside the coalition, the Laplacian of the edges among them)."""
+    edges = np.asarray(edges, dtype=np.bool_)
+    if edges.ndim != 2 or edges.shape[0] != edges.shape[1] or not np.array_equal(edges, edges.T):
+        raise InvalidArgument("mismatch", "edges", "edges must be a symmetric square matrix")
+    honest = np.array([silo for silo in range(edges.shape[0]) if silo not in set(coalition)], dtype=np.int64)
+    if honest.size == 0:
+        raise InvalidArgument("missing", "honest", "the coalition leaves no honest silo")
+    among = edges[np.ix_(honest, honest)].astype(np.float64)
+    np.fill_diagonal(among, 0.0)
+    return honest, np.diag(among.sum(axis=1)) - among
+
+
+# --- gossip ----------------------------------------------------------------------------------------------------------
+
+# directions whose remainder lies between these, relative to one, can be told neither from nothing nor from something
+_NOTHING, _SOMETHING = 1e-13, 1e-9
+
+
+def gossip_exposure(
+    mixing: npt.ArrayLike, steps: int, observers: Collection[int], published: npt.ArrayLike | None = None
+) -> Floats:
+    """[Pi]_uu for every node u: the share of u's change that the ``observers`` together see, in ``steps`` exchanges.
+
+    Every node adds N(0, sigma^2) to its value once and then all average with the matrix W (``mixing``, rows sum to 1,
+    or any polynomial of full degree in it per step, such as Chebyshev's: the same space). An observer v knows its own
+    noise and sees the rows (W^t)_w for its neighbours w and t < steps. All of these are linear in the same noises, so
+    the view's privacy loss is Gaussian with mu = (Delta / sigma) sqrt([Pi]_uu), Pi the projector on the space of the
+    rows seen; 1 is local privacy. The space is built by block Arnoldi steps (W times the directions that are new,
+    orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1. So it is
+    also where weights are that small, or where a node is within reach of the rows and yet not in what was kept of them.
+
+    ``published [rows, nodes]``: what everybody is shown beside it, such as one node's value after the last exchange, as
+    weights of the first values.
+    """
+    weights = _square(mixing)
+    nodes = weights.shape[0]
+    seen = set(observers)
+    if steps > 0:
+        seen |= {int(w) for v in observers for w in np.flatnonzero(weights[v])}
+    between = weights[~np.eye(nodes, dtype=np.bool_)]
+    if steps > 1 and ((between != 0) & (np.abs(between) < _SOMETHING)).any():
+        return np.ones(nodes)
+    # an observer's own rows follow from its noise and its neighbours' rows one step before: they may be counted in
+    basis = moving = np.eye(nodes)[:, sorted(seen)]
+    within = np.isin(np.arange(nodes), sorted(seen))
+    dropped = False
+    for _ in range(steps - 1):
+        within |= (weights[within] != 0).any(axis=0)
+        found = _new_directions(basis, weights.T @ moving)
+        if found is None:
+            return np.ones(nodes)
+        dropped |= found.shape[1] < moving.shape[1]
+        moving = found
+        if moving.shape[1] == 0:
+            break
+        basis = np.concatenate([basis, moving], axis=1)
+    if published is not None:
+        rows = np.atleast_2d(np.asarray(published, dtype=np.float64)).T
+        found = _new_directions(basis, rows / np.linalg.norm(rows, axis=0))
+        if found is None:
+            return np.ones(nodes)
+        within |= (rows != 0).any(axis=1)
+        dropped |= found.shape[1] < rows.shape[1]
+        basis = np.concatenate([basis, found], axis=1)
+    exposure = np.minimum((basis**2).sum(axis=1), 1.0)
+    # a weight on a path, however faint, shows the node: a direction that was dropped may have been its only one
+    if dropped and (exposure[within] < _SOMETHING**2).any():
+        return np.ones(nodes)
+    return np.asarray(exposure, dtype=np.float64)
+
+
+def _new_directions(basis: Floats, candidates: Floats) -> Floats | None:
+    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where it cannot be told whether one
+    of them adds anything."""
+    for _ in range(2):
+        candidates = candidates - basis @ (basis.T @ candidates)
+    directions, sizes, _ = np.linalg.svd(candidates, full_matrices=False)
+    if ((sizes > _NOTHING) & (sizes < _SOMETHING)).any():
+        return None
+    return np.asarray(directions[:, sizes >= _SOMETHING], dtype=np.float64)
+
+
+def published_exposure(published: npt.ArrayLike) -> Floats:
+    """[Pi]_uu for every node u where one value is all that is seen: ``published [nodes]`` are its weights of the first
+    values, each with noise of its own. At best 1 / nodes, as with a trusted server."""
+    row = np.asarray(published, dtype=np.float64)
+    return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
+
+
+def gossip_mu(
+    mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0, published: npt.ArrayLike | None = None
+) -> Floats:
+    """mu of node u against observer v, for all pairs: an array [u, v]; a node knows its own value (infinity there)."""
+    weights = _square(mixing)
+    nodes = weights.shape[0]
+    if sigma == 0:
+        return np.full((nodes, nodes), math.inf)
+    exposure = np.stack([gossip_exposure(weights, steps, (v,), published) for v in range(nodes)], axis=1)
+    np.fill_diagonal(exposure, math.inf)
+    return np.asarray(sensitivity / sigma * np.sqrt(exposure), dtype=np.float64)
+
+
+def gossip_event(
+    mixing: npt.ArrayLike,
+    steps: int,
+    noise_multiplier: float,
+    node: int,
+    observers: Collection[int],
+    published: npt.ArrayLike | None = None,
+) -> Event:
+    """The event of ``node`` against ``observers`` together; ``noise_multiplier`` is sigma / Delta."""
+    if node in observers:
+        return Unprotected("a node knows its own value")
+    exposure = float(gossip_exposure(mixing, steps, observers, published)[node])
+    return gaussian_event(math.sqrt(exposure) / noise_multiplier if noise_multiplier > 0 else math.inf)
+
+
+def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int, first: int = 0) -> Floats:
+    """The published stand-in for [Pi]_uu (Cyffers et al. 2022, "Muffliato"), for every u.
+
+    The sum over t in first .. steps-1 and over the neighbours w of (W^t)_wu^2 / ||(W^t)_w||^2 (the authors' code has
+    ``first = 1``). It adds divergences of messages that share the same noise: not a bound.
+    """
+    weights = _square(mixing)
+    neighbours = [w for w in np.flatnonzero(weights[observer]) if w != observer]
+    power = np.linalg.matrix_power(weights, first)
+    total = np.zeros(weights.shape[0])
+    for _ in range(first, steps):
+        rows = power[neighbours]
+        total += (rows**2 / (rows**2).sum(axis=1, keepdims=True)).sum(axis=0)
+        power = power @ weights
+    return total
+
+
+def _square(mixing: npt.ArrayLike) -> Floats:
+    weights = np.asarray(mixing, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
+        raise InvalidArgument("wrong-length", "gossip", "the gossip matrix must be square")
+    if not np.allclose(weights.sum(axis=1), 1.0):
+        raise InvalidArgument("out-of-range", "gossip", "the rows of a gossip matrix sum to 1")
+    return weights
+
+
+# --- a random walk ---------------------------------------------------------------------------------------------------
+
+
+def random_walk_rdp(event: RandomWalk, orders: Sequence[float] | Floats) -> Floats:
+    """Rényi divergence of the event at each of ``orders`` (> 1), against one other node that sees the final model too.
+
+    The path of the token does not depend on data and is revealed up to the visits of the other node v. A step of the
+    node u in question that is followed by m - 1 noisy steps of others before u or v is visited again (or the walk ends)
+    costs alpha Delta^2 / (2 sigma^2 m), by amplification by iteration (Feldman et al. 2018; the losses must contract).
+    With p = 1/nodes, kappa = alpha (alpha - 1) Delta^2 / (2 sigma^2) and f(0) = 1, exp((alpha - 1) rdp) <= f(steps):
+
+        f(t) = (1 - p) f(t - 1) + p h(t),
+        h(t) = sum_{m=1}^{t-1} p (1 - 2 p)^(m-1) e^(kappa/m) [h(t - m) + f(t - m - 1)] + (1 - 2 p)^(t-1) e^(kappa/t)
+
+    (specification 6.2). Without contraction f = (1 - p + p e^kappa)^steps.
+
+    f grows about like e^(rate t); the recursion is run on f(t) e^(-rate t), which neither overflows nor vanishes, and
+    its convolution is done by halves with Fourier transforms: O(steps log^2 steps) per order.
+    """
+    alpha = np.asarray(orders, dtype=np.float64)
+    if (alpha <= 1).any():
+        raise InvalidArgument("out-of-range", "orders", "Rényi orders are greater than 1")
+    if event.nodes < 2 or event.steps < 0:
+        problem = "a walk needs at least two nodes and no negative number of steps"
+        raise InvalidArgument("out-of-range", "nodes", problem)
+    if event.steps == 0:
+        return np.zeros(alpha.size)
+    if event.noise_multiplier == 0:
+        return np.full(alpha.size, math.inf)
+    kappa = alpha * (alpha - 1) / (2 * event.noise_multiplier**2)
+    if not event.contracts:
+        p = 1 / event.nodes
+        return np.asarray(event.steps * np.logaddexp(math.log1p(-p), math.log(p) + kappa) / (alpha - 1))
+    chunk = max(1, 2_000_000 // event.steps)
+    logs = [_log_walk(event.nodes, event.steps, kappa[i : i + chunk]) for i in range(0, alpha.size, chunk)]
+    # rounding of the transforms is a relative 1e-12 of f; it is rounded away upwards
+    return np.asarray((np.concatenate(logs) + 1e-9) / (alpha - 1), dtype=np.float64)
+
+
+def _log_walk(nodes: int, steps: int, kappa: Floats) -> Floats:
+    """ln f(steps) for each kappa."""
+    p = 1 / nodes
+    gaps = np.arange(1, steps + 1)
+    log_stay = math.log1p(-2 * p) if nodes > 2 else -math.inf
+    log_free = np.where(gaps == 1, 0.0, (gaps - 1) * log_stay) if nodes > 2 else np.where(gaps == 1, 0.0, -math.inf)
+    log_gap = log_free + kappa[:, None] / gaps
+    rate = _growth(p, log_gap + math.log(p))
+    tilt = rate[:, None] * gaps
+    kernel = np.exp(log_gap + math.log(p) - tilt)  # [orders, gap - 1]
+    last = np.exp(log_gap - tilt)
+    decay = np.exp(-rate)
+    size = kappa.size
+    f, h = np.zeros((size, steps + 1)), np.zeros((size, steps + 1))
+    f[:, 0] = 1.0
+    # source[t] = h(t) + f(t - 1), both tilted: what a gap that ends at time t leads to
+    source, inflow = np.zeros((size, steps + 1)), np.concatenate([np.zeros((size, 1)), last], axis=1)
+
+    def solve(start: int, stop: int) -> None:
+        if stop - start <= 64:
+            for t in range(start, stop):
+                width = t - start
+                h[:, t] = inflow[:, t]
+                if width:
+                    h[:, t] += np.einsum("om,om->o", kernel[:, :width], source[:, start:t][:, ::-1])
+                f[:, t] = (1 - p) * decay * f[:, t - 1] + p * h[:, t]
+                source[:, t] = h[:, t] + decay * f[:, t - 1]
+            return
+        middle = (start + stop) // 2
+        solve(start, middle)
+        length = fft.next_fast_len(stop - start + middle - start, real=True)
+        left = fft.rfft(source[:, start:middle], length)
+        right = fft.rfft(kernel[:, : stop - start - 1], length)
+        carried = fft.irfft(left * right, length)
+        inflow[:, middle:stop] += np.maximum(carried[:, middle - start - 1 : stop - start - 1], 0.0)
+        solve(middle, stop)
+
+    solve(1, steps + 1)
+    return np.asarray(np.log(f[:, steps]) + rate * steps, dtype=np.float64)
+
+
+def _growth(p: float, log_kernel: Floats) -> Floats:
+    """The rate at which the recursion grows, so closely that e^(rate steps) is known to a factor e.
+
+    The root of sum_m kernel_m e^(-rate m) (1 + p / (e^rate - 1 + p)) = 1.
+    """
+    gaps = np.arange(1, log_kernel.shape[1] + 1)
+    # the first term alone is at most 1 at the root; two above that the sum is below 1, as kernel_m <= kernel_1
+    low = np.maximum(log_kernel[:, 0], 0.0)
+    high = low + 2.0
+    while float((high - low).max()) > 1 / gaps[-1]:
+        middle = (low + high) / 2
+        exponents = log_kernel - middle[:, None] * gaps
+        peak = exponents.max(axis=1)
+        log_sum = peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1))
+        too_small = log_sum + np.log1p(p / (np.expm1(np.minimum(middle, 700.0)) + p)) > 0
+        low, high = np.where(too_small, middle, low), np.where(too_small, high, middle)
+    return high
+
+
+def as_published_random_walk_rdp(event: RandomWalk, order: float, delta: float, factor: float = 2.0) -> float:
+    """The published bound (Cyffers, Bellet 2022, after the authors' code), with the steps that v sees directly.
+
+    With N_u = ceil(1.2 steps / nodes) visits of u: factor alpha Delta^2/(2 sigma^2) N_u ln(nodes)/nodes, valid while
+    alpha (alpha - 1) Delta^2 / (2 sigma^2) <= 1, and ceil(2 N_u/nodes + sqrt(6 N_u ln(1/delta)/nodes)) visits at the
+    local cost. Several steps of u between two of v add up coherently, which it leaves out.
+    """
+    local = order / (2 * event.noise_multiplier**2)
+    if (order - 1) * local > 1:
+        return math.inf
+    visits = math.ceil(1.2 * event.steps / event.nodes)
+    spotted = math.ceil(2 * visits / event.nodes + math.sqrt(6 * visits * math.log(1 / delta) / event.nodes))
+    return local * (factor * visits * math.log(event.nodes) / event.nodes + spotted)
