@@ -156,7 +156,9 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
 
         return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
-    def aggregate(numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any) -> ServerState:
+    def aggregate(
+        numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any
+    ) -> ServerState:
         method, step, divisors, noise, _, grid = with_numbers(numbers)
         total = reduce(plain.add, totals)
         if noise is not None:

@@ -206,7 +206,9 @@ class PeopleWork:
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
         home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
-        people = [PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))]
+        people = [
+            PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))
+        ]
         return people, sum(not_finite for _, _, not_finite in chunks)
 
     def members(self) -> list[Members]:

@@ -22,7 +22,6 @@ class Exchange(Protocol):
 
     name: ClassVar[str]
     about: ClassVar[str]
-
     @property
     def index(self) -> Index | None: ...
 

@@ -192,7 +192,9 @@ class SiloHost(Host[SiloSide]):
             options = read_silo_data(settings(self.kit)[0])
         with _refusing("ledger"):
             self._dataset, before, self._recounts = registered(self.kit, options)
-        self._guard = guard = Guard(self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES)
+        self._guard = guard = Guard(
+            self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
+        )
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
             with _refusing("data"), in_file(options.file):
