@@ -30,12 +30,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from tests import made
-from tests.engine.federated import EXCHANGES, Parties, flat, parties, planned, simulated
 
 from tacit.crypto import WeakKeyWarning
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import METHODS
+from tests import made
+from tests.engine.federated import EXCHANGES, Parties, flat, parties, planned, simulated
 
 CELLS = [
     (name, exchange)

@@ -14,17 +14,18 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit import cli, terminal
-from tacit.cli import app
 from tacit.errors import UserError
 from tacit.planner import noise_text
-from tacit.progress import Bars
-from tacit.terminal import metrics_table, print_guarantees
+from tacit.ui import console as console_module
+from tacit.ui import experiment_commands
+from tacit.ui.guarantees import metrics_table, show_guarantees
+from tacit.ui.main import app, main
+from tacit.ui.progress import Bars
 
 
 def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tacit.cli", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
+        [sys.executable, "-m", "tacit", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False
     )
 
 
@@ -147,13 +148,13 @@ def test_a_private_run_keeps_its_references_and_has_a_sheet_that_forbids_publica
 
 def test_the_demo_protects_people_and_stands_beside_what_it_is_compared_with(tmp_path, monkeypatch):
     """The command with two rounds instead of all: the noise is solved for whatever rounds there are."""
-    train = cli._run
+    train = experiment_commands.train
 
     def briefly(experiment, **how):
         content = tomllib.loads(experiment.to_toml())
         train(tacit.plan(content | {"train": content["train"] | {"rounds": 2}}), **how)
 
-    monkeypatch.setattr(cli, "_run", briefly)
+    monkeypatch.setattr(experiment_commands, "train", briefly)
     printed = json.loads(in_process("demo", "--out", tmp_path / "demo", "--json"))
     found = {line["view"]: line for line in printed["guarantees"]}
     assert found.keys() == {"public", "server"}
@@ -173,7 +174,7 @@ def test_the_demo_protects_people_and_stands_beside_what_it_is_compared_with(tmp
 def test_a_plan_under_the_papers_own_noise_says_in_red_that_nothing_is_proved(file, monkeypatch):
     written = io.StringIO()
     monkeypatch.setattr(
-        terminal, "console", Console(file=written, force_terminal=True, color_system="standard", width=300)
+        console_module, "console", Console(file=written, force_terminal=True, color_system="standard", width=300)
     )
     numbers = 'name = "local-group"\nnoise = "as-published"\nnoise_multiplier = 2.0\nbatches_per_round = 2'
     text = re.sub(r"\[method\].*?(?=\n\[)", f"[method]\n{numbers}\n", file.read_text(), flags=re.DOTALL)
@@ -190,7 +191,7 @@ def test_what_a_paper_says_stands_beside_what_is_proved(capsys):
         "delta": 1e-5, "assumptions": ["sizes are public"],
         "as_published": {"epsilon": 10.7255, "valid": "no", "reason": "it counts rows"},
     }  # fmt: skip
-    print_guarantees([line, line | {"view": "silos:2", "epsilon": "inf", "as_published": None}], rests_on=True)
+    show_guarantees([line, line | {"view": "silos:2", "epsilon": "inf", "as_published": None}], rests_on=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "as published, public: 10.73 (not valid); it counts rows" in said
     assert "silos:2: epsilon = infinity" in said
@@ -200,7 +201,7 @@ def main_says(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str]:
     """Exit code and error stream of a command that fails, in this process."""
     monkeypatch.setattr(sys, "argv", ["tacit", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     return int(ended.value.code or 0), capsys.readouterr().err
 
 

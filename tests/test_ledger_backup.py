@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit.cli import app
 from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
 from tacit.engine.federation.ledgers import known_ledgers
 from tacit.engine.federation.processes import prepare_silo
 from tacit.errors import UserError
-from tacit.ledger_backup import backup, restore
-from tacit.ledger_check import check
+from tacit.ledgers.backup import backup, restore
+from tacit.ledgers.recheck import check
 from tacit.privacy import Ledger, Nothing
 from tacit.transport.attendant import start, stop
+from tacit.ui.main import app
 
 WORDS = "correct horse"
 POLICY = """

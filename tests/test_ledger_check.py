@@ -10,16 +10,16 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from tacit.cli import app
 from tacit.config import plan
 from tacit.engine.charges import events
 from tacit.errors import UserError
-from tacit.ledger_check import ADVISORIES, check, check_all
+from tacit.ledgers.recheck import ADVISORIES, check, check_all
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting.account import account
 from tacit.privacy.ledger import ACCOUNTING, _sealed, place
-from tacit.report.folder import read_run
+from tacit.report.run_files import read_run
 from tacit.report.sheet import ledger_problem
+from tacit.ui.main import app
 
 ROUNDS = 100
 BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit import cli, planner, report
+from tacit import planner, report
 from tacit.errors import UserError
 from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
+from tacit.ui.main import main
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def test_the_plan_command_prints_both_numbers(tmp_path, monkeypatch, capsys):
     (tmp_path / "e.toml").write_text(sixteen_silos().to_toml())
     monkeypatch.setattr(sys, "argv", ["tacit", "plan", str(tmp_path / "e.toml")])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     assert ended.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "25 (R/s, proved), not 100 (R/sqrt(s), [SubjectDP-2])" in said

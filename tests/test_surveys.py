@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
-from tacit.cli import app
 from tacit.errors import UserError
 from tacit.privacy import Ledger
 from tacit.surveys import Survey
+from tacit.ui.main import app
 
 
 @pytest.fixture
@@ -161,4 +161,4 @@ def test_missing_answers_are_refused(visits, tmp_path):
 
 def test_a_range_in_another_form_is_refused(table, tmp_path):
     done = command(table, "--column", "age", "--epsilon", 1, "--range", "0-100", "--out", tmp_path / "s")
-    assert "--range: '0-100' has no form LOW:HIGH" in str(done.exception)
+    assert (done.exception.code, done.exception.field) == ("malformed", "--range")

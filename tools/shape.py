@@ -33,7 +33,7 @@ def profile(frame, event, arg):
 sys.setprofile(profile)
 sys.argv = {argv!r}
 try:
-    from tacit.cli import main
+    from tacit.ui.main import main
     main()
 except SystemExit:
     pass

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from contenders import METRIC, published
-from study import Contender, judged
 
+from research.study import Contender, judged
 from tacit.errors import TacitError
 
 HERE = Path(__file__).parent

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import Contender
+from research.study import Contender
 
 SIGMA = 5.0
 TARGET = 9.998  # the proved epsilon of sigma 5 and 100 rounds (specification 8), rounded up

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from research.plots import Curve, Panel, curves
 from tacit.privacy import account
 from tacit.privacy.accounting.as_published import as_published_group_dp, as_published_uldp_group
 from tacit.privacy.proofs.subject_events import grouped_records
 from tacit.report import words
-from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES
 
 SIGMA, RATE, STEPS, DELTA = 5.0, 0.01, 100_000, 1e-5
@@ -27,11 +27,11 @@ def conversion(picture: Path, page: Path) -> list[str]:
         "by normal DP, as published": [as_published_group_dp(k, RATE, SIGMA, STEPS, DELTA) for k in SIZES],
     }
     proved = {"proved directly": [account(grouped_records(RATE, k, SIGMA, STEPS), DELTA).epsilon for k in SIZES]}
-    curves = published | proved
-    lines = [Line(name, look, SIZES, values) for (name, values), look in zip(curves.items(), RUN_STYLES, strict=False)]
+    shown = published | proved
+    lines = [Curve(name, look, SIZES, values) for (name, values), look in zip(shown.items(), RUN_STYLES, strict=False)]
     panel = Panel("Epsilon for a person with k records", "k", lines, log_x=True, log_y=True)
     picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_text(drawing([panel], "Epsilon over the number of records k."), encoding="utf-8")
+    picture.write_text(curves([panel], "Epsilon over the number of records k."), encoding="utf-8")
     rows = [["k", *map(str, SIZES)], ["---"] * (len(SIZES) + 1)]
     rows += [[name, *map(words.published_epsilon, values)] for name, values in published.items()]
     rows += [[name, *map(words.epsilon, values)] for name, values in proved.items()]

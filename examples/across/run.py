@@ -26,8 +26,8 @@ from contenders import RATE, SIGMA
 from conversion import conversion
 from scenes import FIGURES, Figure, Scene
 from shown import section
-from study import Contender, curve, epsilons, planned, spread, written_between
 
+from research.study import Contender, curve, epsilons, planned, spread, written_between
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contenders import beyond, capped, published
-from study import Contender, Settings
+
+from research.study import Contender, Settings
 
 
 @dataclass(frozen=True)

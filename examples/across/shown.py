@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from scenes import Figure, Scene
-from study import band, spread
 
+from research.plots import Curve, Panel, curves
+from research.study import band, spread
 from tacit.report import words
-from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES, Style
 
 Found = Mapping[str, Any]
@@ -99,11 +99,11 @@ def over_rounds(figure: Figure, scene: Scene, found: Sequence[Found]) -> str:
     panels = [Panel(f"{words.metric(metric)}: {scene.title}", "round", left)]
     for kind, title in (("proved", "Proved epsilon so far (not drawn: ∞)"), ("published", "The same as published")):
         lines = [
-            Line(one["label"], style(one, place), one["rounds"], [None if v is None else float(v) for v in one[kind]])
+            Curve(one["label"], style(one, place), one["rounds"], [None if v is None else float(v) for v in one[kind]])
             for place, one in enumerate(found)
         ]
         panels.append(Panel(title, "round", lines, log_y=True))
-    return drawing(panels, f"{words.metric(metric)} and epsilon over rounds; final values are in the table.")
+    return curves(panels, f"{words.metric(metric)} and epsilon over rounds; final values are in the table.")
 
 
 def over_setting(figure: Figure, scene: Scene, found: Sequence[Found]) -> str:
@@ -116,26 +116,26 @@ def over_setting(figure: Figure, scene: Scene, found: Sequence[Found]) -> str:
         Panel(
             f"{words.metric(metric)}: {scene.title}",
             "rate q",
-            [Line(found[0]["label"], FIXED["uldp-sgd"], rates, means, low, high)],
+            [Curve(found[0]["label"], FIXED["uldp-sgd"], rates, means, low, high)],
         ),
         Panel(
             "Epsilon",
             "rate q",
             [
-                Line(f"epsilon, {name}", look, rates, [float(one[name][-1]) for one in found])
+                Curve(f"epsilon, {name}", look, rates, [float(one[name][-1]) for one in found])
                 for name, look in costs.items()
             ],
         ),
     ]
-    return drawing(panels, f"{words.metric(metric)} and epsilon over the rate; the values are in the table.")
+    return curves(panels, f"{words.metric(metric)} and epsilon over the rate; the values are in the table.")
 
 
-def curve(one: Found, look: Style, metric: str) -> Line:
+def curve(one: Found, look: Style, metric: str) -> Curve:
     """The mean over seeds, with a band of one standard deviation."""
     runs = list(zip(*one["metrics"][metric], strict=True))
     if any(value is None for values in runs for value in values):
-        return Line(one["label"], look, one["rounds"], [None] * len(runs))
-    return Line(one["label"], look, one["rounds"], [statistics.mean(values) for values in runs], *band(runs))
+        return Curve(one["label"], look, one["rounds"], [None] * len(runs))
+    return Curve(one["label"], look, one["rounds"], [statistics.mean(values) for values in runs], *band(runs))
 
 
 def style(one: Found, place: int) -> Style:

@@ -20,13 +20,14 @@ from pathlib import Path
 import studies
 
 import tacit
+from research.exhibits import EXHIBITS, Exhibit
+from research.plots import Curve, Panel, curves, images
 from tacit.audit import Audit, audit
-from tacit.audit.exhibits import EXHIBITS, Exhibit
 from tacit.privacy import Randomness
-from tacit.report.audits import lower
+from tacit.report.audit_page import lower
 from tacit.report.figures import AUDIT
-from tacit.report.marks import Mark, lines, pictures, rows
 from tacit.report.styles import RUN_STYLES
+from tacit.report.svg import Mark, Marks, rows
 from tacit.report.words import epsilon as upper
 
 SEED = 1
@@ -48,9 +49,9 @@ def exhibits(names: list[str], folder: Path | None) -> str:
 
 def _exhibit_scale(found: list[Exhibit]) -> str:
     series = {
-        "published": (AUDIT["published"], [Mark(one.published) for one in found]),
-        "at least": (AUDIT["at least"], [Mark(one.at_least, wrong=one.at_least > one.published) for one in found]),
-        "proved, at most": (AUDIT["proved"], [Mark(one.proved) for one in found]),
+        "published": Marks(AUDIT["published"], [Mark(one.published) for one in found]),
+        "at least": Marks(AUDIT["at least"], [Mark(one.at_least, wrong=one.at_least > one.published) for one in found]),
+        "proved, at most": Marks(AUDIT["proved"], [Mark(one.proved) for one in found]),
     }
     return rows([one.name for one in found], series, "epsilon at delta 1e-5 (logarithmic)", log=True)
 
@@ -88,12 +89,13 @@ def demo(folder: Path | None) -> str:
 def _demo_scale(found: Audit) -> str:
     lines_ = found.canaries
     series = {
-        "at least": (AUDIT["at least"], [Mark(line.epsilon, line.refuted) for line in lines_]),
-        "on a Gaussian curve": (AUDIT["curve"], [Mark(line.fdp_epsilon, line.refuted) for line in lines_]),
-        "estimate": (AUDIT["estimate"], [Mark(line.estimate) for line in lines_]),
-        "proved, at most": (AUDIT["proved"], [Mark(line.proved) for line in lines_]),
+        "at least": Marks(AUDIT["at least"], [Mark(line.epsilon, wrong=line.refuted) for line in lines_]),
+        "on a Gaussian curve": Marks(AUDIT["curve"], [Mark(line.fdp_epsilon, wrong=line.refuted) for line in lines_]),
+        "estimate": Marks(AUDIT["estimate"], [Mark(line.estimate) for line in lines_]),
+        "proved, at most": Marks(AUDIT["proved"], [Mark(line.proved) for line in lines_]),
     }
-    return rows([f"{line.kind} canaries, {line.seen}" for line in lines_], series, "epsilon at delta 1e-5")
+    names = [f"{line.kind} canaries, {line.seen}" for line in lines_]
+    return rows(names, series, "epsilon at delta 1e-5", from_zero=True)
 
 
 def methods(folder: Path | None) -> str:
@@ -113,7 +115,7 @@ def members(folder: Path | None) -> str:
     if folder is not None:
         ways = list(next(iter(found.values())))
         series = {
-            name.split(" (")[0]: (style, [Mark(scores[way].auc) for way in ways])
+            name.split(" (")[0]: Marks(style, [Mark(scores[way].auc) for way in ways])
             for style, (name, scores) in zip(RUN_STYLES, found.items(), strict=False)
         }
         _save(folder / "membership.svg", rows(ways, series, "area under the curve (0.5 is a coin)"))
@@ -131,8 +133,9 @@ def others(folder: Path | None) -> str:
     epsilons, shares = studies.secret_sign()
     noises, back, private, left = studies.subset_sums()
     if folder is not None:
-        curve = (RUN_STYLES[0], noises, back)
-        _save(folder / "subset-sums.svg", lines({"bits that come back": curve}, "noise on every sum", "share"))
+        curve = Curve("share of bits that come back", RUN_STYLES[0], noises, back)
+        panel = Panel("Share of bits that come back", "noise on every sum", [curve])
+        _save(folder / "subset-sums.svg", curves([panel], "Share of bits that come back over the noise on every sum"))
     rows_ = [
         ("one model, which of two values a person has", f"epsilon {upper(epsilon)}", f"right in {100 * share:.0f} %")
         for epsilon, share in zip(epsilons, shares, strict=True)
@@ -160,9 +163,9 @@ def digits(folder: Path | None) -> str:
     """What did the picture look like?"""
     if not os.environ.get("TACIT_DATA"):
         return ""
-    columns, images = studies.digits()
+    columns, found = studies.digits()
     if folder is not None:
-        _save(folder / "digits.svg", pictures(columns, images))
+        _save(folder / "digits.svg", images(columns, found))
     return "Left: what was in the silo. Then: what comes back from what an onlooker sees."
 
 
@@ -178,7 +181,7 @@ PARTS: dict[str, Callable[[Path | None], str]] = {
 
 def _save(file: Path, picture: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(picture + "\n", encoding="utf-8")
+    file.write_text(picture, encoding="utf-8")
 
 
 def main() -> None:

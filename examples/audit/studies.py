@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
+
 import tacit
+from research.samples import MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.attacks import (
     Membership,
     attribute,
@@ -22,7 +27,6 @@ from tacit.audit.attacks import (
     rebuild,
 )
 from tacit.audit.cases import case
-from tacit.audit.every import MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.mechanism import audit_mechanism, claim_of, observed, simulation
 from tacit.audit.views import contributions
 from tacit.data import Federation, Records

@@ -6,7 +6,7 @@
 parts: ``graphs``, ``pairs`` (epsilon from node to node and by distance), ``practices`` and ``people`` (accuracy against
 epsilon on RAND HIE, with 64 silos or all people as nodes), ``digits`` (the same on MNIST, the only part that needs
 TACIT_DATA), ``gopa`` (noise and AUC over the share of honest silos). Rates and clips are chosen on training people (or
-images) with a seed of their own (examples/study.py), once for each method and epsilon; results are of other seeds.
+images) with a seed of their own (research/study.py), once for each method and epsilon; results are of other seeds.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import Contender, Settings, judged, planned, trial, written_between
-
+from research.plots import Curve, Graph, Panel, Shades, curves, graph_grid, in_a_circle, shades
+from research.study import Contender, Settings, judged, planned, trial, written_between
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
@@ -34,9 +34,7 @@ from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.network import network
 from tacit.privacy import Randomness, View
 from tacit.privacy.proofs.decentralized import as_published_gossip
-from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES
-from tacit.report.webs import Shades, Web, in_a_circle, shades, webs
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -68,7 +66,7 @@ def graphs(pictures: Pictures) -> list[str]:
         small = mixing(GraphChoice(name, 16, **numbers))
         large = mixing(GraphChoice(name, 64, **numbers))
         edges = [(int(u), int(v)) for u, v in np.argwhere(np.triu(small.distances == 1))]
-        drawn.append(Web(name, edges, in_a_circle(16), f"gap {small.gap:.3f}"))
+        drawn.append(Graph(name, edges, in_a_circle(16), f"gap {small.gap:.3f}"))
         plain, quick = _exchanges(large.gap)
         degree = 2 * ((large.weights.nnz - 64) // 2) / 64
         rows.append(f"| {name} | {degree:.3g} | {int(large.distances.max())} | {large.gap:.4f} | {plain} | {quick} |")
@@ -77,7 +75,7 @@ def graphs(pictures: Pictures) -> list[str]:
         "| graph, 64 nodes | mean degree | diameter | spectral gap | exchanges to 1 % | with Chebyshev |",
         "|---|---|---|---|---|---|",
     ]
-    return [*pictures.show("graphs", "Seven graphs", webs(drawn, spoken)), *head, *rows, ""]
+    return [*pictures.show("graphs", "Seven graphs", graph_grid(drawn, spoken)), *head, *rows, ""]
 
 
 def _exchanges(gap: float) -> tuple[int, int]:
@@ -104,9 +102,9 @@ def pairs(pictures: Pictures) -> list[str]:
         assert found is not None
         tables.append(Shades(topology, found.epsilons, f"{numbers['gossip_steps']} exchanges"))
         at = [one.distance for one in found.by_distance]
-        exact.append(Line(topology, style, at, [one.largest for one in found.by_distance]))
+        exact.append(Curve(topology, style, at, [one.largest for one in found.by_distance]))
         old = _as_published(plan, numbers["gossip_steps"])
-        published.append(Line(topology, style, at, [old[d] for d in at]))
+        published.append(Curve(topology, style, at, [old[d] for d in at]))
         for one in found.by_distance[:10]:
             values = f"{one.largest:.3g} | {one.mean:.3g} | {old[one.distance]:.3g}"
             rows.append(f"| {topology} | {one.distance} | {one.pairs:,} | {values} |")
@@ -117,7 +115,7 @@ def pairs(pictures: Pictures) -> list[str]:
         Panel("as published, largest at that distance", "steps between two nodes", published),
     ]
     spoken = "Epsilon by distance on four graphs: exactly, and by the published formula"
-    lines += pictures.show("distance", "Epsilon by distance", drawing(panels, spoken))
+    lines += pictures.show("distance", "Epsilon by distance", curves(panels, spoken))
     head = [
         "| graph | steps apart | pairs | largest epsilon | mean | largest, as published |",
         "|---|---|---|---|---|---|",
@@ -262,7 +260,7 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
             contender.label: [at(contender, epsilon) for epsilon in world.epsilons] for contender in world.contenders
         }
         lines = [
-            Line(
+            Curve(
                 label,
                 style,
                 world.epsilons,
@@ -285,7 +283,7 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
             for label, row in found.items()
         ]
         return [
-            *pictures.show(name, world.title, drawing([panel], spoken)),
+            *pictures.show(name, world.title, curves([panel], spoken)),
             head,
             "|---" * (1 + len(world.epsilons)) + "|",
             *rows,
@@ -344,14 +342,14 @@ def gopa(pictures: Pictures) -> list[str]:
         Panel(
             "variance of the noise on the mean, in clips squared",
             "honest silos, %",
-            [Line(names[kind], styles[kind], shares, [value**2 for value in noise[kind]]) for kind in names],
+            [Curve(names[kind], styles[kind], shares, [value**2 for value in noise[kind]]) for kind in names],
             log_y=True,
         ),
         Panel(
             "AUC",
             "honest silos, %",
             [
-                Line(
+                Curve(
                     names[kind],
                     styles[kind],
                     shares,
@@ -368,7 +366,7 @@ def gopa(pictures: Pictures) -> list[str]:
         "| honest | variance, trusted server | AUC | variance, GOPA | AUC | variance, local | AUC |",
         "|---|---|---|---|---|---|---|",
     ]
-    lines = [*pictures.show("gopa", "GOPA between central and local", drawing(panels, spoken)), *head, *rows, ""]
+    lines = [*pictures.show("gopa", "GOPA between central and local", curves(panels, spoken)), *head, *rows, ""]
     return [*lines, *_peers(pictures)]
 
 
@@ -419,14 +417,14 @@ def _peers(pictures: Pictures) -> list[str]:
         members = _coalition(share)
         view = View("coalition", len(members), tuple(map(str, members))) if members else View("server")
         factors = [Pairwise(peers=m, pairwise_multiplier=10.0, honest=share).factor(view, SILOS) for m in peers]
-        lines.append(Line(f"{share:.0%} honest", style, peers, factors))
+        lines.append(Curve(f"{share:.0%} honest", style, peers, factors))
     panel = Panel(
         "what messages tell, over what their sum tells", "peers that everybody picks", lines, log_x=True, log_y=True
     )
     spoken = (
         "The more peers, the less messages tell beyond their sum; the fewer honest silos, the more peers are needed"
     )
-    return pictures.show("peers", "Peers needed", drawing([panel], spoken))
+    return pictures.show("peers", "Peers needed", curves([panel], spoken))
 
 
 PARTS: dict[str, Callable[[Pictures], list[str]]] = {

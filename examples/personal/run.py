@@ -3,7 +3,7 @@
     TACIT_DATA=… python examples/personal/run.py docs/personal.md                 writes both parts
     TACIT_DATA=… python examples/personal/run.py docs/personal.md --only digits   one of them
 
-Rates, the pull, steps and clips are chosen on a fifth of the training records (examples/study.py), then run with other
+Rates, the pull, steps and clips are chosen on a fifth of the training records (research/study.py), then run with other
 seeds on the held-out ones. Every part of the page stands between two comments; pictures lie in a folder beside it.
 """
 
@@ -26,13 +26,14 @@ from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.evaluate import Scores
-from tacit.report import still
 from tacit.report.styles import RUN_STYLES
+from tacit.report.svg import Mark, dots
 from tacit.report.words import worst_silo
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import (
+from research import plots
+from research.study import (
     CHOOSING_SEED,
     Contender,
     Settings,
@@ -205,10 +206,10 @@ def pictures(page: Path | None, name: str, how: str, found: Sequence[Outcome]) -
                 alone = not (one.own and one.shared)
                 if values:
                     called = label if alone else f"{label}, {text}"
-                    rows.append(still.Row(called, mean(values), deviation(values), hollow))
+                    rows.append((called, Mark(mean(values), deviation(values), hollow=hollow)))
         title = f"Accuracy, {words}; {how}"
         unit = f"accuracy, {len(SEEDS)} seeds; hollow: one model for everybody"
-        lines += picture(page, f"{name}{what.replace('_', '-')}", title, still.dots(rows, title, unit))
+        lines += picture(page, f"{name}{what.replace('_', '-')}", title, dots(rows, title, unit))
     return lines
 
 
@@ -243,11 +244,11 @@ def drift(page: Path | None) -> list[str]:
             print(f"alpha {alpha:g} {label} {shown(scores)} {seconds:.0f} s", file=sys.stderr, flush=True)
     places = [f"{alpha:g}" for alpha in ALPHAS]
     tracks = [
-        still.Track(label, style, [mean(values) for values in own], [deviation(values) for values in own])
+        plots.Track(label, style, [mean(values) for values in own], [deviation(values) for values in own])
         for (label, own), style in zip(found.items(), RUN_STYLES, strict=False)
     ]
     title = "One model for 20 silos whose labels differ: accuracy after 10 rounds"
-    drawn = still.lines(places, tracks, title, "alpha of the Dirichlet law: silos differ more to the right", METRIC)
+    drawn = plots.lines(places, tracks, title, "alpha of the Dirichlet law: silos differ more to the right", METRIC)
     head = ["| method | " + " | ".join(f"alpha {alpha}" for alpha in places) + " |", "|---" * (len(places) + 1) + "|"]
     rows = [f"| {label} | " + " | ".join(shown(values) for values in own) + " |" for label, own in found.items()]
     return [*picture(page, "drift", title, drawn), *head, *rows, ""]

@@ -1,6 +1,6 @@
 """Who competes on docs/shuffle.md, and what training them gave (results.json).
 
-What is chosen for each contender is how far the server steps (for one of them also C), as examples/study.py says: on a
+What is chosen for each contender is how far the server steps (for one of them also C), as research/study.py says: on a
 fifth of the *training* people, after four epochs, with seeds that no result has. Everything else is the same for all,
 or the paper's.
 """
@@ -16,10 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import CHOOSING_SEED, Contender, Settings, curve, judged, planned
-
+from research.study import CHOOSING_SEED, Contender, Settings, curve, judged, planned
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation

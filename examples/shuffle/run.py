@@ -38,15 +38,15 @@ from contenders import (
     trained,
     trusted,
 )
-from study import band, epsilons, simulated, spread, written_between
 
+from research.plots import Curve, Panel, curves
+from research.study import band, epsilons, simulated, spread, written_between
 from tacit.crypto import SealingKey, seal_rows
 from tacit.engine import load_federation
 from tacit.exchange.shuffled import Collected, SealedSession, ShuffledTerms
 from tacit.privacy import Randomness, account
 from tacit.privacy.mechanisms.randomizers import LaplaceReports
 from tacit.privacy.proofs import shuffled_protocols as protocols
-from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
@@ -112,7 +112,7 @@ def amplification() -> Panel:
     return Panel(title, "local epsilon of one number", styled(values, each), log_y=True)
 
 
-def central(settings: list[tuple[int, float]], x: Sequence[float]) -> list[Line]:
+def central(settings: list[tuple[int, float]], x: Sequence[float]) -> list[Curve]:
     """Epsilon of one epoch for every (d, local epsilon): n = 1,000, beta = .02, n_p = 333."""
     found: dict[str, list[float]] = {}
     for d, total in settings:
@@ -131,8 +131,8 @@ def central(settings: list[tuple[int, float]], x: Sequence[float]) -> list[Line]
     return styled(found, x)
 
 
-def styled(values: dict[str, list[float]], x: Sequence[float]) -> list[Line]:
-    return [Line(name, style, x, y) for style, (name, y) in zip(STYLES, values.items(), strict=False)]
+def styled(values: dict[str, list[float]], x: Sequence[float]) -> list[Curve]:
+    return [Curve(name, style, x, y) for style, (name, y) in zip(STYLES, values.items(), strict=False)]
 
 
 # --- figure 4 and its table ------------------------------------------------------------------------------------------
@@ -177,10 +177,10 @@ def last(found: Found) -> list[float]:
     return [own[-1] for own in found["accuracy"]]
 
 
-def line(name: str, style: Style, found: Found) -> Line:
+def line(name: str, style: Style, found: Found) -> Curve:
     """The mean over seeds, with a band of one deviation."""
     epochs = list(zip(*found["accuracy"], strict=True))
-    return Line(name, style, EPOCH, [statistics.mean(values) for values in epochs], *band(epochs))
+    return Curve(name, style, EPOCH, [statistics.mean(values) for values in epochs], *band(epochs))
 
 
 def number(value: float | None) -> str:
@@ -372,7 +372,7 @@ def epoch() -> tuple[float, float]:
 
 def save(pictures: Path, name: str, panel: Panel, spoken: str) -> None:
     pictures.mkdir(exist_ok=True)
-    (pictures / f"{name}.svg").write_text(drawing([panel], spoken), encoding="utf-8")
+    (pictures / f"{name}.svg").write_text(curves([panel], spoken), encoding="utf-8")
 
 
 def main() -> None:

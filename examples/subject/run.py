@@ -4,7 +4,7 @@
     TACIT_DATA=… python examples/subject/run.py docs/subject.md --only randhie    one part of the page
 
 For every data set: each method at *proved* epsilon 4 for a person (delta 1e-5), then those of the papers at their *own*
-epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (examples/study.py).
+epsilon 4, with what is proved about that run beside it. Settings are chosen on training people (research/study.py).
 Every part of the page stands between two comments with its name; pictures lie in a folder beside the page.
 """
 
@@ -24,12 +24,13 @@ from pathlib import Path
 import numpy as np
 from worlds import Contender, Outcome, World, compete, people_of, planned, repeat
 
-from tacit.report import still
+from research import plots
+from research.study import Settings, simulated
 from tacit.report.styles import RUN_STYLES
+from tacit.report.svg import Mark, dots
 
 HERE = Path(__file__).parent
 
-from study import Settings, simulated  # noqa: E402  (worlds.py has said where it lies)
 
 SEEDS = (0, 1, 2)
 EPSILON = 4.0
@@ -164,9 +165,9 @@ def comparison(name: str, title: str, world: World, contenders: Sequence[Contend
 
     def lines(page: Page, outcomes: Sequence[Outcome]) -> list[str]:
         metric = {"auc": "AUC"}.get(world.metric, world.metric)
-        drawn = still.dots(
+        drawn = dots(
             [
-                still.Row(named(o), statistics.mean(o.scores), deviation(o), hollow=o.contender.holds != "proved")
+                (named(o), Mark(statistics.mean(o.scores), deviation(o), hollow=o.contender.holds != "proved"))
                 for o in outcomes
                 if not o.refused
             ],
@@ -200,7 +201,7 @@ def groups(page: Page) -> list[str]:
             ("distinct", distinct, "different writers in a batch"),
         ):
             title = f"{len(counts):,} batches of {who}: {across}"
-            drawn = still.bars(*_histogram(counts), title, across, "batches")
+            drawn = plots.bars(*_histogram(counts), title, across, "batches")
             lines += page.picture(f"{name}-{what}", title, drawn)
         mean = statistics.mean(largest), statistics.mean(distinct)
         lines += [f"{who}: on average {mean[0]:.1f} records of the same writer at most, {mean[1]:.0f} writers.", ""]
@@ -231,12 +232,12 @@ def skewed(page: Page, columns: Sequence[Sequence[Outcome]]) -> list[str]:
     places = [str(a) for a in SKEWS[: len(columns)]]
     found = list(zip(*columns, strict=True))  # by contender
     tracks = [
-        still.Track(named(own[0]), style, [statistics.mean(o.scores) for o in own], [deviation(o) for o in own])
+        plots.Track(named(own[0]), style, [statistics.mean(o.scores) for o in own], [deviation(o) for o in own])
         for style, own in zip(RUN_STYLES, found, strict=False)
     ]
     rows = [f"| {named(own[0], code=True)} | " + " | ".join(score(o) for o in own) + " |" for own in found]
     title = "Accuracy where a writer's digits lie unevenly over 16 silos"
-    drawn = still.lines(places, tracks, title, "a of the power law (1: evenly)", "accuracy")
+    drawn = plots.lines(places, tracks, title, "a of the power law (1: evenly)", "accuracy")
     head = ["| method | " + " | ".join(f"a = {a}" for a in places) + " |", "|---|" + "---|" * len(places)]
     return [*page.picture("skew", title, drawn), *head, *rows, ""]
 

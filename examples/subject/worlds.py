@@ -1,4 +1,4 @@
-"""The comparisons on docs/subject.md: contenders on worlds whose data are read once, as ``examples/study.py`` says."""
+"""The comparisons on docs/subject.md: contenders on worlds whose data are read once, as ``research/study.py`` says."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.errors import TacitError
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import CHOOSING_SEED, Settings, changed, trial, without_strangers
+from research.study import CHOOSING_SEED, Settings, changed, trial, without_strangers
 
 
 @dataclass(frozen=True, eq=False)

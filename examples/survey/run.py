@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from research.plots import Curve, Panel, curves
 from tacit.privacy import Randomness
 from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
-from tacit.report.drawing import Line, Panel, drawing
 from tacit.report.styles import RUN_STYLES
 
-sys.path.append(str(Path(__file__).parents[1]))  # study.py lies beside the folders of its comparisons
+sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
-from study import written_between
+from research.study import written_between
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 TIMES = 200
@@ -76,13 +76,13 @@ def main() -> None:
         for place in ("central", "local"):
             stated, real = errors[f"{topic}, {place}"]
             first = 0 if place == "central" else 2
-            lines.append(Line(f"{place}, stated", RUN_STYLES[first], EPSILONS, stated))
-            lines.append(Line(f"{place}, measured", RUN_STYLES[first + 1], EPSILONS, real))
+            lines.append(Curve(f"{place}, stated", RUN_STYLES[first], EPSILONS, stated))
+            lines.append(Curve(f"{place}, measured", RUN_STYLES[first + 1], EPSILONS, real))
         panels.append(Panel(f"{title}: standard error", "epsilon", lines, log_x=True, log_y=True))
     folder = page.parent / page.stem
     folder.mkdir(exist_ok=True)
     spoken = "Standard errors of surveys over epsilon, stated and measured; the numbers are in the table."
-    (folder / "errors.svg").write_text(drawing(panels, spoken), encoding="utf-8")
+    (folder / "errors.svg").write_text(curves(panels, spoken), encoding="utf-8")
     count = len(own)
     head = [
         "| question | epsilon | true | mean estimate | measured error | stated error |",

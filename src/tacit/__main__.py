@@ -1,5 +1,5 @@
 """``python -m tacit``: the same as the command ``tacit``."""
 
-from tacit.cli import main
+from tacit.ui.main import main
 
 main()

@@ -13,8 +13,8 @@ import tacit
 from tacit import api, report
 from tacit.audit import Audit
 from tacit.audit.one_run import CanaryFinding
-from tacit.cli import app
 from tacit.errors import UserError
+from tacit.ui.main import app
 
 
 @pytest.fixture

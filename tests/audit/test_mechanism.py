@@ -10,8 +10,8 @@ import math
 import numpy as np
 import pytest
 
+from research.samples import BATCHES, MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.cases import case, numbers_of
-from tacit.audit.every import BATCHES, MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.mechanism import audit_mechanism, claim_of, simulation
 from tacit.audit.views import at_once, one_by_one
 from tacit.methods import METHODS

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit import cli, planner
+from tacit import planner
 from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
 from tacit.engine.run import Silence
@@ -23,8 +23,9 @@ from tacit.errors import Forbidden, UserError
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.correlated_noise import sensitivity
-from tacit.report.folder import RunFiles, read_run
+from tacit.report.run_files import RunFiles, read_run
 from tacit.report.sheet import ledger_problem, sections
+from tacit.ui.main import main
 
 DELTA = 1e-5
 ROUND = Gaussian(4.0)  # one round of the experiment below, for a whole silo
@@ -73,7 +74,7 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_keeps_the_last_permitted_
     for where in ("--out", "--resume"):  # resuming refuses again, and charges nothing
         monkeypatch.setattr(sys, "argv", ["tacit", "run", str(tmp_path / "e.toml"), where, str(tmp_path / "run")])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main()
         assert ended.value.code == 3
         said = capsys.readouterr().err
         assert said.count("\n") == 1

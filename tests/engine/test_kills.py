@@ -36,7 +36,7 @@ LONGEST = 300.0  # seconds that a process may take before the test gives up
 
 # Processes are forked from one that has imported everything and started no JAX: most of a start is importing.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tacit.cli", "tacit.api", "tacit.promise", "dp_accounting", "sklearn.metrics"])
+FORKS.set_forkserver_preload(["tacit.ui.main", "tacit.api", "tacit.promise", "dp_accounting", "sklearn.metrics"])
 
 
 def command(log: Path, arguments: list[str]) -> None:
@@ -45,7 +45,7 @@ def command(log: Path, arguments: list[str]) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     sys.argv = ["tacit", *arguments]
-    tacit.cli.main()
+    tacit.ui.main.main()
 
 
 @dataclass

@@ -373,16 +373,16 @@ def test_metrics_that_others_left_nothing_for_are_not_released(paying, go, tmp_p
 
 
 def test_a_plan_says_what_is_paid_for(paying, capsys, tmp_path, monkeypatch):
-    from tacit import cli, terminal
+    from tacit.ui import console, main
 
     (tmp_path / "e.toml").write_text(tacit.plan(paying, folder=tmp_path).to_toml())
     monkeypatch.setattr("sys.argv", ["tacit", "plan", str(tmp_path / "e.toml")])
-    monkeypatch.setattr(terminal, "console", terminal.Console(markup=False, width=200))
+    monkeypatch.setattr(console, "console", console.Console(markup=False, width=200))
     with pytest.raises(SystemExit):
-        cli.main()
+        main.main()
     said = capsys.readouterr().out
-    assert "Paid once: constants for standardising, noise multiplier 10, epsilon 0.34" in said
-    assert "Paid once: metrics of the final model, noise multiplier 6, epsilon 0.5" in said
+    assert "Released once: constants for standardising, noise multiplier 10, epsilon 0.34" in said
+    assert "Released once: metrics of the final model, noise multiplier 6, epsilon 0.5" in said
     assert "about held-out people only" in said
     shown = planner.outlook(tacit.plan(tmp_path / "e.toml")).as_dict()["paid"]
     assert [(row["mechanism"], row["apart"]) for row in shown] == [("statistics", False), ("evaluation", True)]

@@ -227,7 +227,8 @@ def written(folder: Path, visits: pd.DataFrame, experiment: dict) -> Path:
 
 def started(*arguments: str | Path) -> subprocess.Popen[bytes]:
     # a test run in the background passes on that SIGINT is ignored; a person's terminal does not
-    program = "import signal, tacit.cli; signal.signal(signal.SIGINT, signal.default_int_handler); tacit.cli.main()"
+    imports = "import signal; from tacit.ui.main import main"
+    program = f"{imports}; signal.signal(signal.SIGINT, signal.default_int_handler); main()"
     wide = {**os.environ, "COLUMNS": "200"}
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=wide)

@@ -15,10 +15,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def names_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
-    """The names that the runner of an example defines; several examples have a module that is called study."""
+    """The names that the runner of an example defines."""
 
     def names_of(example: str) -> dict[str, Any]:
-        monkeypatch.delitem(sys.modules, "study", raising=False)
         monkeypatch.setattr(sys, "path", list(sys.path))
         return runpy.run_path(str(EXAMPLES / example / "run.py"))
 

@@ -17,7 +17,7 @@ from tacit.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "across"
-MODULES = ("run", "study", "contenders", "choose", "conversion", "scenes", "shown")
+MODULES = ("run", "contenders", "choose", "conversion", "scenes", "shown")
 FIGURES = ("4", "5", "6", "7", "8", "9", "real", "beyond")
 
 

@@ -17,8 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The runner's names and those of its worlds; other examples have modules of the same names."""
-    for module in ("study", "worlds"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "worlds", raising=False)
     monkeypatch.setattr(sys, "path", [str(EXAMPLES / "subject"), *sys.path])
     names = runpy.run_path(str(EXAMPLES / "subject" / "run.py"))
     return SimpleNamespace(**names, worlds=sys.modules["worlds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -33,3 +34,24 @@ def test_every_chart_is_drawn_without_a_word_in_the_console(make_run, tmp_path):
     assert len(re.findall(r'<svg class="main-svg"', seen.stdout)) >= charts
     assert "could not be drawn;" not in re.sub(r"<script>.*?</script>", "", seen.stdout, flags=re.DOTALL)
     assert "CONSOLE" not in seen.stderr
+
+
+@needs_browser
+@pytest.mark.parametrize("page", ["report", "local", "sheet", "comparison"])
+def test_no_page_is_wider_than_a_phone(make_run, tmp_path, page):
+    """A browser window is never narrower than 500 pixels: the page is put into a frame of 390."""
+    run = make_run(names=["a-silo-with-a-name-that-is-longer-than-a-phone-is-wide", "B", "C"])
+    report.write(run)
+    report.write_sheet(run)
+    report.compare([run, run], run / "comparison.html")
+    frame = tmp_path / "frame.html"
+    script = "document.title = 'width ' + f.contentDocument.documentElement.scrollWidth"
+    content = html.escape((run / f"{page}.html").read_text())
+    frame.write_text(
+        f'<iframe id="f" style="width:390px;height:9000px;border:0" srcdoc="{content}"></iframe>'
+        f"<script>setTimeout(() => {{ {script} }}, 4000)</script>"
+    )
+    seen = in_browser(frame, tmp_path / "profile", "--dump-dom")
+    width = re.search(r"<title>width (\d+)</title>", seen.stdout)
+    assert width is not None
+    assert int(width.group(1)) <= 390

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from tacit.errors import UserError
-from tacit.report.folder import read_run
+from tacit.report.run_files import read_run
 
 
 def test_a_folder_without_a_result_is_a_users_mistake(tmp_path):

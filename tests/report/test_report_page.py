@@ -12,8 +12,8 @@ import pytest
 from tacit import report
 from tacit.privacy import Gaussian, Ledger, PoissonSampled, Repeated, account, attack_limits
 from tacit.privacy.statement import percent
-from tacit.report.folder import read_run
 from tacit.report.markup import Html, json_script, tag
+from tacit.report.run_files import read_run
 from tacit.report.sheet import ledger_problem
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)>&amp;'

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tacit.report import words
-from tacit.report.folder import read_run
+from tacit.report.run_files import read_run
 
 
 @pytest.mark.parametrize(

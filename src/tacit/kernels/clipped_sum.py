@@ -41,6 +41,7 @@ from tacit.kernels.grid_integers import FINEST, REACHED, Counts, Steps, toward_z
 from tacit.kernels.noise import LARGEST_NORMAL, PIECE
 from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params
+from tacit.privacy.invalid import InvalidArgument
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
 CHUNK = 32
@@ -234,9 +235,7 @@ class _Outer(NamedTuple):
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        return self.arrange(
-            jnp.matmul((factors[:, None] * _rows(self.left)).T, _rows(self.right), precision="highest")
-        )
+        return self.arrange(jnp.matmul((factors[:, None] * _rows(self.left)).T, _rows(self.right), precision="highest"))
 
 
 _Piece = _Whole | _Outer
@@ -288,7 +287,7 @@ def _record_gradients(
     loss, parameter by parameter in ``params``'s order of leaves."""
     losses = objective.task.losses
     if losses is None:
-        raise ValueError(f"a record alone has no loss in a {objective.task.name} task")
+        raise InvalidArgument("not-supported", "task", f"a record alone has no loss in a {objective.task.name} task")
 
     def loss(params: Params, frozen: Params, x: jax.Array, y: jax.Array) -> jax.Array:
         return losses(objective.apply({**params, **frozen}, x[None]), y[None])[0]

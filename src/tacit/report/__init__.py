@@ -32,13 +32,13 @@ def write(run: Path) -> Path:
 
     Returns the path of ``report.html``.
     """
-    from tacit.report import folder, local, page, summary
+    from tacit.report import local_page, page, run_files, summary
 
     run = Path(run)
-    report = page.save(run / "report.html", summary.sections(folder.read_run(run)))
-    exact = folder.read_local(run)
+    report = page.save(run / "report.html", summary.sections(run_files.read_run(run)))
+    exact = run_files.read_local(run)
     if exact is not None:
-        page.save(run / "local.html", local.sections(folder.read_run(run), exact))
+        page.save(run / "local.html", local_page.sections(run_files.read_run(run), exact))
     return report
 
 
@@ -67,20 +67,20 @@ def verdict(runs: Sequence[Path]) -> str:
 
 def write_sheet(run: Path, out: Path | None = None) -> Path:
     """Write the privacy sheet of a run, one page to sign; by default ``sheet.html`` in the run folder."""
-    from tacit.report import folder, page, sheet
+    from tacit.report import page, run_files, sheet
 
     run = Path(run)
-    return page.save(Path(out) if out else run / "sheet.html", sheet.sections(folder.read_run(run)))
+    return page.save(Path(out) if out else run / "sheet.html", sheet.sections(run_files.read_run(run)))
 
 
 def write_audit(folder: Path) -> Path:
     """Write the page of an audit: ``audit.html`` beside its ``audit.json``."""
     from importlib.metadata import version
 
-    from tacit.report import audits, page
-    from tacit.report.folder import read_audit
+    from tacit.report import audit_page, page
+    from tacit.report.run_files import read_audit
 
-    return page.save(Path(folder) / "audit.html", audits.sections(read_audit(Path(folder)), version("tacit")))
+    return page.save(Path(folder) / "audit.html", audit_page.sections(read_audit(Path(folder)), version("tacit")))
 
 
 def survey_picture(survey: Mapping[str, Any]) -> str:

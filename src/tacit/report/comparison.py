@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import UserError
 from tacit.report import figures, words
-from tacit.report.folder import RunFiles, read_run
 from tacit.report.markup import Column, Html, bullets, join, paragraph, section, tag
 from tacit.report.markup import table as html_table
 from tacit.report.page import ChartWriter, Sections, footer, grid, legend
+from tacit.report.run_files import RunFiles, read_run
 from tacit.report.styles import RUN_STYLES, Style
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tacit.report import words
-from tacit.report.folder import Evaluated, Metrics, RunFiles
+from tacit.report.run_files import Evaluated, Metrics, RunFiles
 from tacit.report.styles import ACCENT, BLUES, DANGER, FONT, GRID, INK, PALE, RUN_STYLES, SOFT, STYLES, Style
 
 if TYPE_CHECKING:
-    from tacit.report.audits import Bounds
+    from tacit.report.audit_page import Bounds
 
 Figure = dict[str, Any]
 

@@ -16,15 +16,7 @@ from string import Template
 from tacit.report.figures import Chart
 from tacit.report.markup import Html, bullets, join, json_script, paragraph, tag, text
 from tacit.report.styles import Style
-
-_SWATCH_DASHES = {
-    "solid": "",
-    "dash": "6 4",
-    "dot": "2 3",
-    "dashdot": "6 3 2 3",
-    "longdash": "10 4",
-    "longdashdot": "10 3 2 3",
-}
+from tacit.report.svg import line, mark
 
 
 @dataclass(frozen=True)
@@ -114,21 +106,8 @@ def legend(entries: Iterable[tuple[str, Style]]) -> Html:
 
 
 def _swatch(style: Style) -> Html:
-    dashes = _SWATCH_DASHES.get(style.dash, "")
-    line = f'<line x1="0" x2="28" y1="7" y2="7" stroke="{style.color}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
-    return Html(f'<svg width="28" height="14" aria-hidden="true">{line}{_marker(style)}</svg>')
-
-
-def _marker(style: Style) -> str:
-    fill = f'fill="{style.color}"'
-    shapes = {
-        "circle": f'<circle cx="14" cy="7" r="4.5" {fill}/>',
-        "diamond": f'<path d="M14 1.5 19.5 7 14 12.5 8.5 7Z" {fill}/>',
-        "square": f'<rect x="10" y="3" width="8" height="8" {fill}/>',
-        "triangle-up": f'<path d="M14 2 19 11H9Z" {fill}/>',
-        "triangle-down": f'<path d="M14 12 19 3H9Z" {fill}/>',
-    }
-    return shapes.get(style.symbol, "")
+    shapes = [line([(0, 7), (28, 7)], style.color, 2.5, style.dash), mark(14, 7, style, scale=0.75)]
+    return tag("svg", *shapes, width=28, height=14, aria_hidden="true")
 
 
 def banner(kind: str, heading: str, *children: object) -> Html:

@@ -17,9 +17,9 @@ from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sente
 from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words
-from tacit.report.folder import Guarantee, RunFiles
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, table, tag
 from tacit.report.page import Sections, banner, footer
+from tacit.report.run_files import Guarantee, RunFiles
 
 TITLE = "Privacy sheet"
 

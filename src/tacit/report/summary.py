@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.report import audits, figures, networks, sheet, words
-from tacit.report.folder import Metrics, RunFiles
+from tacit.report import audit_page, figures, networks, sheet, words
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
+from tacit.report.run_files import Metrics, RunFiles
 from tacit.report.styles import STYLES, Style
 
 TALL = 30
@@ -30,7 +30,7 @@ def sections(run: RunFiles) -> Sections:
             silos(run, chart),
             sheet.section_of(run),
             networks.part(run.network, chart),
-            audits.part(run.audit, chart),
+            audit_page.part(run.audit, chart),
             experiment(run),
             environment(run),
         ],

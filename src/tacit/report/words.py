@@ -10,7 +10,7 @@ from typing import Any
 
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
-from tacit.report.folder import AsPublished, Baseline, Guarantee, Metrics, RunFiles
+from tacit.report.run_files import AsPublished, Baseline, Guarantee, Metrics, RunFiles
 
 MISSING = "–"
 MINUS = "\N{MINUS SIGN}"

@@ -25,7 +25,7 @@ class Machines:
 
     def command(self, machine: str, *words: str) -> list[str]:
         """A command of Tacit's on a machine."""
-        return [*self.within(machine), sys.executable, "-m", "tacit.cli", *words]
+        return [*self.within(machine), sys.executable, "-m", "tacit", *words]
 
     def within(self, machine: str) -> tuple[str, ...]:
         """What stands before a command, so that it runs on a machine."""

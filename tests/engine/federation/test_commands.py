@@ -13,7 +13,6 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from tacit.cli import app
 from tacit.engine.federation import requester
 from tacit.engine.federation.kits import Kit
 from tacit.engine.federation.policy import Policy
@@ -21,6 +20,7 @@ from tacit.engine.federation.processes import in_background, prepare_silo, silo_
 from tacit.engine.federation.shard import read_silo_data
 from tacit.errors import UserError
 from tacit.settings import read_section
+from tacit.ui.main import app
 
 pytest.importorskip("nvflare")
 
@@ -56,7 +56,7 @@ def test_init_says_where_kits_are_and_what_to_do_with_them(tmp_path):
     file.write_text(tomli_w.dumps(silos))
     told = called("federation", "init", file, "--out", tmp_path / "kits")
     assert "delete it here" in told
-    assert "nobody can be added later" in told
+    assert "no party can be added later" in told
     with pytest.raises(UserError, match="nobody can be added"):
         called("federation", "init", file, "--out", tmp_path / "kits")
 
@@ -215,15 +215,21 @@ def test_a_silo_looks_which_of_its_rows_an_experiment_would_use(tmp_path):
         called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
 
 
-@pytest.mark.parametrize("patience", [0, -5, 10**9])
-def test_a_patience_that_silos_would_not_have_is_refused_before_it_is_asked_for(kits, tmp_path, patience):
+@pytest.mark.parametrize("option", ["--timeout", "--patience"])
+@pytest.mark.parametrize("seconds", [0, -5, 10**9])
+def test_a_timeout_out_of_range_is_refused_before_submission(kits, tmp_path, option, seconds):
     file = tmp_path / "experiment.toml"
     file.write_text(
         '[data]\nlabel = "ill"\nsubjects = { column = "patient", count = 100 }\nsilos = { count = 2 }\n'
         'numeric = { age = { mean = 50, scale = 20 } }\n[method]\nname = "uldp-avg"\nnoise_multiplier = 5.0\n'
     )
-    with pytest.raises(UserError, match="--patience"):
-        called("submit", file, "--kit", kits / "requesters" / ANA, "--patience", str(patience))
+    done = CliRunner().invoke(
+        app, ["submit", str(file), "--kit", str(kits / "requesters" / ANA), option, str(seconds)]
+    )
+    assert isinstance(done.exception, UserError)
+    assert (done.exception.code, done.exception.field) == ("out-of-range", "--timeout")
+    assert ("deprecated" in done.output) == (option == "--patience")
+    assert "--patience" not in CliRunner().invoke(app, ["submit", "--help"]).output
 
 
 def test_a_kit_of_another_kind_is_refused(kits):

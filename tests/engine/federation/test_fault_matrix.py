@@ -439,7 +439,7 @@ def test_the_requester_is_killed_and_attaches_again(trial):
     kit = trial.kit(worlds.REQUESTER)
     file, out = trial.folder / "experiment.toml", trial.folder / "run-attached"
     file.write_text(tomli_w.dumps(experiment(3)))
-    command = [sys.executable, "-m", "tacit.cli", "submit", str(file), "--kit", str(kit.path), "--out", str(out)]
+    command = [sys.executable, "-m", "tacit", "submit", str(file), "--kit", str(kit.path), "--out", str(out)]
     held = struck(trial, name, Moment("server", "vectors", IN, 2, signal.SIGSTOP))
     with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as asking:
         while not held.comes():

@@ -31,7 +31,7 @@ def trial(tmp_path_factory):
 
 
 def test_a_whole_federation_in_one_command(tmp_path):
-    command = [sys.executable, "-m", "tacit.cli", "federation", "try", "--out", str(tmp_path / "try"), "--json"]
+    command = [sys.executable, "-m", "tacit", "federation", "try", "--out", str(tmp_path / "try"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

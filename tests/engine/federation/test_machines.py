@@ -136,7 +136,7 @@ def test_two_hospitals_and_a_server_on_machines_of_their_own(consortium, running
 def test_a_cable_is_pulled_in_the_midst_of_a_run_and_plugged_in_again(consortium, running):
     before = {silo: len(consortium.rounds(silo)) for silo in ("north", "south")}
     seen = len(consortium.log("server"))
-    words = ("submit", "experiment.toml", "--kit", "kit", "--out", "second", "--patience", str(PATIENCE), "--json")
+    words = ("submit", "experiment.toml", "--kit", "kit", "--out", "second", "--timeout", str(PATIENCE), "--json")
     asking = consortium.start("requester", *words)
     wait_for(consortium, seen, "done    round 2 ", asking)
     consortium.machines.pull_cable("south")

@@ -100,8 +100,8 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
         fix = "let it have one: analyzer = true in FEDERATION.toml"
         raise UserError("not-supported", "exchange.name", problem, fix)
     if not 1 <= patience <= MOST_PATIENCE:
-        problem = f"{patience} seconds cannot be waited"
-        raise UserError("out-of-range", "--patience", problem, f"give 1 to {MOST_PATIENCE}")
+        problem = f"must be between 1 and {MOST_PATIENCE} seconds (got {patience})"
+        raise UserError("out-of-range", "--timeout", problem, "use for example 120")
     if out is not None and out.exists():
         raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()

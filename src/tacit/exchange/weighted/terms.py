@@ -63,11 +63,11 @@ class WeightedTerms:
 
     def __post_init__(self) -> None:
         if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("silos need names of their own")
+            raise Refused("bad-terms", "silos need names of their own")
         if len(self.silos) < 2:
-            raise Refused("a weighted sum needs at least two silos")
+            raise Refused("bad-terms", "a weighted sum needs at least two silos")
         if self.packed * self.width + _SPARE_BITS > self.key_bits:
-            raise Refused(f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
+            raise Refused("bad-terms", f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
 
     @property
     def place(self) -> str:

@@ -14,6 +14,7 @@ from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
 from tacit.privacy.bisection import bisect, smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 
 _LARGEST_NOISE = 1e9
 _SMALLEST_NOISE = 1e-6
@@ -39,9 +40,8 @@ def calibrate_noise(
     if high is None or cost(high) > epsilon:
         high = _bracket(cost, epsilon)
     if high is None:
-        raise ValueError(
-            f"no noise reaches epsilon {epsilon} at delta {delta}: part of the event does not depend on it"
-        )
+        problem = f"no noise reaches epsilon {epsilon} at delta {delta}: part of the event does not depend on it"
+        raise InvalidArgument("unreachable", "epsilon", problem)
     # walk down from the valid end until the cost is too high, then close in
     high_cost, low = cost(high), high
     step = 0.85
@@ -61,7 +61,7 @@ def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: flo
     paper's own epsilon) is at most ``target``. ValueError where no noise suffices."""
     high = _bracket(cost, target)
     if high is None:
-        raise ValueError(f"no noise brings the cost to {target}")
+        raise InvalidArgument("unreachable", "target", f"no noise brings the cost to {target}")
     low = high / 4
     return _close_in(cost, target, (low, cost(low)), (high, cost(high)), tolerance) if cost(low) > target else low
 
@@ -87,7 +87,8 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
             break
     found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
     if found == 0 and cost(0) > epsilon:
-        raise ValueError(f"epsilon {epsilon} at delta {delta} is exceeded without any round")
+        problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
+        raise InvalidArgument("unreachable", "epsilon", problem)
     return found
 
 
@@ -141,4 +142,5 @@ def _close_in(
 
 def _check(epsilon: float, delta: float) -> None:
     if math.isnan(epsilon) or epsilon < 0 or math.isnan(delta) or delta < 0:
-        raise ValueError(f"epsilon and delta are numbers from 0 on, not {epsilon} and {delta}")
+        problem = f"epsilon and delta are numbers from 0 on, not {epsilon} and {delta}"
+        raise InvalidArgument("out-of-range", "epsilon", problem)

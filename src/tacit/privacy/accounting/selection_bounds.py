@@ -59,6 +59,7 @@ import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Selected
 from tacit.privacy.bisection import bisect
+from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
@@ -89,7 +90,8 @@ def stopping_rate(mean: float, shape: float) -> float:
     while expected_runs(math.exp(low), shape) < mean:
         low *= 2
         if low < -700:
-            raise ValueError(f"no stopping rate gives {mean} runs on average at shape {shape}")
+            problem = f"no stopping rate gives {mean} runs on average at shape {shape}"
+            raise InvalidArgument("unreachable", "mean", problem)
     low, high = bisect(lambda log: expected_runs(math.exp(log), shape) <= mean, low, 0.0, steps=200)
     return math.exp((low + high) / 2)
 

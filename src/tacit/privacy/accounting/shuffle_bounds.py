@@ -37,6 +37,7 @@ from scipy import fft, special
 from tacit.privacy.accounting.events import ShuffledReports
 from tacit.privacy.accounting.pld import LARGEST_TABLE
 from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
 if TYPE_CHECKING:
@@ -225,11 +226,13 @@ def _pair(event: ShuffledReports) -> float:
 def _check(event: ShuffledReports) -> None:
     pair = _pair(event)
     if event.reports < 1:
-        raise ValueError(f"at least one report is needed, not {event.reports}")
+        raise InvalidArgument("out-of-range", "reports", f"at least one report is needed, not {event.reports}")
     if event.levels < 2:
-        raise ValueError(f"randomised response has at least 2 levels, not {event.levels}")
+        problem = f"randomised response has at least 2 levels, not {event.levels}"
+        raise InvalidArgument("out-of-range", "levels", problem)
     if not (0 <= pair < math.inf and 0 <= event.epsilon < math.inf):
-        raise ValueError(f"local epsilons are finite and not negative, not {event.epsilon} and {pair}")
+        problem = f"local epsilons are finite and not negative, not {event.epsilon} and {pair}"
+        raise InvalidArgument("out-of-range", "epsilon", problem)
 
 
 # --- tighter bounds for one randomiser -------------------------------------------------------------------------------
@@ -256,9 +259,11 @@ def blanket_delta(event: ShuffledReports, epsilon: float) -> float:
     """
     _check(event)
     if event.pair is not None and event.pair != event.epsilon:
-        raise ValueError("the blanket bound needs a changed report that is always sent: pair must equal epsilon")
+        problem = "the blanket bound needs a changed report that is always sent: pair must equal epsilon"
+        raise InvalidArgument("mismatch", "pair", problem)
     if event.randomizer == "any":
-        raise ValueError('the blanket depends on the randomizer: "laplace" or "response"')
+        problem = 'the blanket depends on the randomizer: "laplace" or "response"'
+        raise InvalidArgument("not-supported", "randomizer", problem)
     if epsilon >= event.epsilon:
         return 0.0
     local = -math.expm1(epsilon - event.epsilon) / (1 + math.exp(-event.epsilon))

@@ -18,6 +18,7 @@ from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.bisection import bisect, doubled, smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -221,10 +222,10 @@ def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[n
     """(the silos outside the coalition, the Laplacian of the edges among them)."""
     edges = np.asarray(edges, dtype=np.bool_)
     if edges.ndim != 2 or edges.shape[0] != edges.shape[1] or not np.array_equal(edges, edges.T):
-        raise ValueError("edges must be a symmetric square matrix")
+        raise InvalidArgument("mismatch", "edges", "edges must be a symmetric square matrix")
     honest = np.array([silo for silo in range(edges.shape[0]) if silo not in set(coalition)], dtype=np.int64)
     if honest.size == 0:
-        raise ValueError("the coalition leaves no honest silo")
+        raise InvalidArgument("missing", "honest", "the coalition leaves no honest silo")
     among = edges[np.ix_(honest, honest)].astype(np.float64)
     np.fill_diagonal(among, 0.0)
     return honest, np.diag(among.sum(axis=1)) - among
@@ -355,9 +356,9 @@ def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int, first:
 def _square(mixing: npt.ArrayLike) -> Floats:
     weights = np.asarray(mixing, dtype=np.float64)
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-        raise ValueError("the gossip matrix must be square")
+        raise InvalidArgument("wrong-length", "gossip", "the gossip matrix must be square")
     if not np.allclose(weights.sum(axis=1), 1.0):
-        raise ValueError("the rows of a gossip matrix sum to 1")
+        raise InvalidArgument("out-of-range", "gossip", "the rows of a gossip matrix sum to 1")
     return weights
 
 
@@ -382,9 +383,10 @@ def random_walk_rdp(event: RandomWalk, orders: Sequence[float] | Floats) -> Floa
     """
     alpha = np.asarray(orders, dtype=np.float64)
     if (alpha <= 1).any():
-        raise ValueError("Rényi orders are greater than 1")
+        raise InvalidArgument("out-of-range", "orders", "Rényi orders are greater than 1")
     if event.nodes < 2 or event.steps < 0:
-        raise ValueError("a walk needs at least two nodes and no negative number of steps")
+        problem = "a walk needs at least two nodes and no negative number of steps"
+        raise InvalidArgument("out-of-range", "nodes", problem)
     if event.steps == 0:
         return np.zeros(alpha.size)
     if event.noise_multiplier == 0:

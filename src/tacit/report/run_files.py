@@ -20,7 +20,7 @@ from tacit.privacy import Event, Ledger, LedgerError, spent
 from tacit.privacy.statement import epsilon_text
 
 if TYPE_CHECKING:
-    from tacit.ledger_check import Checked
+    from tacit.ledgers.recheck import Checked
 
 Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
@@ -299,7 +299,7 @@ def _guarantee(line: dict[str, Any]) -> Guarantee:
 
 def _checked(path: Path) -> Checked | None:
     """What a run of the first accounting really cost; None for a later run, and where its ledger cannot be read."""
-    from tacit.ledger_check import corrected
+    from tacit.ledgers.recheck import corrected
 
     try:
         return corrected(path)

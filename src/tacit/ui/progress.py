@@ -1,4 +1,4 @@
-"""How a run goes, for a person at a terminal: a bar with the round, the metrics and the seconds left."""
+"""Progress bars of runs: the round, the metrics and the seconds left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tacit.engine.evaluate import Numbers, shown
 
-# What stands beside a bar, its name and the round: two metrics and the times. The bar gets what is left of a line.
+# letters next to the bar, its name and the round: two metrics and the times; the bar gets the rest of the line
 BESIDE = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.audit.exhibits import EXHIBITS
+from research.exhibits import EXHIBITS
 from tacit.privacy import Randomness
 
 QUICK = ("marginal-gossip", "record-rate")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.report import figures, words
-from tacit.report.folder import RunFiles
 from tacit.report.markup import Column, Html, paragraph, section, table
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid
+from tacit.report.run_files import RunFiles
 
 TALL = 30
 MOST_BARS = 24

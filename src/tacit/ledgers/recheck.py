@@ -234,7 +234,7 @@ def _place(path: Path) -> tuple[Path, _Scope | None]:
         return (path / LEDGER if path.is_dir() else path), None
     from tacit.engine.federation.policy import Policy
     from tacit.engine.federation.processes import settings
-    from tacit.ledger_backup import ledger_of
+    from tacit.ledgers.backup import ledger_of
     from tacit.settings import read_section
 
     file, kit = ledger_of(path)

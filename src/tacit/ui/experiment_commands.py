@@ -1,0 +1,207 @@
+"""``tacit demo``, ``run``, ``plan``, ``methods`` and ``data``."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit.ui.arguments import Changes, Experiment, Json, Out
+from tacit.ui.console import console, errors, show, show_json, show_line, table_of
+from tacit.ui.guarantees import show_finished
+
+if TYPE_CHECKING:
+    from tacit.config import Plan
+
+# references of the demo: no privacy, records protected instead of subjects, each silo alone, all records pooled
+DEMO_REFERENCES = ("fedavg", "local-record", "silo-only", "pooled")
+SWEEP_HELP = (
+    "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
+    "every key of the method (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
+)
+
+
+def demo(out: Out = None, as_json: Json = False) -> None:
+    """Run the built-in experiment, from records to report, in under a minute."""
+    from tacit.config import plan
+
+    train(plan(Path(str(files("tacit") / "demo.toml"))), out=out, baselines=DEMO_REFERENCES, as_json=as_json)
+
+
+def run(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006 - typer reads the default
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue this run.")] = None,
+    baselines: Annotated[bool, typer.Option("--baselines", help="Also train silo-only and pooled.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train as the experiment file says. Writes a run folder with model, metrics and report."""
+    from tacit.config import plan
+
+    train(plan(experiment, changes), out=out, resume=resume, baselines=baselines, as_json=as_json)
+
+
+def train(
+    experiment: Plan,
+    *,
+    out: Path | None,
+    resume: Path | None = None,
+    baselines: bool | tuple[str, ...] = False,
+    as_json: bool = False,
+) -> None:
+    from tacit import api
+    from tacit.ui.progress import Bars
+
+    progress = None if as_json else Bars(console)
+    show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)
+
+
+def plan(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="Solve for the noise of this epsilon, whatever the file says.")
+    ] = None,
+    sweeps: Annotated[list[str], typer.Option("--sweep", metavar="name=values", help=SWEEP_HELP)] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page of a sweep.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the guarantees and the noise of an experiment. Reads no data."""
+    from tacit import planner
+    from tacit.config import plan as make
+    from tacit.ui.outlook import show_outlook
+
+    content = planner.read_content(experiment, changes, epsilon)
+    folder = experiment.resolve().parent
+    if sweeps:
+        _sweep(content, sweeps, folder, out or Path(f"{experiment.stem}-sweep.html"), as_json)
+        return
+    outlook = planner.outlook(make(content, folder=folder))
+    show_json(outlook.as_dict()) if as_json else show_outlook(outlook)
+
+
+def _sweep(content: dict[str, Any], sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
+    from tacit import planner
+    from tacit.report import sweep_page
+    from tacit.ui.outlook import show_sweep
+
+    with _SweepProgress() as progress:
+        found = planner.sweep(content, sweeps, folder, told=progress.update)
+    page = sweep_page(found, file)
+    if as_json:
+        show_json({**found.as_dict(), "report": str(page)})
+        return
+    show_sweep(found)
+    show_line(f"report  {page}")
+
+
+class _SweepProgress:
+    """Shows how many points of a sweep are done, after two seconds, on the error stream."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._status = errors.status("")
+        self._shown = False
+
+    def __enter__(self) -> _SweepProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def update(self, done: int, total: int) -> None:
+        if time.monotonic() - self._began < 2 or done == total:
+            return
+        self._status.update(f"{done} of {total} points")
+        if not self._shown:
+            self._status.start()
+            self._shown = True
+
+
+def methods(as_json: Json = False) -> None:
+    """List all methods: protected unit, views, clip, noise, exchanges, paper."""
+    from tacit.exchange import EXCHANGES
+    from tacit.methods import METHODS, Method
+    from tacit.privacy import View
+
+    def views(method: type[Method]) -> list[str]:
+        """Views of its exchanges that the method does not trust."""
+        if method.noise_place == "none":
+            return []
+        known = dict.fromkeys(view for name in method.exchanges for view in EXCHANGES[name]().reveals)
+        return [view for view in known if View.parse(view).kind not in method.trusts]
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": method.name,
+            "about": method.about,
+            "unit": list(method.units) if method.noise_place != "none" else [],
+            "views": views(method),
+            "clip": method.clips,
+            "noise": method.noise_place,
+            "exchanges": list(method.exchanges),
+            "paper": method.paper,
+        }
+        for method in METHODS.values()
+    ]
+    if as_json:
+        show_json({"methods": rows})
+        return
+    table = table_of("method", "what it does, whom it protects from whom, who adds noise, exchanges, source")
+    for row in rows:
+        protects = "no privacy guarantee"
+        if row["unit"]:
+            protects = f"protects a {' or '.join(row['unit'])} from {', '.join(row['views'])}; noise: {row['noise']}"
+        source = f"exchange {', '.join(row['exchanges'])}; {row['paper']}"
+        table.add_row(row["name"], f"{row['about']}\n{protects}\n{source}")
+    show(table)
+
+
+def data(experiment: Experiment, changes: Changes = [], as_json: Json = False) -> None:  # noqa: B006
+    """Describe the data exactly, for the data holder: records per subject, subjects per silo, overlaps."""
+    from tacit.config import plan
+    from tacit.data import describe
+    from tacit.engine import load_federation
+
+    found = describe(load_federation(plan(experiment, changes)))
+    show_json(found) if as_json else show_data(found)
+
+
+def show_data(found: dict[str, Any]) -> None:
+    show("Exact numbers about private data: they stay with the data holder.", "yellow")
+    show(
+        f"{found['records']:,} training records, {found['test_records']:,} held out, "
+        f"{found['subjects']:,} subjects, {len(found['silos'])} silos"
+    )
+    table = table_of("silo", "records", "subjects", "held out", "label")
+    for silo in found["silos"]:
+        counts = (f"{silo[key]:,}" for key in ("records", "subjects", "test_records"))
+        table.add_row(silo["name"], *counts, _label(silo["label"], found.get("classes") or []))
+    show(table)
+    _show_histogram("records per subject", found["records_per_subject"])
+    _show_histogram("silos per subject", found["silos_per_subject"])
+
+
+def _label(label: Any, classes: list[str]) -> str:
+    """A mean, or records per class (the first few)."""
+    if not isinstance(label, list):
+        return "" if label is None else f"{label:.3f}"
+    shown = [f"{name}: {count:,}" for name, count in zip(classes, label, strict=True)][:5]
+    return ", ".join(shown) + (", …" if len(label) > 5 else "")
+
+
+def _show_histogram(title: str, histogram: dict[str, list[int]]) -> None:
+    """At most a dozen rows of bars; more values are grouped."""
+    values, counts = histogram[next(key for key in histogram if key != "subjects")], histogram["subjects"]
+    step = -(-len(values) // 12)
+    ends = [(i, min(i + step, len(values))) for i in range(0, len(values), step)]
+    groups = [(values[i], values[j - 1], sum(counts[i:j])) for i, j in ends]
+    most = max((count for *_, count in groups), default=1)
+    show(f"\n{title}", "bold")
+    for low, high, count in groups:
+        name = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+        show(f"{name:>15}  {'█' * max(1, round(40 * count / most))} {count:,}", highlight=False)

@@ -1,0 +1,124 @@
+"""``tacit ledger``: check, back up and restore ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.ui.arguments import Json, LedgerOrKit, passphrase
+from tacit.ui.console import show_json, show_line, show_untrusted
+
+if TYPE_CHECKING:
+    from tacit.ledgers.backup import State
+    from tacit.ledgers.recheck import Checked, Cost, Total
+
+app = typer.Typer(no_args_is_help=True, help="Ledgers and budget files.")
+
+
+@app.command()
+def check(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="LEDGER|RUN|BUDGET|KIT…", help="Ledgers, run folders, budget files, kits of silos."),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Recompute what runs of earlier versions cost. Exit code 3 if one was under-counted or has no plan.
+
+    The output names the advisories for which a run was recomputed, and those for which it was not.
+    """
+    from tacit.ledgers.recheck import check_all
+
+    found, totals = check_all(paths)
+    if as_json:
+        show_json({"runs": [each.as_dict() for each in found], "ledgers": [each.as_dict() for each in totals]})
+    else:
+        show_checked(found, totals)
+    if any(each.status != "ok" for each in found):
+        raise typer.Exit(3)
+
+
+@app.command()
+def backup(
+    target: LedgerOrKit,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
+    secret: Annotated[str, passphrase("Encrypts the backup.", confirm=True)],
+    as_json: Json = False,
+) -> None:
+    """Write an encrypted backup of a ledger, with its list of admissions."""
+    from tacit.ledgers import backup as backups
+
+    _show_state(backups.backup(target, out, secret), f"backup  {out}", as_json)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `tacit ledger backup` wrote.")],
+    target: LedgerOrKit,
+    secret: Annotated[str, passphrase("Passphrase of the backup.")],
+    as_json: Json = False,
+) -> None:
+    """Restore the ledger of a backup, unless a later state of it exists or is known to the kit."""
+    from tacit.ledgers import backup as backups
+
+    _show_state(backups.restore(source, target, secret), "restored", as_json)
+
+
+def _show_state(state: State, words: str, as_json: bool) -> None:
+    if as_json:
+        show_json({"ledger": str(state.path), "id": state.id, "lines": state.lines})
+        return
+    show_line(f"ledger  {state.path}  {state.lines:,} lines  id {state.id}")
+    show_line(words)
+    for other in state.others:
+        show_line(f"not in this backup: {other} (another ledger of this kit; save it by its path)", "yellow")
+
+
+def show_checked(found: Sequence[Checked], totals: Sequence[Total]) -> None:
+    """A line for every run: what its ledger records, and what that cost. Then the totals of ledgers with several runs,
+    and what each advisory says about these runs."""
+    for each in found:
+        title = f"'{each.title}'" if each.title else ""
+        status: str = each.status
+        if each.status == "ok" and each.not_checked:
+            status = f"ok for {', '.join(each.checked)}, " if each.checked else ""
+            status += f"not checked for {', '.join(each.not_checked)}"
+        said = [status, _costs(each.place, each.delta, each.epsilon), each.reason]
+        head = " ".join(filter(None, (each.ledger, each.run, title)))
+        style = "red" if each.status != "ok" else "yellow" if each.not_checked else None
+        show_untrusted(f"{head}: {'; '.join(filter(None, said))}", style)
+    for total in totals:
+        costs = _costs(total.place, total.delta, total.epsilon)
+        show_untrusted(f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines; {costs}")
+    for line in _advisories(found):
+        show_line(line)
+
+
+def _costs(place: str, delta: float | None, epsilon: Mapping[str, Cost] | None) -> str:
+    from tacit.privacy.statement import epsilon_text
+
+    def one(view: str, costs: Cost) -> str:
+        after = "" if costs.corrected is None else f" -> {epsilon_text(costs.corrected)}"
+        return f"{view} {epsilon_text(costs.recorded)}{after}"
+
+    parts = ", ".join(one(view, costs) for view, costs in (epsilon or {}).items())
+    return f"epsilon [{place}, delta {delta:g}] {parts}" if parts else ""
+
+
+def _advisories(found: Sequence[Checked]) -> list[str]:
+    """What was checked, and the page about what was not."""
+    from tacit.ledgers.recheck import ADVISORIES
+
+    lines = []
+    for advisory in ADVISORIES:
+        yes = sum(advisory.name in each.checked for each in found)
+        no = sum(advisory.name in each.not_checked for each in found)
+        said = [f"recomputed for {yes:,} of {len(found):,} runs"] if yes else []
+        where = f"compare their plan.toml with {advisory.page}"
+        said += [f"not checked for {no:,} of {len(found):,} runs: {where}"] if no else []
+        said = said or [f"concerns no run here (accounting {advisory.corrected_in} or later)"]
+        lines.append(f"{advisory.name}: {'; '.join(said)}")
+    return lines

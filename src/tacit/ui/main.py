@@ -1,0 +1,99 @@
+"""The program ``tacit``: all commands, exit codes and errors.
+
+Exit code 0 on success, 2 for an error that the user can correct (one line: field, value, fix), 3 if a budget or policy
+forbids the work, 130 after Ctrl-C (the run folder is usable).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.errors import TacitError, UserError
+from tacit.ui import (
+    audit_commands,
+    experiment_commands,
+    federation_commands,
+    ledger_commands,
+    report_commands,
+    survey_commands,
+)
+from tacit.ui.console import show, show_error
+
+COMMANDS = (
+    experiment_commands.demo,
+    experiment_commands.run,
+    experiment_commands.plan,
+    experiment_commands.methods,
+    experiment_commands.data,
+    report_commands.report,
+    report_commands.compare,
+    audit_commands.audit,
+    survey_commands.survey,
+    federation_commands.server,
+    federation_commands.silo,
+    federation_commands.analyzer,
+    federation_commands.submit,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Differentially private federated learning for data about people.",
+)
+for command in COMMANDS:
+    app.command()(command)
+app.add_typer(federation_commands.app, name="federation")
+app.add_typer(ledger_commands.app, name="ledger")
+
+
+def main() -> None:
+    """Entry point: errors that Tacit raises on purpose become one line and their exit code."""
+    _keep_compilations()
+    try:
+        app()
+    except TacitError as error:
+        show_error(str(error))
+        sys.exit(error.exit_code)
+    except OSError as error:
+        fix = "correct it, then continue with --resume if a run folder was made"
+        show_error(str(UserError("file-access", "system", str(error), fix)))
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_shortage(error):
+            raise
+        problem, fix = "the experiment needs more than is available", "lower counts, epochs, batch_size or the model"
+        show_error(str(UserError("out-of-memory", "memory", problem, fix)))
+        sys.exit(2)
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether memory was short; JAX says so by a word in a RuntimeError."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show(f"tacit {installed_version('tacit')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")]
+
+
+@app.callback()
+def _program(version: Version = False) -> None:
+    """Differentially private federated learning for data about people."""
+
+
+def _keep_compilations() -> None:
+    """Keep compiled kernels between commands, unless the environment sets another place or forbids it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tacit" / "compiled"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
