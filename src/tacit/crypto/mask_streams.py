@@ -58,7 +58,8 @@ class MaskStream:
     def units(self, modulus: int, count: int) -> list[mpz]:
         """``count`` elements of Z_modulus that have an inverse: others are drawn again.
 
-        For a product of two large primes nobody will ever see another; both ends skip the same ones in any case.
+        For a product of two large primes all other numbers are practically impossible; both ends skip the same ones in
+        any case.
         """
         units: list[mpz] = []
         while len(units) < count:

@@ -1,9 +1,9 @@
 """Assigned subjects and silos, for studies on data that have none.
 
 Records per person (``subjects.assign``) and a person's spread over silos (``silos.assign``) are two draws. A record's
-lot comes from what the record says (its key), a person's order of silos from the person's key: nobody's presence
-changes them. The draws that look at all labels, or at the sizes of fixed silos, depend on all records; guarantees then
-say that data are assigned once.
+lot comes from what the record says (its key), a person's order of silos from the person's key: they do not
+depend on other people. The draws that look at all labels, or at the sizes of fixed silos, depend on all records;
+guarantees then say that data are assigned once.
 
 ``uniform``  every record to every person, or silo, with equal probability.
 ``zipf``     person k with probability proportional to k^-alpha; within a person, the silo that is r-th in that
@@ -12,7 +12,7 @@ say that data are assigned once.
 ``power``    x in [0, 1] with density alpha x^(alpha - 1), cut into equal slots: persons, or the silos in that person's
              own random order (subject-level paper, section 4.2; alpha = 1 is uniform).
 
-Silos can also differ by their labels, whoever the records belong to; held-out rows then follow the training rows:
+Silos can also differ by their labels, independently of subjects; held-out rows then follow the training rows:
 
 ``labels``     silos of about equal size with at most ``labels`` different labels each.
 ``dirichlet``  silos of about equal size, the shares of labels in each drawn from a Dirichlet law with parameter alpha:
@@ -86,7 +86,7 @@ def follow(labels: np.ndarray, train_labels: np.ndarray, silo: np.ndarray, keys:
     """Held-out rows ``[rows]`` over silos as the training rows of the same label are, by lot."""
     silos, classes = int(silo.max()) + 1, int(max(labels.max(), train_labels.max())) + 1
     counts = np.bincount(train_labels * silos + silo, minlength=classes * silos).reshape(classes, silos)
-    # a label that nobody trains on goes anywhere
+    # a label without training records goes anywhere
     shares = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1).cumsum(axis=1)
     draw = lots(keys, seed, "held-out") * shares[labels, -1]
     return (draw[:, None] >= shares[labels]).sum(axis=1).astype(np.int32)

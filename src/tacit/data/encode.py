@@ -2,10 +2,10 @@
 
 ``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
 silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
-``"paid"`` waits for constants that somebody releases with noise and pays for; until then columns are scaled by their
-public bounds.
-Categories are always declared. An :class:`Encoder` carries all of it, so that a trained model meets new rows in the
-same clothes as its training rows.
+``"paid"`` waits for constants that are released with noise within the guarantee; until then columns are scaled by
+their public bounds.
+Categories are always declared. An :class:`Encoder` carries all of it, so that new rows are encoded like training
+rows.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
         columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
     if not columns.width:
         problem = "there is no feature column"
-        raise UserError("empty", "data.numeric", problem, "add columns beside label, subject and silo")
+        raise UserError("empty", "data.numeric", problem, "add columns other than label, subject and silo")
     return columns
 
 

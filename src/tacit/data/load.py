@@ -2,7 +2,7 @@
 
 Everything that decides *which* rows are used and in what order works on small integer arrays; features are built last,
 once, straight into their final place. All chance comes from one seed and a purpose, so that (say) another number of
-silos does not change who is held out, and from the key of each record or person, so that nobody else's presence does.
+silos does not change who is held out, and from the key of each record or person, so that other people do not either.
 """
 
 from __future__ import annotations

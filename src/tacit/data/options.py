@@ -129,8 +129,8 @@ class DataOptions(Section):
 
     @property
     def assigned_together(self) -> bool:
-        """Whether it depends on other records to whom or where a record is assigned. Equal rows that are assigned to
-        subjects are told apart by their order: where one goes, the next one takes its subject."""
+        """Whether the subject or silo of a record depends on other records. Equal rows that are assigned to subjects
+        are distinguished by their order: without one, the next one takes its subject."""
         return self.subjects.assign is not None or self.silos.by_label
 
     @model_validator(mode="after")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.exchange.plain import FLOATS
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Index, Reveals, View
+from tacit.privacy.guarantee import FLOATING_POINT
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Direct:
         return "messages" if view.kind == "coalition" else self.reveals.get(view.kind)
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
-        return (FLOATS,)
+        return (FLOATING_POINT,)
 
     def check(self, facts: SumFacts) -> None:
         """Any numbers will do."""

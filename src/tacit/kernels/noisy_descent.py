@@ -140,7 +140,7 @@ def noisy_descend(
     """
     batches: Sampled = work.batches
     start, restore = ravel_pytree(params)
-    padding = -start.size % PIECE  # holds noise that nobody sees
+    padding = -start.size % PIECE  # holds noise that is not used
 
     unit = FINEST_COUNT if counting is None else jnp.maximum(FINEST_COUNT, counting.noise * LARGEST_NORMAL / REACHED)
     counts = None if counting is None else _counts(counting.quantile, 1 / unit)

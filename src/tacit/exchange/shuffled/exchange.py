@@ -12,7 +12,6 @@ import numpy as np
 
 from tacit.crypto import Identity
 from tacit.errors import UserError
-from tacit.exchange.plain import FLOATS
 from tacit.exchange.shuffled.analyzer import Analyzer
 from tacit.exchange.shuffled.encoder import Collected, Encoders
 from tacit.exchange.shuffled.mixing import places
@@ -20,6 +19,7 @@ from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Index, Reveals, View
+from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -55,11 +55,11 @@ class Shuffled:
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         if view.kind == "shuffler+analyzer":
-            return (FLOATS,)
+            return (FLOATING_POINT,)
         honest = "the shuffler follows the protocol and does not collude with the analyzer"
         if view.kind == "shuffler":  # which knows its own fillings: those hide nobody from it
-            return (honest, "everybody else's messages reach the shuffler", FLOATS)
-        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATS)
+            return (honest, "everybody else's messages reach the shuffler", FLOATING_POINT)
+        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATING_POINT)
 
     def check(self, facts: SumFacts) -> None:
         """Refuse (UserError) lists of random length in one message."""
