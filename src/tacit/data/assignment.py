@@ -24,14 +24,14 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.data.holdout_and_caps import lots, mixed
-from tacit.data.options import Silos, Subjects
+from tacit.data.options import SiloOptions, SubjectOptions
 from tacit.errors import UserError
 
 HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one silo where silos are fixed
 
 
 def assign_subjects(
-    spec: Subjects,
+    spec: SubjectOptions,
     labels: np.ndarray,
     keys: np.ndarray,
     seed: int,
@@ -54,7 +54,7 @@ def assign_subjects(
     return subject.astype(np.int32)
 
 
-def assign_silos(spec: Silos, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+def assign_silos(spec: SiloOptions, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given the record's key and that of its person."""
     count = _count(spec.count, "data.silos.count")
     place = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "silos"))
@@ -67,7 +67,7 @@ def assign_silos(spec: Silos, subject: np.ndarray, keys: np.ndarray, seed: int) 
     return silo
 
 
-def assign_silos_by_label(spec: Silos, labels: np.ndarray, seed: int) -> np.ndarray:
+def assign_silos_by_label(spec: SiloOptions, labels: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given all labels."""
     rng = _generator(seed, "silos")
     count = _count(spec.count, "data.silos.count")

@@ -70,14 +70,14 @@ class _Assignable(Section):
         return self
 
 
-class Subjects(_Assignable):
+class SubjectOptions(_Assignable):
     """Whose row it is: a ``column`` of the table, or assigned for a study."""
 
     assign: Literal["uniform", "zipf", "power"] | None = None
     alpha: Positive = 0.5
 
 
-class Silos(_Assignable):
+class SiloOptions(_Assignable):
     """Where a row lives: a ``column`` of the table, or assigned for a study; ``labels`` goes with assign "labels"."""
 
     assign: Literal["uniform", "zipf", "power", "labels", "dirichlet"] | None = None
@@ -113,8 +113,8 @@ class DataOptions(Section):
     label: str | SurvivalLabel | None = None
     task: Literal["binary", "multiclass", "real", "survival"] | None = None
     classes: Count | tuple[Name, ...] | None = None
-    subjects: Subjects = Subjects()
-    silos: Silos = Silos()
+    subjects: SubjectOptions = SubjectOptions()
+    silos: SiloOptions = SiloOptions()
     labels_per_subject: Count | None = None
     test_fraction: Share = 0.2
     standardize: Literal["declared", "paid", "per-silo", "none"] = "declared"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.data.encode import Encoder, Part
+from tacit.data.encode import FeatureEncoder, Part
 from tacit.data.records import Labels
 
 
@@ -28,7 +28,7 @@ class Built:
     train: np.ndarray
     test: np.ndarray
     names: tuple[str, ...]
-    encoder: Encoder | None = None
+    encoder: FeatureEncoder | None = None
     unpaid: Unpaid | None = None
 
 

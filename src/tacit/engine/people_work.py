@@ -19,7 +19,7 @@ from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import Arrays, ClippedVectors, Lane, Objective, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.grid_integers import FINEST
 from tacit.methods import Facts
@@ -229,7 +229,7 @@ class PeopleWork:
         """How many numbers a contribution has."""
         return self._layout.parameters + (self.method.adaptive_clip is not None)
 
-    def _integers(self, found: Contributions, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
+    def _integers(self, found: ClippedVectors, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
         """What people add, ``[people, numbers]``: see ``Adaptive.sent``."""
         method, vectors = self.method, found.vectors.astype(np.float64)
         integers = grid.truncated(vectors, weights * (method.clip / clip))

@@ -94,7 +94,7 @@ class PeopleSum(NamedTuple):
         )
 
 
-class Contributions(NamedTuple):
+class ClippedVectors(NamedTuple):
     """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
     ``arrange`` was given, who was not clipped (``below [n]`` bool), and how much was not finite (the last two as in
     ``PeopleSum``)."""
@@ -137,7 +137,7 @@ def each_person(
     lane: Lane,
     local: Local,
     clip: float | jax.Array,
-) -> Iterator[Contributions]:
+) -> Iterator[ClippedVectors]:
     """The clipped vectors themselves, a chunk at a time: for exchanges that encrypt or shuffle what a person adds.
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
@@ -151,7 +151,7 @@ def each_person(
             )
             real = index[chunk] >= 0
             lost = int(np.asarray(not_finite)[real].sum())
-            yield Contributions(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
+            yield ClippedVectors(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
 
 
 class _Numbers(NamedTuple):
