@@ -41,8 +41,8 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import gcd, mpz
 
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.modular_powers import WIDEST, power_tables, powers, product, quotients
-from tacit.crypto.refusals import Misused
 
 WINDOW = 8
 _LEAST_BASES = 64

@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import BadSignature, Misused, Refused, Replayed
+from tacit.crypto.crypto_errors import BadSignature, Misused, Refused, Replayed
 from tacit.crypto.secret import Secret
 
 _DOMAIN = b"tacit-signed-1"

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import Misused, Refused
+from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.secret import Secret
 
 KEY_BYTES = 32

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import f_divmod, invert, mpz, powmod_base_list
 
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.worker_process import shared
 
 # digits of 14 bits fit an int16 with their carry

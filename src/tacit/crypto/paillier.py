@@ -30,9 +30,9 @@ import numpy.typing as npt
 from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
+from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.mask_streams import MaskStream
 from tacit.crypto.modular_powers import Exponents, powers, product, products_of_powers, quotients, shared_products
-from tacit.crypto.refusals import Misused, Refused
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from tacit.crypto.context import Context
+from tacit.crypto.crypto_errors import Misused, Refused, Tampered
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.crypto.refusals import Misused, Refused, Tampered
 from tacit.crypto.secret import Secret
 from tacit.crypto.worker_process import shared
 

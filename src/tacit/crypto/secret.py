@@ -14,7 +14,7 @@ import os
 from types import TracebackType
 from typing import NoReturn
 
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 
 
 class SelfWiping(bytearray):

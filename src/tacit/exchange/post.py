@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
-from tacit.crypto.refusals import CodedRefusal
+from tacit.crypto.crypto_errors import CodedRefusal
 
 SERVER = "server"
 _LENGTH_BYTES = 8
