@@ -15,13 +15,14 @@ from typing import Annotated
 import typer
 
 from tacit.errors import TacitError, UserError
+from tacit.registry import COMMANDS as FAMILY_COMMANDS
+from tacit.registry import load
 from tacit.ui import (
     audit_commands,
     experiment_commands,
     federation_commands,
     ledger_commands,
     report_commands,
-    survey_commands,
 )
 from tacit.ui.console import show, show_error
 
@@ -34,7 +35,7 @@ COMMANDS = (
     report_commands.report,
     report_commands.compare,
     audit_commands.audit,
-    survey_commands.survey,
+    *map(load, FAMILY_COMMANDS),
     federation_commands.server,
     federation_commands.silo,
     federation_commands.analyzer,
