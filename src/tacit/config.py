@@ -39,6 +39,7 @@ from tacit.methods.per_subject import PerSubject
 from tacit.methods.shuffle import Shuffled
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, View
+from tacit.privacy.invalid import InvalidArgument
 from tacit.promise import ASSIGNED, Once, Promise, check_facts, promise
 
 # What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
@@ -488,9 +489,9 @@ def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
         return None
     try:
         return tuple(dict.fromkeys(View.parse(text) for text in texts))
-    except ValueError as error:
+    except InvalidArgument as error:
         fix = "list views such as public, server, silo, silos:2 or server+silos:2"
-        raise UserError("malformed", "privacy.against", str(error), fix) from None
+        raise UserError(error.code, "privacy.against", error.problem, fix) from None
 
 
 def _check_promises(plan: Plan) -> None:

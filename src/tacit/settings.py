@@ -70,7 +70,8 @@ def explained(error: ValidationError, root: type[BaseModel], prefix: str = "", w
         return UserError("missing", where, "is missing", "add it")
     shown = repr(first["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
-    message = _FORMS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    raised = first.get("ctx", {}).get("error")
+    message = _FORMS.get(first["type"]) or getattr(raised, "problem", "") or first["msg"].removeprefix("Value error, ")
     return UserError(_code(first), where, f"{shown} is not accepted", message[:1].lower() + message[1:])
 
 

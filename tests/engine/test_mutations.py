@@ -190,9 +190,7 @@ def check(name: str, who: str, each: int, seed: int, experiment: Any, visits: An
 
 PEOPLE = "people"
 CASES = [
-    (name, who)
-    for name in PLANS
-    for who in ("south", SERVER, *((ANALYZER, PEOPLE) if name == "shuffled" else ()))
+    (name, who) for name in PLANS for who in ("south", SERVER, *((ANALYZER, PEOPLE) if name == "shuffled" else ()))
 ]
 
 
@@ -298,7 +296,7 @@ class Recorded:
         left = iter(answers)
         drive(again, lambda told: next(left))
         if refusals:  # it went on without
-            raise Refused(refusals[0].reason)
+            raise Refused(refusals[0].code, refusals[0].reason)
 
     def check_honest(self) -> None:
         """What was recorded is taken to its end: lies do not fail for another reason."""
@@ -312,9 +310,7 @@ MANY = {"weighted": 60}
 @pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["few", "20,000"])
 @pytest.mark.parametrize("name", PLANS)
-def test_whatever_is_signed_for_the_place_of_a_message_is_refused_or_taken(
-    name, many, experiment, visits, monkeypatch
-):
+def test_whatever_is_signed_for_the_place_of_a_message_is_refused_or_taken(name, many, experiment, visits, monkeypatch):
     method, exchange, sections = PLANS[name]
     plan = planned(experiment, method, exchange, train={"rounds": 1}, **sections)
     each = MANY.get(name, 320) if many else 1 if name == "weighted" else 3

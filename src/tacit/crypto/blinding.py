@@ -42,6 +42,7 @@ import numpy.typing as npt
 from gmpy2 import gcd, mpz
 
 from tacit.crypto.modular_powers import WIDEST, power_tables, powers, product, quotients
+from tacit.crypto.refusals import Misused
 
 WINDOW = 8
 _LEAST_BASES = 64
@@ -57,7 +58,7 @@ class Blinding:
 
     def __init__(self, n: int, window: int = WINDOW, workers: int = 1) -> None:
         if not 2 <= window <= WIDEST:
-            raise ValueError(f"windows have 2 to {WIDEST} bits, not {window}")
+            raise Misused("out-of-range", "window", f"windows have 2 to {WIDEST} bits, not {window}")
         self._n, self._modulus = mpz(n), mpz(n) ** 2
         self._window = window
         bits = int(n).bit_length() + _EXTRA_BITS

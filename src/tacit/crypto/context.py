@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tacit.crypto.refusals import Misused
+
 EVERYONE = "*"
 _VERSION = b"tacit-context-1"
 
@@ -26,9 +28,9 @@ class Context:
 
     def __post_init__(self) -> None:
         if not (self.protocol and self.run and self.sender and self.recipient):
-            raise ValueError("a context needs protocol, run, sender and recipient")
+            raise Misused("missing", "context", "a context needs protocol, run, sender and recipient")
         if self.round < 0:
-            raise ValueError(f"rounds count from 0, not {self.round}")
+            raise Misused("out-of-range", "round", f"rounds count from 0, not {self.round}")
 
     def encode(self) -> bytes:
         """The bytes that are signed, or from which keys are derived; nothing that follows can be taken for a field."""

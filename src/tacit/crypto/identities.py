@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import BadSignature, Refused, Replayed
+from tacit.crypto.refusals import BadSignature, Misused, Refused, Replayed
 from tacit.crypto.secret import Secret
 
 _DOMAIN = b"tacit-signed-1"
@@ -37,7 +37,7 @@ class Identity:
         if secret is None:
             self._key = Ed25519PrivateKey.generate()
         elif len(secret) != IDENTITY_BYTES:
-            raise ValueError(f"an identity has {IDENTITY_BYTES} secret bytes, not {len(secret)}")
+            raise Misused("wrong-length", "secret", f"an identity has {IDENTITY_BYTES} secret bytes, not {len(secret)}")
         else:
             self._key = Ed25519PrivateKey.from_private_bytes(secret.expose())
         self.public = self._key.public_key().public_bytes_raw()
@@ -82,9 +82,9 @@ class Roster:
     def __init__(self, identities: Mapping[str, bytes]) -> None:
         for name, public in identities.items():
             if len(public) != IDENTITY_BYTES:
-                raise Refused(f"a public identity has {IDENTITY_BYTES} bytes, not {len(public)}", name)
+                raise Refused("bad-key", f"a public identity has {IDENTITY_BYTES} bytes, not {len(public)}", name)
         if len(set(identities.values())) != len(identities):
-            raise ValueError("two names with the same identity")
+            raise Misused("duplicate", "identities", "two names with the same identity")
         self._identities = dict(identities)
         self._filled: set[bytes] = set()
 

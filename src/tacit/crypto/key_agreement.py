@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import Refused
+from tacit.crypto.refusals import Misused, Refused
 from tacit.crypto.secret import Secret
 
 KEY_BYTES = 32
@@ -28,7 +28,7 @@ class KeyPair:
         if secret is None:
             self._key = X25519PrivateKey.generate()
         elif len(secret) != KEY_BYTES:
-            raise ValueError(f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
+            raise Misused("wrong-length", "secret", f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
         else:
             self._key = X25519PrivateKey.from_private_bytes(secret.expose())
         self.public = self._key.public_key().public_bytes_raw()
@@ -44,13 +44,13 @@ class KeyPair:
         A public key of low order (which would make the key predictable) and one's own are refused.
         """
         if len(peer) != KEY_BYTES:
-            raise Refused(f"a public key has {KEY_BYTES} bytes, not {len(peer)}", context.recipient)
+            raise Refused("bad-key", f"a public key has {KEY_BYTES} bytes, not {len(peer)}", context.recipient)
         if peer == self.public:
-            raise Refused("sent our own public key back", context.recipient)
+            raise Refused("bad-key", "sent our own public key back", context.recipient)
         try:
             shared = bytearray(self._key.exchange(X25519PublicKey.from_public_bytes(peer)))
         except ValueError:
-            raise Refused("a public key of low order", context.recipient) from None
+            raise Refused("bad-key", "a public key of low order", context.recipient) from None
         with Secret(shared) as agreed:
             first, second = sorted((self.public, peer))
             return derive(agreed, context.pair(), first + second)

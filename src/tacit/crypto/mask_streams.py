@@ -22,6 +22,7 @@ from gmpy2 import gcd, mpz
 
 from tacit.crypto.context import Context
 from tacit.crypto.key_agreement import KEY_BYTES, derive
+from tacit.crypto.refusals import Misused
 from tacit.crypto.secret import Secret
 
 # the 32-bit block counter and the nonce of RFC 8439; one stream per derived key, 256 GiB long
@@ -37,7 +38,7 @@ class MaskStream:
 
     def __init__(self, secret: Secret, context: Context) -> None:
         if len(secret) != KEY_BYTES:
-            raise ValueError(f"a stream needs a secret of {KEY_BYTES} bytes, not {len(secret)}")
+            raise Misused("wrong-length", "secret", f"a stream needs a secret of {KEY_BYTES} bytes, not {len(secret)}")
         with derive(secret, context.pair()) as key:
             self._cipher = Cipher(ChaCha20(bytes(key.expose()), _COUNTER_AND_NONCE), mode=None).encryptor()
 
@@ -49,7 +50,7 @@ class MaskStream:
     def residues(self, modulus: int, count: int) -> list[mpz]:
         """``count`` elements of Z_modulus, each within 2^-128 of uniform."""
         if modulus < 2:
-            raise ValueError("a modulus of at least 2 is needed")
+            raise Misused("out-of-range", "modulus", "a modulus of at least 2 is needed")
         modulus, size = mpz(modulus), (int(modulus).bit_length() + 7) // 8 + _EXTRA_BYTES
         drawn = self._bytes(size * count)
         return [mpz.from_bytes(drawn[i : i + size], "little") % modulus for i in range(0, size * count, size)]
@@ -85,7 +86,7 @@ def masked(
     Masks cancel when one end adds and the other subtracts. Nothing longer than a piece of a mask is ever in memory.
     """
     if vector.ndim != 1:
-        raise ValueError(f"a vector has one axis, not {vector.ndim}")
+        raise Misused("wrong-length", "vector", f"a vector has one axis, not {vector.ndim}")
     total = np.array(vector, dtype=np.uint64)
     piece = np.empty(min(_PIECE, max(1, total.size)), dtype="<u8")
     for operation, streams in ((np.add, plus), (np.subtract, minus)):
@@ -100,5 +101,5 @@ def masked(
 
 def _low(bits: int) -> np.uint64:
     if not 1 <= bits <= 64:
-        raise ValueError(f"between 1 and 64 bits, not {bits}")
+        raise Misused("out-of-range", "bits", f"between 1 and 64 bits, not {bits}")
     return np.uint64(2**bits - 1)

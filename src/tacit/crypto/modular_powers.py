@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import f_divmod, invert, mpz, powmod_base_list
 
+from tacit.crypto.refusals import Misused
 from tacit.crypto.worker_process import shared
 
 # digits of 14 bits fit an int16 with their carry
@@ -80,7 +81,8 @@ def products_of_packed_powers(
     """
     integers = _Integers(numbers, len(bases))
     if slots < 1 or integers.outputs % slots or integers.bits + WIDEST > width:
-        raise ValueError(f"{integers.outputs} numbers of {integers.bits} bits for slots of {width} bits, {slots} each")
+        problem = f"{integers.outputs} numbers of {integers.bits} bits for slots of {width} bits, {slots} each"
+        raise Misused("mismatch", "slots", problem)
     outputs = integers.outputs // slots
     window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
     digits = integers.digits(window)  # [digits, outputs * slots, bases]
@@ -216,7 +218,7 @@ class _Integers:
         if isinstance(exponents, np.ndarray) and exponents.dtype != object:
             matrix = exponents.astype(np.int64, casting="safe")
             if matrix.ndim != 2 or matrix.shape[1] != bases:
-                raise ValueError(f"exponents of shape {matrix.shape} for {bases} bases")
+                raise Misused("wrong-length", "exponents", f"exponents of shape {matrix.shape} for {bases} bases")
             self.negative = matrix < 0
             # the magnitude of -2^63 overflows to itself, which is right as an unsigned number
             self._words = np.abs(matrix).view(np.uint64)[np.newaxis]
@@ -224,7 +226,7 @@ class _Integers:
         else:
             rows = [[int(exponent) for exponent in row] for row in exponents]
             if any(len(row) != bases for row in rows):
-                raise ValueError(f"a row of exponents that does not have {bases} of them")
+                raise Misused("wrong-length", "exponents", f"a row of exponents that does not have {bases} of them")
             shape = (len(rows), bases)
             self.negative = np.array([e < 0 for row in rows for e in row], dtype=np.bool_).reshape(shape)
             self.bits = max((e.bit_length() for row in rows for e in row), default=0)

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl.exceptions import CryptoError
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import Refused, Tampered
+from tacit.crypto.refusals import Misused, Refused, Tampered
 
 POINT_BYTES = 32
 TAG_BYTES = 16
@@ -54,18 +54,19 @@ class TransferSender:
         ``messages[i]`` are the M messages of transfer i, equally long; the reply to it has M (length + 16) bytes.
         """
         if len(requests) != POINT_BYTES * len(messages):
-            raise Refused(f"{len(requests)} bytes are not {len(messages)} requests", self._context.recipient)
+            reason = f"{len(requests)} bytes are not {len(messages)} requests"
+            raise Refused("wrong-length", reason, self._context.recipient)
         common = _common(self._context, self.offer)
         replies = []
         for transfer, slots in enumerate(messages):
             if len({len(message) for message in slots}) != 1:
-                raise ValueError("the messages of a transfer must have one length")
+                raise Misused("mismatch", "messages", "the messages of a transfer must have one length")
             request = requests[POINT_BYTES * transfer : POINT_BYTES * (transfer + 1)]
             try:
                 # refuses what is not in the subgroup of prime order
                 point = sodium.crypto_scalarmult_ed25519_noclamp(self._scalar, request)
             except (CryptoError, RuntimeError):
-                raise Refused("a request that is no point of the group", self._context.recipient) from None
+                raise Refused("malformed", "a request that is no point of the group", self._context.recipient) from None
             sealed = []
             for slot, message in enumerate(slots, start=1):
                 point = sodium.crypto_core_ed25519_sub(point, self._step)
@@ -83,11 +84,11 @@ class TransferReceiver:
 
     def __init__(self, context: Context, offer: bytes, choices: Sequence[int], slots: int) -> None:
         if slots < 2:
-            raise ValueError(f"a choice needs at least two messages, not {slots}")
+            raise Misused("out-of-range", "slots", f"a choice needs at least two messages, not {slots}")
         if any(not 0 <= choice < slots for choice in choices):
-            raise ValueError(f"choices are numbers from 0 to {slots - 1}")
+            raise Misused("out-of-range", "choices", f"choices are numbers from 0 to {slots - 1}")
         if len(offer) != POINT_BYTES or not sodium.crypto_core_ed25519_is_valid_point(offer):
-            raise Refused("an offer that is no point of the group", context.sender)
+            raise Refused("malformed", "an offer that is no point of the group", context.sender)
         self._context, self._offer, self._choices, self._slots = context, offer, list(choices), slots
         self._scalars = [_random_scalar() for _ in choices]
         multiples = [offer]
@@ -106,7 +107,8 @@ class TransferReceiver:
     def receive(self, replies: Sequence[bytes]) -> list[bytes]:
         """The chosen messages; :class:`Tampered` if a reply does not fit its request."""
         if len(replies) != len(self._choices):
-            raise Refused(f"{len(replies)} replies to {len(self._choices)} requests", self._context.sender)
+            reason = f"{len(replies)} replies to {len(self._choices)} requests"
+            raise Refused("wrong-length", reason, self._context.sender)
         common = _common(self._context, self._offer)
         received = []
         for transfer, reply in enumerate(replies):

@@ -32,7 +32,7 @@ from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
 from tacit.crypto.mask_streams import MaskStream
 from tacit.crypto.modular_powers import Exponents, powers, product, products_of_powers, quotients, shared_products
-from tacit.crypto.refusals import Refused
+from tacit.crypto.refusals import Misused, Refused
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
@@ -56,14 +56,15 @@ class PublicKey:
         if not insecure_for_tests:
             _check_length(self.bits, peer)
         if self.n < 2 or gcd(self.n, primorial(1000)) != 1:
-            raise Refused("a Paillier modulus with a small factor", peer)
+            raise Refused("bad-key", "a Paillier modulus with a small factor", peer)
         if is_prime(self.n) or is_power(self.n):
-            raise Refused("a Paillier modulus that is a prime or a power", peer)
+            raise Refused("bad-key", "a Paillier modulus that is a prime or a power", peer)
 
     def encode(self, value: int) -> mpz:
         """The residue of a signed integer; ValueError where it has none of its own."""
         if not -self.largest <= value <= self.largest:
-            raise ValueError(f"an integer of {int(value).bit_length()} bits does not fit a modulus of {self.bits} bits")
+            problem = f"an integer of {int(value).bit_length()} bits does not fit a modulus of {self.bits} bits"
+            raise Misused("out-of-range", "value", problem)
         return mpz(value) % self.n
 
     def decode(self, residue: int) -> int:
@@ -88,13 +89,13 @@ class PublicKey:
         """The ciphertexts that :meth:`Ciphertexts.to_bytes` wrote; each must be a unit modulo n^2."""
         size = self.ciphertext_bytes
         if len(data) % size:
-            raise Refused(f"{len(data)} bytes are not a number of ciphertexts of {size} bytes", peer)
+            raise Refused("wrong-length", f"{len(data)} bytes are not a number of ciphertexts of {size} bytes", peer)
         values = [mpz.from_bytes(data[i : i + size], "big") for i in range(0, len(data), size)]
         if any(not 0 < value < self.modulus for value in values):
-            raise Refused("a ciphertext outside of its range", peer)
+            raise Refused("out-of-range", "a ciphertext outside of its range", peer)
         # a product has a factor in common with n if and only if one of its factors has
         if gcd(product([value % self.n for value in values], self.n), self.n) != 1:
-            raise Refused("a ciphertext that is no unit", peer)
+            raise Refused("out-of-range", "a ciphertext that is no unit", peer)
         return Ciphertexts(self, values)
 
     def to_bytes(self) -> bytes:
@@ -103,11 +104,11 @@ class PublicKey:
     @classmethod
     def from_bytes(cls, data: bytes, *, insecure_for_tests: bool = False, peer: str | None = None) -> PublicKey:
         if not data.startswith(_PUBLIC):
-            raise Refused("not a Paillier public key", peer)
+            raise Refused("malformed", "not a Paillier public key", peer)
         n = int.from_bytes(data[len(_PUBLIC) :], "big")
         key = cls(n, insecure_for_tests=insecure_for_tests, peer=peer)
         if key.to_bytes() != data:
-            raise Refused("a Paillier public key that is not in its shortest form", peer)
+            raise Refused("malformed", "a Paillier public key that is not in its shortest form", peer)
         return key
 
     def __eq__(self, other: object) -> bool:
@@ -204,9 +205,9 @@ class Ciphertexts:
 
     def _check(self, key: PublicKey, count: int) -> None:
         if key != self.key:
-            raise ValueError("ciphertexts of different keys")
+            raise Misused("mismatch", "key", "ciphertexts of different keys")
         if count != len(self):
-            raise ValueError(f"{count} numbers for {len(self)} ciphertexts")
+            raise Misused("wrong-length", "numbers", f"{count} numbers for {len(self)} ciphertexts")
 
 
 class SecretKey:
@@ -214,9 +215,9 @@ class SecretKey:
 
     def __init__(self, p: int, q: int, *, insecure_for_tests: bool = False) -> None:
         if p == q or not (is_prime(p, _PRIME_ROUNDS) and is_prime(q, _PRIME_ROUNDS)):
-            raise ValueError("two different primes are needed")
+            raise Misused("duplicate", "primes", "two different primes are needed")
         if gcd(p * q, (p - 1) * (q - 1)) != 1:
-            raise ValueError("one prime divides the other less one: Paillier needs other primes")
+            raise Misused("mismatch", "primes", "one prime divides the other less one: Paillier needs other primes")
         self.public = PublicKey(p * q, insecure_for_tests=insecure_for_tests)
         self._halves: tuple[_Half, _Half] | None = (_Half(mpz(p), self.public.n), _Half(mpz(q), self.public.n))
 
@@ -229,7 +230,7 @@ class SecretKey:
     def decrypt(self, ciphertexts: Ciphertexts, workers: int = 1) -> list[int]:
         """The contents, as signed integers. ``workers`` threads share the exponentiations."""
         if ciphertexts.key != self.public:
-            raise ValueError("ciphertexts of another key")
+            raise Misused("mismatch", "key", "ciphertexts of another key")
         one, two = self._factors()
         residues = one.decrypt(ciphertexts.values, workers), two.decrypt(ciphertexts.values, workers)
         inverse = invert(one.prime, two.prime)
@@ -261,7 +262,7 @@ class SecretKey:
 
     def _factors(self) -> tuple[_Half, _Half]:
         if self._halves is None:
-            raise ValueError("this key has been wiped")
+            raise Misused("wiped", "key", "this key has been wiped")
         return self._halves
 
     def __enter__(self) -> SecretKey:
@@ -310,7 +311,7 @@ class _Half:
 def _random_primes(bits: int) -> tuple[mpz, mpz]:
     """Two random primes of half the length whose product has exactly ``bits`` bits."""
     if bits < 64 or bits % 2:
-        raise ValueError(f"an even number of bits, at least 64, is needed, not {bits}")
+        raise Misused("out-of-range", "bits", f"an even number of bits, at least 64, is needed, not {bits}")
     while True:
         p, q = _random_prime(bits // 2), _random_prime(bits // 2)
         # FIPS 186-5, A.1.3: primes that are close together are easy to find
@@ -328,6 +329,7 @@ def _random_prime(bits: int) -> mpz:
 
 def _check_length(bits: int, peer: str | None) -> None:
     if bits < LEAST_BITS:
-        raise Refused(f"a Paillier key of {bits} bits; {LEAST_BITS} are the least, {DEFAULT_BITS} recommended", peer)
+        reason = f"a Paillier key of {bits} bits; {LEAST_BITS} are the least, {DEFAULT_BITS} recommended"
+        raise Refused("bad-key", reason, peer)
     if bits < DEFAULT_BITS:
         warnings.warn(f"a Paillier key of {bits} bits; {DEFAULT_BITS} are recommended", WeakKeyWarning, stacklevel=3)

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from tacit.crypto.context import Context
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.crypto.refusals import Refused, Tampered
+from tacit.crypto.refusals import Misused, Refused, Tampered
 from tacit.crypto.secret import Secret
 from tacit.crypto.worker_process import shared
 
@@ -38,7 +38,7 @@ class SealingKey:
     def __init__(self, secret: Secret | None = None) -> None:
         """A new pair, or the one whose 32 secret bytes are given."""
         if secret is not None and len(secret) != KEY_BYTES:
-            raise ValueError(f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
+            raise Misused("wrong-length", "secret", f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
         if secret is None:
             self._key = X25519PrivateKey.generate()
         else:
@@ -76,14 +76,14 @@ def seal(content: bytes, public: bytes, context: Context) -> bytes:
 def seal_many(contents: Sequence[bytes], public: bytes, context: Context) -> list[bytes]:
     """Each of many contents of equal length, sealed with an ephemeral key of its own."""
     if len({len(content) for content in contents}) > 1:
-        raise ValueError("messages of different lengths can be told apart: pad them")
+        raise Misused("mismatch", "messages", "messages of different lengths can be told apart: pad them")
     if len(public) != KEY_BYTES:
-        raise Refused(f"a public key has {KEY_BYTES} bytes, not {len(public)}", context.recipient)
+        raise Refused("bad-key", f"a public key has {KEY_BYTES} bytes, not {len(public)}", context.recipient)
     key, information = X25519PublicKey.from_public_bytes(public), context.encode()
     try:
         return [_SUITE.encrypt(content, key, information) for content in contents]
     except ValueError:
-        raise Refused("a public key of low order", context.recipient) from None
+        raise Refused("bad-key", "a public key of low order", context.recipient) from None
 
 
 def seal_rows(contents: Rows, public: bytes, context: Context, workers: int = 1) -> Rows:

@@ -14,6 +14,8 @@ import os
 from types import TracebackType
 from typing import NoReturn
 
+from tacit.crypto.refusals import Misused
+
 
 class SelfWiping(bytearray):
     """Bytes that are zeroed before their memory is given back, which is after the last view of them is gone."""
@@ -44,7 +46,7 @@ class Secret:
     def expose(self) -> memoryview:
         """The bytes themselves, read-only, valid until they are wiped."""
         if self._wiped:
-            raise ValueError("this secret has been wiped")
+            raise Misused("wiped", "secret", "this secret has been wiped")
         return memoryview(self._bytes).toreadonly()
 
     def wipe(self) -> None:

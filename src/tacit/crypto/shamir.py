@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tacit.crypto.refusals import BadShares
+from tacit.crypto.refusals import BadShares, Misused
 from tacit.crypto.secret import Secret
 
 PRIME = 2**256 + 297
@@ -53,11 +53,11 @@ def split(shared: Sequence[Secret], threshold: int, holders: Sequence[int]) -> l
         raise BadShares(f"a threshold between 1 and the {len(holders)} holders is needed, not {threshold}")
     _check_indices(holders)
     if not shared:
-        raise ValueError("no secret to share")
+        raise Misused("missing", "secrets", "no secret to share")
     polynomials = []
     for secret in shared:
         if len(secret) != SECRET_BYTES:
-            raise ValueError(f"a shared secret has {SECRET_BYTES} bytes, not {len(secret)}")
+            raise Misused("wrong-length", "secrets", f"a shared secret has {SECRET_BYTES} bytes, not {len(secret)}")
         free = int.from_bytes(secret.expose(), "big")
         polynomials.append([free, *(secrets.randbelow(PRIME) for _ in range(threshold - 1))])
     return [Share(index, tuple(_evaluate(polynomial, index) for polynomial in polynomials)) for index in holders]

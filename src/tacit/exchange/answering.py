@@ -10,6 +10,7 @@ import numpy as np
 from tacit.crypto import EVERYONE, Identity
 from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, Post
+from tacit.privacy.invalid import InvalidArgument
 
 
 class Answering:
@@ -56,6 +57,7 @@ class Answering:
 def check_vector(vector: Integers, numbers: int, largest: int) -> None:
     """A programming error where a vector is not what was agreed on: so many integers, none beyond the bound."""
     if vector.shape != (numbers,) or vector.dtype != np.int64:
-        raise ValueError(f"{numbers} integers are due, not {vector.dtype} {vector.shape}")
+        problem = f"{numbers} integers are due, not {vector.dtype} {vector.shape}"
+        raise InvalidArgument("wrong-length", "vector", problem)
     if beyond(vector, largest):
-        raise ValueError("a vector beyond the agreed bound")
+        raise InvalidArgument("out-of-range", "vector", "a vector beyond the agreed bound")

@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
+from tacit.crypto.refusals import CodedRefusal
 
 SERVER = "server"
 _LENGTH_BYTES = 8
 
 
-class TooFew(Refused):
+class TooFew(CodedRefusal):
     """Fewer silos are left than the threshold asks for: the round ends, and nothing of it is released."""
 
+    code = "too-few"
 
-class OutOfTurn(Refused):
+
+class OutOfTurn(CodedRefusal):
     """A message or a call that this phase of the round does not have."""
+
+    code = "out-of-turn"
 
 
 class Post:
@@ -64,11 +69,11 @@ def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
         size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
         start += _LENGTH_BYTES
         if start + size > len(data):
-            raise Refused("a message that ends too early", peer)
+            raise Refused("malformed", "a message that ends too early", peer)
         parts.append(data[start : start + size])
         start += size
     if count is not None and len(parts) != count:
-        raise Refused(f"a message of {len(parts)} parts where {count} are due", peer)
+        raise Refused("malformed", f"a message of {len(parts)} parts where {count} are due", peer)
     return parts
 
 
@@ -81,11 +86,11 @@ def named_parts(data: bytes, peer: str, known: Sequence[str]) -> dict[str, bytes
     """The parts that :func:`join_named` joined: names that are known, each once, in order."""
     parts = parted(data, peer)
     if len(parts) % 2:
-        raise Refused("a list of names and parts that does not come out even", peer)
+        raise Refused("malformed", "a list of names and parts that does not come out even", peer)
     try:
         names = [name.decode() for name in parts[::2]]
     except UnicodeDecodeError:
-        raise Refused("a name that is no text", peer) from None
+        raise Refused("malformed", "a name that is no text", peer) from None
     if names != sorted(set(names)) or not set(names) <= set(known):
-        raise Refused("a list of names with strangers, doubles or in disorder", peer)
+        raise Refused("unknown-party", "a list of names with strangers, doubles or in disorder", peer)
     return dict(zip(names, parts[1::2], strict=True))

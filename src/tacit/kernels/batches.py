@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.privacy import Stream
+from tacit.privacy.invalid import InvalidArgument
 
 # Up to so many keys, silos are padded to the largest and sorted together; beyond, one by one.
 DRAWN_AT_ONCE = 50_000
@@ -157,7 +158,8 @@ def _nothing(shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def _only(shapes: set[tuple[int, int]]) -> tuple[int, int]:
     if len(shapes) > 1:
-        raise ValueError(f"silos of shapes {sorted(shapes)} in one plan: the largest would say how others are padded")
+        problem = f"silos of shapes {sorted(shapes)} in one plan: the largest would say how others are padded"
+        raise InvalidArgument("mismatch", "silos", problem)
     return shapes.pop()
 
 

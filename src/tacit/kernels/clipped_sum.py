@@ -36,11 +36,12 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipping import MARGIN, norms
+from tacit.kernels.clipping import clip_factors, norms
 from tacit.kernels.grid_integers import FINEST, REACHED, Counts, Steps, toward_zero
 from tacit.kernels.noise import LARGEST_NORMAL, PIECE
 from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params
+from tacit.privacy.invalid import InvalidArgument
 
 # Records per pass: 16 to 64 are equally fast, one pass over a batch of hundreds leaves the cache.
 CHUNK = 32
@@ -234,9 +235,7 @@ class _Outer(NamedTuple):
         return _Outer(_kept(keep, self.left), _kept(keep, self.right), self.arrange)
 
     def weighted_sum(self, factors: jax.Array) -> jax.Array:
-        return self.arrange(
-            jnp.matmul((factors[:, None] * _rows(self.left)).T, _rows(self.right), precision="highest")
-        )
+        return self.arrange(jnp.matmul((factors[:, None] * _rows(self.left)).T, _rows(self.right), precision="highest"))
 
 
 _Piece = _Whole | _Outer
@@ -250,9 +249,7 @@ def _clipped_sum(pieces: list[_Piece], weight: jax.Array, clip: jax.Array | floa
     """
 
     def summed(pieces: list[_Piece], lengths: jax.Array) -> list[jax.Array]:
-        scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(lengths, 1e-30))
-        # a scale below float32's normal range has too few digits left to keep the bound
-        factors = jnp.where(jnp.isfinite(lengths) & (scale > 1e-37), weight * scale, 0.0)
+        factors = weight * clip_factors(lengths, clip)
         return [piece.weighted_sum(factors) for piece in pieces]
 
     def with_care() -> tuple[list[jax.Array], jax.Array]:
@@ -290,7 +287,7 @@ def _record_gradients(
     loss, parameter by parameter in ``params``'s order of leaves."""
     losses = objective.task.losses
     if losses is None:
-        raise ValueError(f"a record alone has no loss in a {objective.task.name} task")
+        raise InvalidArgument("not-supported", "task", f"a record alone has no loss in a {objective.task.name} task")
 
     def loss(params: Params, frozen: Params, x: jax.Array, y: jax.Array) -> jax.Array:
         return losses(objective.apply({**params, **frozen}, x[None]), y[None])[0]

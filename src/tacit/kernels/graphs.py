@@ -23,6 +23,7 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import eigsh
 
 from tacit.privacy import Randomness
+from tacit.privacy.invalid import InvalidArgument
 
 Topology = Literal["ring", "torus", "hypercube", "exponential", "erdos-renyi", "small-world", "complete"]
 TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
@@ -43,7 +44,7 @@ ROUNDING = 1e-12
 _PUBLIC = Randomness(b"tacit: graphs without a server".ljust(32))
 
 
-class NoSuchGraph(ValueError):
+class NoSuchGraph(InvalidArgument):
     """There is no graph of this kind with so many nodes, or none that is connected."""
 
 
@@ -94,7 +95,9 @@ class GraphChoice:
                 return nx.grid_2d_graph(*_sides(self.nodes), periodic=True)
             case "hypercube":
                 if self.nodes & (self.nodes - 1):
-                    raise NoSuchGraph(f"a hypercube has a power of two of nodes, not {self.nodes}")
+                    raise NoSuchGraph(
+                        "out-of-range", "nodes", f"a hypercube has a power of two of nodes, not {self.nodes}"
+                    )
                 return nx.hypercube_graph(self.nodes.bit_length() - 1)
             case "exponential":
                 return nx.circulant_graph(self.nodes, [1 << k for k in range((self.nodes // 2).bit_length())])
@@ -105,7 +108,11 @@ class GraphChoice:
         import networkx as nx
 
         if self.topology == "small-world" and not (2 <= self.degree < self.nodes and self.degree % 2 == 0):
-            raise NoSuchGraph(f"a small world of {self.nodes} needs an even degree from 2 on, not {self.degree}")
+            raise NoSuchGraph(
+                "out-of-range",
+                "degree",
+                f"a small world of {self.nodes} needs an even degree from 2 on, not {self.degree}",
+            )
         for attempt in range(ATTEMPTS):
             seed = _PUBLIC.integer("graph", self.seed, number, attempt) % 2**32
             if self.topology == "small-world":
@@ -114,12 +121,14 @@ class GraphChoice:
                 graph = nx.fast_gnp_random_graph(self.nodes, self.edge_rate, seed=seed)
             if nx.is_connected(graph):
                 return graph
-        raise NoSuchGraph(f"none of {ATTEMPTS} graphs with edge_rate {self.edge_rate:g} is connected")
+        raise NoSuchGraph(
+            "out-of-range", "edge_rate", f"none of {ATTEMPTS} graphs with edge_rate {self.edge_rate:g} is connected"
+        )
 
 
 def _check_number(nodes: int) -> None:
     if nodes < 2:
-        raise NoSuchGraph(f"a network needs at least two nodes, not {nodes}")
+        raise NoSuchGraph("out-of-range", "nodes", f"a network needs at least two nodes, not {nodes}")
 
 
 def _sides(nodes: int) -> tuple[int, int]:
@@ -127,7 +136,9 @@ def _sides(nodes: int) -> tuple[int, int]:
     for side in range(math.isqrt(nodes), 2, -1):
         if nodes % side == 0:
             return side, nodes // side
-    raise NoSuchGraph(f"a torus has two sides of at least 3 nodes, which {nodes} is no product of")
+    raise NoSuchGraph(
+        "out-of-range", "nodes", f"a torus has two sides of at least 3 nodes, which {nodes} is no product of"
+    )
 
 
 def _as_matrix(graph: Any, nodes: int) -> sparse.csr_array:
@@ -168,10 +179,10 @@ class Mixing:
         self.nodes = self.weights.shape[0]
         apart = abs(self.weights - self.weights.T)
         if self.weights.data.min(initial=0.0) < 0 or (apart.nnz and apart.max() > ROUNDING):
-            raise ValueError("weights must be symmetric and not negative")
+            raise InvalidArgument("out-of-range", "weights", "weights must be symmetric and not negative")
         for axis in (0, 1):
             if np.abs(np.asarray(self.weights.sum(axis=axis)) - 1).max() > ROUNDING * self.nodes:
-                raise ValueError("the rows and columns of weights must each sum to 1")
+                raise InvalidArgument("out-of-range", "weights", "the rows and columns of weights must each sum to 1")
 
     @cached_property
     def second(self) -> float:

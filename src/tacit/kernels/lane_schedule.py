@@ -18,6 +18,7 @@ import numpy as np
 from tacit.kernels.batches import power_of_two
 from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params, parameter_count
+from tacit.privacy.invalid import InvalidArgument
 
 # Chunks per compiled call. Their real number is data, not shape, so that rounds of sampled people compile nothing new.
 CALL_CHUNKS = 64
@@ -115,9 +116,10 @@ class Layout:
         """The layout for an objective with trainable ``params`` on ``arrays``; see ``people.Local.layout``."""
         together = objective.task.losses is None
         if together and (batch_size is not None or apart):
-            raise ValueError(f"{objective.task.name}: a person's records are one batch, without parts")
+            problem = f"{objective.task.name}: a person's records are one batch, without parts"
+            raise InvalidArgument("not-supported", "task", problem)
         if batch_size is not None and batch_size < 1:
-            raise ValueError(f"a batch of {batch_size} records")
+            raise InvalidArgument("out-of-range", "batch_size", f"a batch of {batch_size} records")
         parameters = parameter_count(params)
         numbers = RECORD_NUMBERS // parameters if apart else PASS_NUMBERS // prod(arrays.features.shape[1:])
         low, high = (1, PASS_ROWS[1]) if apart else PASS_ROWS
@@ -215,9 +217,10 @@ def arrange(
     """
     starts, counts, weights = np.asarray(starts), np.asarray(counts), np.asarray(weights, np.float32)
     if not starts.shape == counts.shape == weights.shape or starts.ndim != 1:
-        raise ValueError(f"starts {starts.shape}, counts {counts.shape} and weights {weights.shape} differ")
+        problem = f"starts {starts.shape}, counts {counts.shape} and weights {weights.shape} differ"
+        raise InvalidArgument("wrong-length", "starts", problem)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (counts >= 0).all() and (starts >= 0).all()):
-        raise ValueError("starts, counts and weights are finite and not negative")
+        raise InvalidArgument("out-of-range", "starts", "starts, counts and weights are finite and not negative")
     present = np.flatnonzero((counts > 0) & (weights > 0))
     if not len(present):
         return tuple(Lane((), None) for _ in range(lanes))

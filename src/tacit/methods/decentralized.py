@@ -185,7 +185,7 @@ class Gossip(LocalTraining, Serverless):
             self.network(facts, 1)
         except NoSuchGraph as error:
             fix = "choose another topology, degree or edge_rate"
-            raise UserError("invalid-value", "method.topology", str(error), fix) from None
+            raise UserError(error.code, "method.topology", error.problem, fix) from None
 
     def network(self, facts: Facts, number: int) -> Mixing:
         """The weights of round ``number``; NoSuchGraph where there are none."""

@@ -42,6 +42,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
 
 Floats = npt.NDArray[np.float64]
@@ -135,7 +136,7 @@ class Encoder(Calibrated):
 
     def dimensions(self, facts: Facts) -> int:
         if facts.parameters is None:
-            raise ValueError("how many numbers are learned must be known")
+            raise InvalidArgument("missing", "facts", "how many numbers are learned must be known")
         return facts.parameters
 
     def people(self, facts: Facts) -> float:
@@ -157,7 +158,7 @@ class Encoder(Calibrated):
     def eps_l(self) -> float:
         """The local epsilon, given or solved for."""
         if self.local_epsilon is None:
-            raise ValueError("the noise of this method is not known yet: a plan solves for it")
+            raise InvalidArgument("missing", "noise", "the noise of this method is not known yet: a plan solves for it")
         return self.local_epsilon
 
     def with_noise(self, noise: float) -> Self:

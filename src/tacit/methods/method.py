@@ -37,6 +37,7 @@ from tacit.kernels.clipped_sum import Rounding, rounding
 from tacit.kernels.grid_integers import COUNT_MARGIN
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
+from tacit.privacy.invalid import InvalidArgument
 
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -481,7 +482,7 @@ class Private(Calibrated):
     def sigma(self) -> float:
         """The noise multiplier, given or solved for."""
         if self.noise_multiplier is None:
-            raise ValueError("the noise of this method is not known yet: a plan solves for it")
+            raise InvalidArgument("missing", "noise", "the noise of this method is not known yet: a plan solves for it")
         return self.noise_multiplier
 
 

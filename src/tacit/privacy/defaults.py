@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.private_selection import Repetitions
 
 CLIP = 1.0
@@ -68,4 +69,4 @@ def default_repetitions(settings: int) -> Repetitions:
 
 def _check(count: int) -> None:
     if count < 1:
-        raise ValueError(f"a public number of at least 1 is needed, not {count}")
+        raise InvalidArgument("out-of-range", "count", f"a public number of at least 1 is needed, not {count}")

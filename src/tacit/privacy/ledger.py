@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from tacit.privacy.accounting.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
 
@@ -58,7 +58,11 @@ def has_seed(lines: Iterable[Mapping[str, Any]], seed_mark: str) -> bool:
 
 
 class LedgerError(Exception):
-    """The file is not what an append-only ledger can look like."""
+    """The file is not what an append-only ledger can look like: ``altered``, or ``moved`` while it was in use."""
+
+    def __init__(self, code: Literal["altered", "moved"], problem: str) -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 class Ledger:
@@ -183,7 +187,7 @@ class Ledger:
             line = _verified(text, self._last)
             if line is None or (_ID in line and self.id is not None):
                 where = f"{self.path.name}: line {len(self._lines) + (self.id is not None) + 1}"
-                raise LedgerError(f"{where} does not continue the chain: the ledger was altered")
+                raise LedgerError("altered", f"{where} does not continue the chain: the ledger was altered")
             self._take_in(line)
         self._end += len(whole)
         if len(whole) != len(raw):
@@ -210,7 +214,7 @@ class Ledger:
         except OSError:
             in_place = False
         if not in_place or here.st_size < self._end:
-            raise LedgerError(f"{self.path.name}: the file was moved, replaced or cut while it was in use")
+            raise LedgerError("moved", f"{self.path.name}: the file was moved, replaced or cut while it was in use")
 
 
 def plain_file(path: Path, flags: int, mode: int = 0o600) -> int:

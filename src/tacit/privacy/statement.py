@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import Relation, Unit
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
@@ -174,7 +175,7 @@ def sheet(
     references  other models were trained beside the run, for comparison
     """
     if not guarantees:
-        raise ValueError("a sheet needs at least one guarantee")
+        raise InvalidArgument("missing", "guarantees", "a sheet needs at least one guarantee")
     first = guarantees[0]
     known = events or {}
     rows = tuple(_row(guarantee, known.get(str(guarantee.view))) for guarantee in guarantees)

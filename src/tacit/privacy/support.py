@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import RELATIONS, UNITS, Relation, Unit, View
 
 Sampling = Literal[
@@ -227,7 +228,7 @@ def require_supported(unit: Unit, relation: Relation, view: View, sampling: str)
     """The row that covers this combination; ValueError with the reason where there is none."""
     row = support_of(unit, relation, view, sampling)
     if row is None:
-        raise ValueError(refusal(unit, relation, view, sampling))
+        raise InvalidArgument("not-supported", "view", refusal(unit, relation, view, sampling) or "")
     return row
 
 

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tacit.privacy.invalid import InvalidArgument
+
 Unit = Literal["record", "subject", "silo"]
 Relation = Literal["zero-out", "replace"]
 Reveals = Literal["nothing", "sum", "each", "messages"]
@@ -48,22 +50,22 @@ class View:
         match = _FORM.fullmatch(text.replace(" ", ""))
         kind, argument = match.groups() if match else (text, None)
         if kind not in _KINDS:
-            raise ValueError(f"'{text}' is no view; known: {', '.join(_forms())}")
+            raise InvalidArgument("unknown-name", "view", f"'{text}' is no view; known: {', '.join(_forms())}")
         if kind in _COUNTED:
             if argument is None or not argument.isdigit() or int(argument) < 1:
-                raise ValueError(f"'{text}' needs a number of silos, for example '{kind}:2'")
+                raise InvalidArgument("malformed", "view", f"'{text}' needs a number of silos, for example '{kind}:2'")
             return cls(kind, count=int(argument))
         if kind == "coalition":
             members = tuple(name for name in (argument or "").strip("[]").split(",") if name)
             if not members:
-                raise ValueError(f"'{text}' needs its members, for example 'coalition:[a,b]'")
+                raise InvalidArgument("malformed", "view", f"'{text}' needs its members, for example 'coalition:[a,b]'")
             return cls(kind, count=len(members), members=members)
         if kind == _FAR and argument is not None:
             if not argument.isdigit() or int(argument) < 1:
-                raise ValueError(f"'{text}' needs a number of steps, for example '{kind}:2'")
+                raise InvalidArgument("malformed", "view", f"'{text}' needs a number of steps, for example '{kind}:2'")
             return cls(kind, count=int(argument))
         if argument is not None:
-            raise ValueError(f"'{text}' takes no number; write '{kind}'")
+            raise InvalidArgument("malformed", "view", f"'{text}' takes no number; write '{kind}'")
         return cls(kind)
 
     def __str__(self) -> str:

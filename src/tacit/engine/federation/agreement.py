@@ -83,11 +83,11 @@ class Form:
                 str(value["columns"]),
             )
         except (KeyError, TypeError, ValueError):
-            raise Refused("a form of records that is none", peer) from None
+            raise Refused("malformed", "a form of records that is none", peer) from None
         numbers = all(kind in ("float32", "int32") for kind in (form.dtype, form.label_dtype))
         sizes = [*form.shape, *form.label_shape]
         if not numbers or form.kind not in Labels.KINDS or any(not 0 < size < 1 << 24 for size in sizes):
-            raise Refused("a form of records that cannot be", peer)
+            raise Refused("out-of-range", "a form of records that cannot be", peer)
         return form
 
     def no_records(self, silos: Sequence[str]) -> Federation:
@@ -116,9 +116,9 @@ def read_hello(content: bytes, peer: str, plan: str) -> Hello:
     except ValueError:
         drawn = b""
     if len(drawn) != DRAWN_BYTES or told["records"] < 0:
-        raise Refused("a greeting that is none", peer)
+        raise Refused("malformed", "a greeting that is none", peer)
     if told["plan"] != plan:
-        raise Refused("plan mismatch: its plan hash differs from ours", peer)
+        raise Refused("plan-mismatch", "plan mismatch: its plan hash differs from ours", peer)
     return Hello(Form.from_dict(told["form"], peer), drawn, told["records"])
 
 
@@ -179,7 +179,7 @@ def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Feder
     own keys alone. Two people with one place are one encoder."""
     own = people_of(k, people, silos)
     if not len(own):
-        raise Refused(f"{people} people for {silos} silos leave none for each")
+        raise Refused("bad-terms", f"{people} people for {silos} silos leave none for each")
     place = places_of(shard.train.subject, people) // silos % len(own)
     return replace(shard, train=replace(shard.train, subject=own[place]).grouped())
 
@@ -218,12 +218,12 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
     """Refuse a list of silos that is not the one that was promised, or with strangers on it."""
     declared = plan.promise.facts.silos
     if len(set(silos)) != len(silos) or not silos:
-        raise Refused("a list of silos that is empty, or names one twice", server)
+        raise Refused("malformed", "a list of silos that is empty, or names one twice", server)
     if declared and declared != len(silos):
-        raise Refused(f"{len(silos)} silos where the plan promises {declared}", server)
+        raise Refused("wrong-parties", f"{len(silos)} silos where the plan promises {declared}", server)
     strangers = set(silos) - set(roster) | {server, ANALYZER} & set(silos)
     if strangers:
-        raise Refused(f"silos that are none on the roster: {', '.join(sorted(strangers))}", server)
+        raise Refused("unknown-party", f"silos that are none on the roster: {', '.join(sorted(strangers))}", server)
 
 
 def discloses_counts(plan: Plan) -> bool:
@@ -246,7 +246,7 @@ def told_counts(content: bytes, run: str, peer: str) -> tuple[np.ndarray, np.nda
     """What ``peer`` told with :func:`tell_counts`: names and counts."""
     of, counts = parted(content, peer, 2)
     if of != run.encode():
-        raise Refused("counts of another start of the run", peer)
+        raise Refused("wrong-run", "counts of another start of the run", peer)
     return read_counts(counts, peer)
 
 
@@ -269,5 +269,5 @@ def common_randomness(plan: Plan, secret: Secret, run: str, drawn: Mapping[str, 
 def shuffling_roster(roster: Mapping[str, bytes]) -> dict[str, bytes]:
     """The server as the shuffler, and the analyzer, as the shuffled exchange calls them."""
     if ANALYZER not in roster:
-        raise Refused("nobody is on the roster as the analyzer")
+        raise Refused("bad-terms", "nobody is on the roster as the analyzer")
     return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}

@@ -71,7 +71,7 @@ class AnalyzerSide:
         self._names = [str(name) for name in told["silos"]]
         check_silos(self.plan, self._names, self._keys.roster, SERVER)
         if told["plan"] != mark(self.plan):
-            raise Refused("plan mismatch: its plan hash differs from ours", SERVER)
+            raise Refused("plan-mismatch", "plan mismatch: its plan hash differs from ours", SERVER)
         self._next, self._most = (BEGIN,), (1 + len(self._names)) * AROUND
         return desk.write(SERVER, HELLO, b"")
 
@@ -79,7 +79,7 @@ class AnalyzerSide:
         """What all silos have told, by which this run is known; and the public terms, which the plan says."""
         signed = named_parts(content, SERVER, self._names)
         if set(signed) != set(self._names):
-            raise Refused("what only some of the silos have told", SERVER)
+            raise Refused("incomplete", "what only some of the silos have told", SERVER)
         heard = {silo: desk.read(silo, HELLO, part, to_everyone=True) for silo, part in signed.items()}
         records = {silo: read_hello(part, silo, mark(self.plan)).records for silo, part in heard.items()}
         facts = sum_facts(self.plan.method, agreed_facts(self.plan, self._names, records))

@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, IDENTITY_BYTES, Refused
+from tacit.crypto.refusals import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
 from tacit.engine.evaluate import Scores
@@ -94,9 +95,10 @@ _log = logging.getLogger("tacit.federation")
 class RoundFailed(Exception):
     """A round, or setup (round 0), that could not be finished; nothing of it is released. ``number`` says which."""
 
-    def __init__(self, number: int, reason: str) -> None:
+    def __init__(self, code: str, number: int, reason: str) -> None:
+        assert code in REFUSALS, f"{code} is not a code of refusals"
         super().__init__(f"{f'round {number}' if number else 'setup'} was not finished: {reason}")
-        self.number, self.reason = number, reason
+        self.code, self.number, self.reason = code, number, reason
 
 
 class Diverged(RoundFailed):
@@ -110,6 +112,7 @@ class Refusal(NamedTuple):
     phase: str
     silo: str
     reason: str
+    code: str
 
 
 class Outcome(NamedTuple):
@@ -181,7 +184,7 @@ class CoordinatorSide:
             keys = noise_keys(self._silos.noise, number, self._randomness, [len(self.names)])
             after = self._silos.kernels.aggregate(self.server, (total,), keys)
             if not is_finite(after):
-                raise Diverged(number, "the model is no longer finite")
+                raise Diverged("diverged", number, "the model is no longer finite")
             self.server, self.done = after, number
             if self._checkpoint is not None:
                 keep(self._checkpoint, self._mark, number, self._state)
@@ -191,7 +194,7 @@ class CoordinatorSide:
             try:
                 metrics = yield from self._metrics()
             except Refused as refused:  # the model is there without them
-                self.refusals.append(Refusal(self._desk.number, METRICS, "", str(refused)))
+                self.refusals.append(Refusal(self._desk.number, METRICS, "", str(refused), refused.code))
         return Outcome(self.model(), self.done, tuple(self.refusals), metrics)
 
     def _metrics(self) -> Generator[dict[str, bytes], Answers, Scores]:
@@ -265,7 +268,7 @@ class CoordinatorSide:
         try:
             return (yield from part)
         except Refused as error:
-            raise RoundFailed(number, str(error)) from None
+            raise RoundFailed(error.code, number, str(error)) from None
 
     # -- answers
 
@@ -283,15 +286,15 @@ class CoordinatorSide:
 
     def _content(self, silo: str, answer: bytes | None, phase: str) -> bytes:
         if answer is None:
-            raise Refused("no answer", silo)
+            raise Refused("no-answer", "no answer", silo)
         message, desk = Message.from_bytes(answer, silo, self._most), self._desk
         if message.phase == REFUSED:
             reason = desk.read(silo, REFUSED, message.check(desk.run, desk.number, REFUSED, silo))
-            raise Refused(f"refuses: {reason[:200].decode(errors='replace')!r}", silo)
+            raise Refused("rejected", f"refuses: {reason[:200].decode(errors='replace')!r}", silo)
         return message.check(desk.run, desk.number, phase, silo)
 
     def _note(self, phase: str, silo: str, refused: Refused) -> None:
-        self.refusals.append(Refusal(self._desk.number, phase, silo, str(refused)))
+        self.refusals.append(Refusal(self._desk.number, phase, silo, str(refused), refused.code))
         _log.warning("round %d, %s: %s", self._desk.number, phase, escaped(refused))
 
     def _from_all(
@@ -365,7 +368,7 @@ class CoordinatorSide:
             due = [encoder_name(person) for person in people_of(k, terms.people, len(self.names)).tolist()]
             told = named_parts(people[silo], silo, due)
             if set(told) != set(due) or any(len(public) != IDENTITY_BYTES for public in told.values()):
-                raise Refused("not the identities of all of its people", silo)
+                raise Refused("wrong-parties", "not the identities of all of its people", silo)
             self._people[silo] = tuple(due)
             roster |= told
         self._shuffler = Shuffler(terms, self._keys.identity, roster)
@@ -385,7 +388,7 @@ class CoordinatorSide:
         self._run = run
         others = [silo for silo, hello in hellos.items() if hello.form != first]
         if others:
-            raise Refused(f"records of another form than those of {self.names[0]}", ", ".join(others))
+            raise Refused("mismatch", f"records of another form than those of {self.names[0]}", ", ".join(others))
         facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
         nobody = first.no_records(self.names)
         start = plan.experiment.model.init_from
@@ -505,7 +508,7 @@ class CoordinatorSide:
             answers = yield framed
             arrived = self._taken(framed, answers, EXCHANGE, lambda silo, content: content)
             if strict and any(answers.get(silo) is not None for silo in framed if silo not in arrived):
-                raise Refused(self.refusals[-1].reason)
+                raise Refused("rejected", self.refusals[-1].reason)
             try:
                 told = conversation.send(arrived)
             except StopIteration:

@@ -79,23 +79,23 @@ class Message:
     def from_bytes(cls, data: bytes, peer: str, most: int) -> Message:
         """The message of ``peer``; refused if it is longer than ``most`` bytes, or none of this protocol."""
         if len(data) > most:
-            raise Refused(f"a message of {len(data)} bytes where at most {most} are due", peer)
+            raise Refused("too-large", f"a message of {len(data)} bytes where at most {most} are due", peer)
         *header, content = parted(data, peer, 5)
         try:
             protocol, run, number, phase = (part.decode("ascii") for part in header)
         except UnicodeDecodeError:
-            raise Refused("a message without a header", peer) from None
+            raise Refused("malformed", "a message without a header", peer) from None
         if protocol != PROTOCOL:
-            raise Refused(f"a message that is not of {PROTOCOL}", peer)
+            raise Refused("malformed", f"a message that is not of {PROTOCOL}", peer)
         if phase not in PHASES or not number.isdigit() or len(number) > 9 or not 0 < len(run) <= 128:
-            raise Refused("a message of no known phase, round or run", peer)
+            raise Refused("malformed", "a message of no known phase, round or run", peer)
         return cls(run, int(number), phase, content)
 
     def check(self, run: str, number: int, phase: str, peer: str) -> bytes:
         """The content, if the message belongs where it is due."""
         if (self.run, self.round, self.phase) != (run, number, phase):
             due = f"{phase} of round {number}"
-            raise Refused(f"a message for {self.phase} of round {self.round} where {due} is due", peer)
+            raise Refused("mismatch", f"a message for {self.phase} of round {self.round} where {due} is due", peer)
         return self.content
 
 
@@ -141,12 +141,12 @@ def read_json(data: bytes, peer: str, keys: Mapping[str, type]) -> dict[str, Any
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):  # no JSON, or too deep
-        raise Refused("a content that is not readable", peer) from None
+        raise Refused("malformed", "a content that is not readable", peer) from None
     if not isinstance(value, dict) or set(value) != set(keys):
-        raise Refused("a content with other parts than those that are due", peer)
+        raise Refused("malformed", "a content with other parts than those that are due", peer)
     for key, kind in keys.items():
         if type(value[key]) is not kind:
-            raise Refused(f"a content whose '{key}' is not as it should be", peer)
+            raise Refused("malformed", f"a content whose '{key}' is not as it should be", peer)
     return value
 
 
@@ -168,10 +168,10 @@ def write_steps(steps: np.ndarray) -> bytes:
 def read_steps(data: bytes, count: int, peer: str) -> np.ndarray:
     """So many integers, none so large that a sum over silos could overflow."""
     if len(data) != 8 * count:
-        raise Refused(f"{len(data)} bytes where {count} integers are due", peer)
+        raise Refused("wrong-length", f"{len(data)} bytes where {count} integers are due", peer)
     steps = np.frombuffer(data, "<i8").astype(np.int64)
     if beyond(steps, LARGEST_STEPS):
-        raise Refused("integers beyond the range of a sum", peer)
+        raise Refused("out-of-range", "integers beyond the range of a sum", peer)
     return steps
 
 
@@ -187,10 +187,10 @@ def read_sums(data: bytes, count: int, peer: str) -> np.ndarray:
 
 def _finite(data: bytes, kind: str, count: int, peer: str) -> np.ndarray:
     if len(data) != np.dtype(kind).itemsize * count:
-        raise Refused(f"{len(data)} bytes where {count} numbers are due", peer)
+        raise Refused("wrong-length", f"{len(data)} bytes where {count} numbers are due", peer)
     vector = np.frombuffer(data, kind)
     if not np.isfinite(vector).all():
-        raise Refused("numbers that are not finite", peer)
+        raise Refused("out-of-range", "numbers that are not finite", peer)
     return vector
 
 
@@ -203,8 +203,8 @@ def read_counts(data: bytes, peer: str) -> tuple[np.ndarray, np.ndarray]:
     """Names, each once and in rising order, and their counts: none below 1 and none so large that a sum over silos
     could wrap around."""
     if len(data) % 16:
-        raise Refused(f"{len(data)} bytes are no list of names and counts", peer)
+        raise Refused("wrong-length", f"{len(data)} bytes are no list of names and counts", peer)
     names, counts = np.frombuffer(data, "<i8").reshape(-1, 2).T
     if (np.diff(names) <= 0).any() or not 1 <= int(counts.min(initial=1)) <= int(counts.max(initial=1)) < 1 << 40:
-        raise Refused("malformed counts", peer)
+        raise Refused("malformed", "malformed counts", peer)
     return names, counts

@@ -156,7 +156,7 @@ class CoordinatorHost:
         """The run's folder, new or that of earlier attempts at the same request."""
         file, request = self.folder / REQUESTED, self._request
         if file.is_file() and read_json(file, "run")["digest"] != request.digest:
-            raise RoundFailed(0, "the run's name belongs to another request")
+            raise RoundFailed("wrong-run", 0, "the run's name belongs to another request")
         self._check_latest()
         write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
@@ -173,7 +173,7 @@ class CoordinatorHost:
         file = self.folder / REQUESTED
         if file.is_file() and read_json(file, "run")["attempt"] > self._request.attempt:
             self._is_ours = False
-            raise RoundFailed(0, "a later attempt at the run has begun")
+            raise RoundFailed("out-of-turn", 0, "a later attempt at the run has begun")
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not come."""

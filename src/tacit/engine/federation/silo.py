@@ -160,7 +160,7 @@ class SiloSide:
             self._desk = Desk(read.run, self.name, self._keys.identity, self._keys.roster)
         desk = self._here
         if read.run != desk.run:
-            raise Refused("a message of another run", SERVER)
+            raise Refused("wrong-run", "a message of another run", SERVER)
         if read.phase in (WORK, METRICS):  # they begin a round, if the server has signed them
             desk = desk.later(read.round)
         content = read.check(desk.run, desk.number, read.phase, SERVER)
@@ -205,9 +205,9 @@ class SiloSide:
         names = [str(name) for name in told["silos"]]
         check_silos(self.plan, names, self._keys.roster, SERVER)
         if self.name not in names:
-            raise Refused("a list of silos without us", SERVER)
+            raise Refused("wrong-parties", "a list of silos without us", SERVER)
         if told["plan"] != self._mark:
-            raise Refused("plan mismatch: its plan hash differs from ours", SERVER)
+            raise Refused("plan-mismatch", "plan mismatch: its plan hash differs from ours", SERVER)
         self._names = tuple(names)
         records = 0
         if not self.plan.method.private:
@@ -227,10 +227,10 @@ class SiloSide:
         done = read_json(told[0], SERVER, {"done": int})["done"]
         signed = named_parts(told[1], SERVER, self._names)
         if set(signed) != set(self._names):
-            raise Refused("what only some of the silos have told", SERVER)
+            raise Refused("incomplete", "what only some of the silos have told", SERVER)
         heard = {peer: self._here.read(peer, HELLO, part, to_everyone=True) for peer, part in signed.items()}
         if heard[self.name] != self._told:
-            raise Refused("says that we have told what we have not", SERVER)
+            raise Refused("mismatch", "says that we have told what we have not", SERVER)
         answers = {peer: read_hello(part, peer, self._mark) for peer, part in heard.items()}
         self._run = run_mark(self._here.run, heard)
         drawn = {peer: answer.drawn for peer, answer in answers.items()}
@@ -238,7 +238,7 @@ class SiloSide:
         self._facts = agreed_facts(self.plan, self._names, {peer: answer.records for peer, answer in answers.items()})
         self._frozen = _tree(told[2], self._made.frozen)
         if not 0 <= done <= self.plan.rounds:
-            raise Refused(f"{done} rounds done of {self.plan.rounds}", SERVER)
+            raise Refused("out-of-range", f"{done} rounds done of {self.plan.rounds}", SERVER)
         if done:
             check_goes_on(self.plan)
         self._done = done
@@ -261,10 +261,10 @@ class SiloSide:
         server that could tell totals would make people with records in m silos weigh up to m."""
         signed = named_parts(content, SERVER, self._names)
         if set(signed) != set(self._names):
-            raise Refused("the counts of only some of the silos", SERVER)
+            raise Refused("incomplete", "the counts of only some of the silos", SERVER)
         told = {peer: self._here.read(peer, BEGIN, part, to_everyone=True) for peer, part in signed.items()}
         if told[self.name] != self._told:
-            raise Refused("says that we have told what we have not", SERVER)
+            raise Refused("mismatch", "says that we have told what we have not", SERVER)
         totals = np.zeros(len(self._counted), np.int64)
         for peer, part in told.items():
             names, counts = told_counts(part, self._run, peer)
@@ -304,7 +304,7 @@ class SiloSide:
         told = read_sums(content, 2 * len(low), SERVER)
         means, scales = told.reshape(2, len(low))
         if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
-            raise Refused("constants beyond the declared bounds of their columns", SERVER)
+            raise Refused("out-of-range", "constants beyond the declared bounds of their columns", SERVER)
         standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
         self._placed = self._among_all(_capped(standardized, self.plan.records_kept))
         self._ready(self._of_all)
@@ -386,9 +386,9 @@ class SiloSide:
         model, key = parted(content, SERVER, 2)
         broadcast = _tree(model, self._template)
         if not is_finite(broadcast):
-            raise Refused("a model that is not finite", SERVER)
+            raise Refused("out-of-range", "a model that is not finite", SERVER)
         if not self._done < number <= self.plan.rounds:
-            raise Refused(f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
+            raise Refused("mismatch", f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
         drawn, carrier = silos.work.draw(number), self._carrier
         self._next = (WORK, METRICS)  # what was going on is over, whatever becomes of this
         self._leaving = self.plan.method.name, number
@@ -427,9 +427,9 @@ class SiloSide:
         round, once. The answer is this silo's part of a sum, or the beginning of a masked sum of its own."""
         plan, desk = self.plan, self._here
         if plan.evaluation is None:
-            raise Refused("asks for metrics that the plan does not pay for", SERVER)
+            raise Refused("not-planned", "asks for metrics that the plan does not pay for", SERVER)
         if desk.number != plan.rounds + 1:
-            raise Refused(f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
+            raise Refused("mismatch", f"asks for metrics as if round {desk.number} were the one after the last", SERVER)
         made, test = self.silos.learner, self.silos.federation.test
         model = self._model(content)
         values = metric_values(plan, outputs(made.objective, model, test.features), test)
@@ -466,7 +466,7 @@ class SiloSide:
         made = self.silos.learner
         model: Params = _tree(content, {**made.params, **made.frozen})
         if not is_finite(model):
-            raise Refused("a model that is not finite", SERVER)
+            raise Refused("out-of-range", "a model that is not finite", SERVER)
         return model
 
     def _exchange(self, content: bytes) -> bytes:
@@ -512,7 +512,7 @@ def _tree(data: bytes, template: Any) -> Any:
     try:
         return unpacked(data, template)
     except Unfit as unfit:
-        raise Refused(f"a message that {unfit}", SERVER) from None
+        raise Refused("malformed", f"a message that {unfit}", SERVER) from None
 
 
 def _bytes_of(tree: Any) -> int:

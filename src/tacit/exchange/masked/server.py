@@ -95,15 +95,16 @@ class MaskedServer:
             fingerprint, shares = parted(content, sender, 2)
             sealed = named_parts(shares, sender, self._there)
             if set(sealed) != set(self._there) - {sender} or len(fingerprint) != 32:
-                raise Refused("shares for others than those who are there", sender)
+                raise Refused("wrong-parties", "shares for others than those who are there", sender)
             self._fingerprints[sender], self._sealed[sender] = fingerprint, sealed
         elif phase == KEYS:
             if len(content) != 2 * KEY_BYTES:
-                raise Refused("a message without two keys", sender)
+                raise Refused("malformed", "a message without two keys", sender)
             self._keys[sender] = content
         elif phase == VECTORS:
             if len(content) != self.terms.vector_bytes:
-                raise Refused(f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due", sender)
+                reason = f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due"
+                raise Refused("wrong-length", reason, sender)
             self._vectors[sender] = content
         elif phase == UNMASKING:
             self._shown[sender] = self._read_shares(sender, content)

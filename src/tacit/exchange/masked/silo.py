@@ -87,16 +87,16 @@ class MaskedSilo(Answering):
         """Both secrets in shares for everybody who has sent keys, and a fingerprint by which one is known again."""
         signed = self._listed(content)
         if self.name not in signed:
-            raise Refused("left us out of the list of keys", SERVER)
+            raise Refused("wrong-parties", "left us out of the list of keys", SERVER)
         for peer, message in signed.items():
             keys = self._post.read(peer, KEYS, message, to_everyone=True)
             if len(keys) != 2 * KEY_BYTES:
-                raise Refused("a message without two keys", peer)
+                raise Refused("malformed", "a message without two keys", peer)
             self._keys[peer] = keys[:KEY_BYTES], keys[KEY_BYTES:]
         ours = self._secrets
         assert ours is not None
         if self._keys[self.name] != (ours.sealing.public, ours.pairs.public):
-            raise Refused("sent us other keys than our own", SERVER)
+            raise Refused("mismatch", "sent us other keys than our own", SERVER)
         with ours.pairs.secret() as pairs:
             holders = [self.terms.index(peer) for peer in self._keys]
             shares = dict(zip(self._keys, split([pairs, ours.own], self.terms.threshold, holders), strict=True))
@@ -115,13 +115,13 @@ class MaskedSilo(Answering):
         assert ours is not None
         for peer, message in sealed.items():
             if peer not in self._keys:
-                raise Refused(f"shares of {peer}, who has sent no keys", SERVER)
+                raise Refused("unknown-party", f"shares of {peer}, who has sent no keys", SERVER)
             opened = ours.sealing.open(
                 self._post.read(peer, "share", message), self._post.place(peer, self.name, "share")
             )
             share = Share.from_bytes(opened, peer)
             if share.index != self.terms.index(self.name) or len(share.values) != 2:
-                raise Refused("a share that is not for us", peer)
+                raise Refused("mismatch", "a share that is not for us", peer)
             self._shares[peer] = share
         plus = [MaskStream(ours.own, self._post.place(self.name, self.name, "own mask"))]
         minus: list[MaskStream] = []
@@ -138,7 +138,7 @@ class MaskedSilo(Answering):
         """Sign who has survived; from here on the list is fixed."""
         survivors = list(self._listed(content))
         if not set(survivors) <= set(self._shares) or self.name not in survivors:
-            raise Refused("a list of survivors with strangers, or without us", SERVER)
+            raise Refused("wrong-parties", "a list of survivors with strangers, or without us", SERVER)
         self._survivors = survivors
         self._phase = UNMASKING
         return join_named(dict.fromkeys(survivors, b""))
@@ -149,9 +149,9 @@ class MaskedSilo(Answering):
         ours = join_named(dict.fromkeys(self._survivors, b""))
         for peer, message in signed.items():
             if peer not in self._survivors:
-                raise Refused(f"a signature of {peer}, who has not survived", SERVER)
+                raise Refused("unknown-party", f"a signature of {peer}, who has not survived", SERVER)
             if self._post.read(peer, SURVIVORS, message, to_everyone=True) != ours:
-                raise Refused("was told of other survivors than we: the server tells two stories", peer)
+                raise Refused("equivocation", "was told of other survivors than we: the server tells two stories", peer)
         shown = {}
         for peer, share in self._shares.items():
             kind, value = (OF_OWN, share.values[1]) if peer in self._survivors else (OF_PAIRS, share.values[0])
@@ -163,7 +163,7 @@ class MaskedSilo(Answering):
         """A list of the server's, which must have enough names on it."""
         parts = named_parts(content, SERVER, self.terms.silos)
         if but_us and self.name in parts:
-            raise Refused("our own shares among those of the others", SERVER)
+            raise Refused("wrong-parties", "our own shares among those of the others", SERVER)
         if len(parts) + but_us < self.terms.threshold:
             raise TooFew(f"{len(parts) + but_us} silos are left where {self.terms.threshold} are needed", SERVER)
         return parts

@@ -42,11 +42,12 @@ class MaskedTerms:
 
     def __post_init__(self) -> None:
         if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("silos need names of their own")
+            raise Refused("bad-terms", "silos need names of their own")
         if not 2 <= len(self.silos) < 2 * self.threshold or self.threshold > len(self.silos):
-            raise Refused(f"a threshold of {self.threshold} for {len(self.silos)} silos: more than half must stay")
+            reason = f"a threshold of {self.threshold} for {len(self.silos)} silos: more than half must stay"
+            raise Refused("bad-terms", reason)
         if self.bits % 8 or not 8 <= self.bits <= 64:
-            raise Refused(f"sums in whole bytes, up to 64 bits, not {self.bits} bits")
+            raise Refused("bad-terms", f"sums in whole bytes, up to 64 bits, not {self.bits} bits")
 
     @property
     def place(self) -> str:

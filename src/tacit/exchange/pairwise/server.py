@@ -106,15 +106,16 @@ class PairwiseServer:
         """Check and keep what a message holds."""
         if phase == KEYS:
             if len(content) != KEY_BYTES:
-                raise Refused("a message without a key", sender)
+                raise Refused("malformed", "a message without a key", sender)
         elif phase == VECTORS:
             if len(content) != self.terms.vector_bytes:
-                raise Refused(f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due", sender)
+                reason = f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due"
+                raise Refused("wrong-length", reason, sender)
             self._vectors[sender] = np.frombuffer(content, "<i8").astype(np.int64)
         else:
             seeds = named_parts(content, sender, self.terms.peers[sender])
             if set(seeds) != self._owed(sender) or any(len(seed) != KEY_BYTES for seed in seeds.values()):
-                raise Refused("not the seeds of those of its peers who have vanished", sender)
+                raise Refused("wrong-parties", "not the seeds of those of its peers who have vanished", sender)
             self._seeds[sender] = {peer: Secret(bytearray(seed)) for peer, seed in seeds.items()}
 
     def _owed(self, silo: str) -> set[str]:

@@ -49,12 +49,13 @@ class PairwiseSilo(Answering):
         peers = self.terms.peers[self.name]
         signed = named_parts(content, SERVER, peers)
         if len(signed) < len(peers) - self.terms.drop_outs:
-            raise Refused(f"{len(signed)} of our {len(peers)} peers are left: more have vanished than may", SERVER)
+            reason = f"{len(signed)} of our {len(peers)} peers are left: more have vanished than may"
+            raise Refused("too-few", reason, SERVER)
         total = self._vector
         for peer, message in signed.items():
             key = self._post.read(peer, KEYS, message, to_everyone=True)
             if len(key) != KEY_BYTES:
-                raise Refused("a message without a key", peer)
+                raise Refused("malformed", "a message without a key", peer)
             self._seeds[peer] = self._keys.agree(key, self._post.place(self.name, peer, "pair noise"))
             total = total + self.terms.noise(self._seeds[peer], self.name, peer)
         self._vector = np.zeros(0, np.int64)
@@ -67,9 +68,9 @@ class PairwiseSilo(Answering):
         vanished = named_parts(content, SERVER, peers)
         gone_before = len(peers) - len(self._seeds)
         if not set(vanished) <= set(self._seeds):
-            raise Refused("asks for what we share with somebody who has sent no key", SERVER)
+            raise Refused("unknown-party", "asks for what we share with somebody who has sent no key", SERVER)
         if gone_before + len(vanished) > self.terms.drop_outs:
-            raise Refused(f"{gone_before + len(vanished)} of our peers have vanished, more than may", SERVER)
+            raise Refused("too-few", f"{gone_before + len(vanished)} of our peers have vanished, more than may", SERVER)
         shown = {peer: bytes(self._seeds[peer].expose()) for peer in vanished}
         self._forget()
         return join_named(shown)

@@ -46,11 +46,11 @@ class PairwiseTerms:
 
     def __post_init__(self) -> None:
         if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("silos need names of their own")
+            raise Refused("bad-terms", "silos need names of their own")
         if any(first >= second for first, second in self.pairs) or len(set(self.pairs)) != len(self.pairs):
-            raise Refused("every pair is listed once, in order")
+            raise Refused("bad-terms", "every pair is listed once, in order")
         if not {name for pair in self.pairs for name in pair} <= set(self.silos):
-            raise Refused("pairs are pairs of silos")
+            raise Refused("bad-terms", "pairs are pairs of silos")
 
     @property
     def place(self) -> str:

@@ -40,11 +40,11 @@ class Analyzer:
         opened = key.open_rows(messages.sealed, terms.sealing(self._number), workers)
         index, value = terms.read(opened)
         if not np.array_equal(index, messages.dimension):
-            raise Refused("a report that is about another dimension than it says", SHUFFLER)
+            raise Refused("mismatch", "a report that is about another dimension than it says", SHUFFLER)
         real = index < terms.dimensions  # one more stands for none
         counts = np.bincount(index[real], minlength=terms.dimensions)
         if not terms.linked and (counts != terms.padded).any():
-            raise Refused(f"a dimension with another number of reports than {terms.padded}", SHUFFLER)
+            raise Refused("mismatch", f"a dimension with another number of reports than {terms.padded}", SHUFFLER)
         # a report that is no number says nothing
         centred = np.where(np.isfinite(value), value, 0.5)[real] - 0.5
         self.total = np.bincount(index[real], centred, terms.dimensions).astype(np.float64)

@@ -20,6 +20,7 @@ from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Index, Reveals, View
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 # fillings that are drawn at once where nothing is sealed
@@ -79,7 +80,7 @@ class Shuffled:
         """What the parties agree on."""
         reports = facts.reports
         if reports is None:
-            raise ValueError("only single reports can be shuffled")
+            raise InvalidArgument("not-supported", "messages", "only single reports can be shuffled")
         law = reports.randomizer
         return ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
 

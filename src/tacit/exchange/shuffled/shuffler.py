@@ -51,9 +51,10 @@ class Shuffler:
         messages = self.terms.parse(self._post.read(sender, REPORTS, message), sender)
         index = messages.dimension.ravel()
         if index.size and (index.max() >= self.terms.dimensions or np.unique(index).size < index.size):
-            raise Refused("reports about dimensions that do not exist, or about one more than once", sender)
+            reason = "reports about dimensions that do not exist, or about one more than once"
+            raise Refused("out-of-range", reason, sender)
         if self.terms.listed not in (None, index.size):
-            raise Refused(f"{index.size} reports where {self.terms.listed} are due", sender)
+            raise Refused("wrong-length", f"{index.size} reports where {self.terms.listed} are due", sender)
         self._received.append(messages)
 
     def mix(self, stream: Stream, workers: int = 1) -> bytes:

@@ -58,7 +58,7 @@ class ShuffledTerms:
 
     def __post_init__(self) -> None:
         if self.linked and self.listed is None:
-            raise Refused("messages of many numbers need lists of one length")
+            raise Refused("bad-terms", "messages of many numbers need lists of one length")
 
     @property
     def place(self) -> str:
@@ -107,6 +107,6 @@ class ShuffledTerms:
         index, sealed = parted(data, peer, count=2)
         count, rest = divmod(len(sealed), self.sealed_bytes)
         if rest or len(index) != 4 * count * self.width:
-            raise Refused("messages of another length", peer)
+            raise Refused("wrong-length", "messages of another length", peer)
         indices = np.frombuffer(index, "<u4").astype(np.int64).reshape(count, self.width)
         return Messages(indices, np.frombuffer(sealed, np.uint8).reshape(count, self.sealed_bytes))

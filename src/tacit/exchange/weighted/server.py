@@ -66,7 +66,7 @@ class WeightedServer:
             raise Replayed(f"a second message in the phase of {phase}", sender)
         content = self._post.read(sender, phase, message, to_everyone=phase == KEYS)
         if phase == KEYS and len(content) != 2 * KEY_BYTES:
-            raise Refused("a message without two keys", sender)
+            raise Refused("malformed", "a message without two keys", sender)
         self._inbox[sender], self._signed[sender] = content, message
 
     def advance(self) -> dict[str, bytes]:
@@ -104,7 +104,7 @@ class WeightedServer:
             leader = self.terms.leader
             sealed = named_parts(self._inbox[leader], leader, silos)
             if set(sealed) != set(silos) - {leader}:
-                raise Refused("no seed for some of the silos", leader)
+                raise Refused("incomplete", "no seed for some of the silos", leader)
             return COUNTS, {silo: sealed.get(silo, b"") for silo in silos}
         if phase == COUNTS:
             self._inverses = self._inverted()
@@ -131,11 +131,11 @@ class WeightedServer:
         totals = [mpz(0)] * people
         for silo, content in self._inbox.items():
             if len(content) != size * people:
-                raise Refused(f"{len(content)} bytes are not {people} counts", silo)
+                raise Refused("wrong-length", f"{len(content)} bytes are not {people} counts", silo)
             for place in range(people):
                 totals[place] += mpz.from_bytes(content[place * size : (place + 1) * size], "big")
         if any(gcd(total, n) != 1 for total in totals):
-            raise Refused("a blinded count that has no inverse")
+            raise Refused("out-of-range", "a blinded count that has no inverse")
         return [invert(total % n, n) for total in totals]
 
     def _signed_residues(self) -> list[int]:
@@ -163,7 +163,7 @@ class WeightedServer:
         for silo, content in self._inbox.items():
             sums = self._key.public.ciphertexts(content, silo)
             if len(sums) != self.terms.outputs:
-                raise Refused(f"{len(sums)} ciphertexts where {self.terms.outputs} are due", silo)
+                raise Refused("wrong-length", f"{len(sums)} ciphertexts where {self.terms.outputs} are due", silo)
             product = sums if product is None else product.add(sums)
         assert product is not None
         plain = self._key.decrypt(product, self._workers)

@@ -27,6 +27,7 @@ from tacit.exchange.answering import Answering
 from tacit.exchange.grid import Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
 
@@ -80,9 +81,10 @@ class WeightedSilo(Answering):
     ) -> None:
         slots, counts = members
         if slots.shape != counts.shape or not ((slots >= 0) & (slots < terms.people)).all():
-            raise ValueError(f"slots from 0 to {terms.people - 1} are due")
+            raise InvalidArgument("out-of-range", "slots", f"slots from 0 to {terms.people - 1} are due")
         if counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
-            raise ValueError(f"between 0 and {terms.cap} records of each person are due")
+            problem = f"between 0 and {terms.cap} records of each person are due"
+            raise InvalidArgument("out-of-range", "records", problem)
         super().__init__(PROTOCOL, terms.place, name, identity, identities)
         held = np.zeros(terms.people, np.int64)
         np.add.at(held, slots, counts)
@@ -113,18 +115,18 @@ class WeightedSilo(Answering):
         public, keys = parted(content, SERVER, 2)
         self._key = PublicKey.from_bytes(public, insecure_for_tests=self._insecure, peer=SERVER)
         if self._key.bits != self.terms.key_bits:
-            raise Refused(f"a key of {self._key.bits} bits where {self.terms.key_bits} are due", SERVER)
+            raise Refused("bad-key", f"a key of {self._key.bits} bits where {self.terms.key_bits} are due", SERVER)
         signed = named_parts(keys, SERVER, self.terms.silos)
         if set(signed) != set(self.terms.silos):
-            raise Refused("not the keys of all silos", SERVER)
+            raise Refused("incomplete", "not the keys of all silos", SERVER)
         self._peers: dict[str, tuple[bytes, bytes]] = {}
         for peer, message in signed.items():
             both = self._post.read(peer, KEYS, message, to_everyone=True)
             if len(both) != 2 * KEY_BYTES:
-                raise Refused("a message without two keys", peer)
+                raise Refused("malformed", "a message without two keys", peer)
             self._peers[peer] = both[:KEY_BYTES], both[KEY_BYTES:]
         if self._peers.pop(self.name) != (self._sealing.public, self._pairs.public):
-            raise Refused("sent us other keys than our own", SERVER)
+            raise Refused("mismatch", "sent us other keys than our own", SERVER)
         self._phase = COUNTS
         if self.name != self.terms.leader:
             return join_named({})
@@ -142,7 +144,7 @@ class WeightedSilo(Answering):
             place = self._post.place(leader, self.name, SEED)
             opened = self._sealing.open(self._post.read(leader, SEED, content), place)
             if len(opened) != KEY_BYTES:
-                raise Refused("a seed of another length", leader)
+                raise Refused("wrong-length", "a seed of another length", leader)
             self._seed = Secret(opened)
         self._blinds = self._common_stream("blinds").units(n, self.terms.people)
         phantom = int(self.name == leader)
@@ -180,11 +182,12 @@ class WeightedSilo(Answering):
         if not self._set_up:
             raise OutOfTurn("a round before setup has ended", self.name)
         if people.vectors.shape != (len(people.places), terms.numbers) or people.vectors.dtype != np.int64:
-            raise ValueError(f"{terms.numbers} integers of each person are due")
+            raise InvalidArgument("wrong-length", "contributions", f"{terms.numbers} integers of each person are due")
         if beyond(people.vectors, terms.entry) or len(set(people.places.tolist())) != len(people.places):
-            raise ValueError("a contribution beyond the agreed bound, or two of one person")
+            problem = "a contribution beyond the agreed bound, or two of one person"
+            raise InvalidArgument("out-of-range", "contributions", problem)
         if not (self._members.counts[people.places] > 0).all():
-            raise ValueError("a contribution of somebody without records")
+            raise InvalidArgument("mismatch", "contributions", "a contribution of somebody without records")
         self._post.begin(number)
         counted = self._counted[people.places]
         self._people, self._noise = PersonVectors(people.places[counted], people.vectors[counted]), noise
@@ -258,5 +261,5 @@ class WeightedSilo(Answering):
     def _ciphertexts(self, data: bytes, count: int) -> Ciphertexts:
         found = self._key.ciphertexts(data, SERVER)
         if len(found) != count:
-            raise Refused(f"{len(found)} ciphertexts where {count} are due", SERVER)
+            raise Refused("wrong-length", f"{len(found)} ciphertexts where {count} are due", SERVER)
         return found

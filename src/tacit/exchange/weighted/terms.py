@@ -13,6 +13,7 @@ from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import SERVER
 from tacit.exchange.sums import SumFacts
+from tacit.privacy.bisection import smallest_integer
 
 PROTOCOL = "tacit-weighted-1"
 # setup, once: what silos send
@@ -62,11 +63,11 @@ class WeightedTerms:
 
     def __post_init__(self) -> None:
         if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("silos need names of their own")
+            raise Refused("bad-terms", "silos need names of their own")
         if len(self.silos) < 2:
-            raise Refused("a weighted sum needs at least two silos")
+            raise Refused("bad-terms", "a weighted sum needs at least two silos")
         if self.packed * self.width + _SPARE_BITS > self.key_bits:
-            raise Refused(f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
+            raise Refused("bad-terms", f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
 
     @property
     def place(self) -> str:
@@ -186,10 +187,7 @@ def _fits(facts: SumFacts, precision: float, key_bits: int, most: int) -> bool:
 
 
 def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int) -> UserError:
-    low, high = 0, min(most, key_bits + 1)  # the largest N_max that fits lies in [low, high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _fits(facts, precision, key_bits, middle) else (low, middle)
+    low = smallest_integer(lambda n: not _fits(facts, precision, key_bits, n), 1, min(most, key_bits + 1)) - 1
     problem = (
         f"{_most_records(facts)} in each of {facts.silos} silos makes N_max = {most}, for which sums do not fit a"
         f" modulus of {key_bits} bits; the largest N_max that fits is {low}"

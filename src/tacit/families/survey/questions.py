@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Event, Pure
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism
 from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
 from tacit.privacy.mechanisms.randomized_response import Response
@@ -230,7 +231,7 @@ def _averages(values: npt.ArrayLike, subject: npt.ArrayLike, low: float, high: f
     """Every person's average of records within the bounds, [people]."""
     exact = np.clip(np.asarray(values, dtype=np.float64), low, high)
     if np.isnan(exact).any():
-        raise ValueError("a value is missing: fill the gap or leave the record out")
+        raise InvalidArgument("missing", "values", "a value is missing: fill the gap or leave the record out")
     _, person = np.unique(np.asarray(subject), return_inverse=True)
     return np.clip(np.bincount(person, weights=exact * record_weights(subject)), low, high)
 

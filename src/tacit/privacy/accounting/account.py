@@ -44,6 +44,7 @@ from tacit.privacy.accounting.events import (
 )
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
+from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
@@ -299,4 +300,4 @@ def _bound(parts: dict[str, float], delta: float) -> Bound:
 def _check(**given: float) -> None:
     for name, value in given.items():
         if math.isnan(value) or value < 0:
-            raise ValueError(f"{name} must be a number from 0 on, not {value}")
+            raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")

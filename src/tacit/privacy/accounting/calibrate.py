@@ -13,6 +13,8 @@ from tacit.privacy.accounting.account import account
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
+from tacit.privacy.bisection import bisect, smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 
 _LARGEST_NOISE = 1e9
 _SMALLEST_NOISE = 1e-6
@@ -38,9 +40,8 @@ def calibrate_noise(
     if high is None or cost(high) > epsilon:
         high = _bracket(cost, epsilon)
     if high is None:
-        raise ValueError(
-            f"no noise reaches epsilon {epsilon} at delta {delta}: part of the event does not depend on it"
-        )
+        problem = f"no noise reaches epsilon {epsilon} at delta {delta}: part of the event does not depend on it"
+        raise InvalidArgument("unreachable", "epsilon", problem)
     # walk down from the valid end until the cost is too high, then close in
     high_cost, low = cost(high), high
     step = 0.85
@@ -60,7 +61,7 @@ def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: flo
     paper's own epsilon) is at most ``target``. ValueError where no noise suffices."""
     high = _bracket(cost, target)
     if high is None:
-        raise ValueError(f"no noise brings the cost to {target}")
+        raise InvalidArgument("unreachable", "target", f"no noise brings the cost to {target}")
     low = high / 4
     return _close_in(cost, target, (low, cost(low)), (high, cost(high)), tolerance) if cost(low) > target else low
 
@@ -75,7 +76,7 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
 
     low, high = 0, most + 1
     # Renyi accounting allows at most a little less: begin with what it allows
-    guess = _largest(lambda rounds: _quick(make_event(rounds), delta) <= epsilon, 0, high)
+    guess = smallest_integer(lambda rounds: _quick(make_event(rounds), delta) > epsilon, 1, high) - 1
     step = max(1, guess // 8)
     while low < high - 1:
         trial = min(max(guess, low + 1), high - 1)
@@ -84,19 +85,11 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
         else:
             high = trial
             break
-    found = _largest(lambda rounds: cost(rounds) <= epsilon, low, high)
+    found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
     if found == 0 and cost(0) > epsilon:
-        raise ValueError(f"epsilon {epsilon} at delta {delta} is exceeded without any round")
+        problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
+        raise InvalidArgument("unreachable", "epsilon", problem)
     return found
-
-
-def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest whole number from ``low`` and below ``high`` that fits; ``low`` is taken for granted."""
-    while high - low > 1:
-        middle = math.isqrt(max(low, 1) * high) if high > 4 * max(low, 1) else (low + high) // 2
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _quick(event: Event, delta: float) -> float:
@@ -119,10 +112,7 @@ def _bracket(cost: Callable[[float], float], epsilon: float) -> float | None:
         low, high = low / 4, low
         if low < _SMALLEST_NOISE:
             return high
-    while high > 1.1 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-    return high
+    return bisect(lambda noise: cost(noise) <= epsilon, low, high, relative=1 - 1 / 1.1, geometric=True)[1]
 
 
 def _close_in(
@@ -152,4 +142,5 @@ def _close_in(
 
 def _check(epsilon: float, delta: float) -> None:
     if math.isnan(epsilon) or epsilon < 0 or math.isnan(delta) or delta < 0:
-        raise ValueError(f"epsilon and delta are numbers from 0 on, not {epsilon} and {delta}")
+        problem = f"epsilon and delta are numbers from 0 on, not {epsilon} and {delta}"
+        raise InvalidArgument("out-of-range", "epsilon", problem)

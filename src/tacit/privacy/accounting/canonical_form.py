@@ -48,6 +48,7 @@ from tacit.privacy.accounting.events import (
     ShuffledReports,
     Unprotected,
 )
+from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
@@ -135,7 +136,7 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _sampled(event, count)
         case SampledWithoutReplacement(size, population, gaussian):
             if not 0 <= size <= population:
-                raise ValueError(f"a batch of {size} cannot be drawn from {population}")
+                raise InvalidArgument("out-of-range", "size", f"a batch of {size} cannot be drawn from {population}")
             noise = _number("noise_multiplier", gaussian.noise_multiplier)
             if size == population > 0:
                 yield from _noisy(gaussian, noise, count)
@@ -152,7 +153,7 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _scaled(RandomizedResponse(local) if lonely else event, local, count)
         case RandomWalk(nodes, steps, noise):
             if _whole("nodes", nodes) < 2:
-                raise ValueError("a walk needs at least two nodes")
+                raise InvalidArgument("out-of-range", "nodes", "a walk needs at least two nodes")
             if _whole("steps", steps) > 0:
                 yield from _noisy(event, _number("noise_multiplier", noise), count)
         case Selected():
@@ -161,13 +162,13 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _largest(events, count)
         case Failure(probability):
             if _number("probability", probability) > 1:
-                raise ValueError(f"a probability is at most 1, not {probability}")
+                raise InvalidArgument("out-of-range", "probability", f"a probability is at most 1, not {probability}")
             if probability > 0:
                 yield event, count
         case Unprotected():
             yield event, count
         case _:
-            raise ValueError(f"{event!r} cannot be accounted for")
+            raise InvalidArgument("not-supported", "event", f"{event!r} cannot be accounted for")
 
 
 def _noisy(
@@ -215,7 +216,7 @@ def _weights(event: GaussianMixture) -> dict[float, float]:
     given, and larger sensitivities are worse (see the module).
     """
     if len(event.sensitivities) != len(event.probabilities):
-        raise ValueError("a mixture needs one probability per sensitivity")
+        raise InvalidArgument("wrong-length", "probabilities", "a mixture needs one probability per sensitivity")
     grouped: defaultdict[float, list[float]] = defaultdict(list)
     for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
         shift = float(_number("sensitivity", sensitivity))
@@ -224,7 +225,7 @@ def _weights(event: GaussianMixture) -> dict[float, float]:
     weights = {shift: math.fsum(parts) for shift, parts in grouped.items()}
     total = math.fsum(probability for parts in grouped.values() for probability in parts)
     if total > 1 + 1e-9:
-        raise ValueError(f"the probabilities of a mixture sum to {total}")
+        raise InvalidArgument("out-of-range", "probabilities", f"the probabilities of a mixture sum to {total}")
     if total < 1 - _ROUNDING and event.sensitivities:
         largest = float(max(event.sensitivities))
         weights[largest] = weights.get(largest, 0.0) + (1 - total)
@@ -255,7 +256,7 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
     """Sampling with probability 1 is none; of Gaussians it is a mixture; twice is once with the product."""
     rate = _number("rate", event.rate)
     if rate > 1:
-        raise ValueError(f"a rate is at most 1, not {rate}")
+        raise InvalidArgument("out-of-range", "rate", f"a rate is at most 1, not {rate}")
     inner = canonical(event.event)
     if inner.failure:  # whoever is not sampled may fail, too
         yield Failure(inner.failure), count
@@ -282,9 +283,11 @@ def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
     """Exactly one run is that run; runs that say nothing say nothing about which is the best."""
     certain = event.law == "negative-binomial"
     if certain and not (math.isfinite(event.shape) and event.shape > -1):
-        raise ValueError(f"the shape of a negative binomial must be a number above -1, not {event.shape}")
+        problem = f"the shape of a negative binomial must be a number above -1, not {event.shape}"
+        raise InvalidArgument("out-of-range", "shape", problem)
     if _number("mean", event.mean) == math.inf or (certain and event.mean < 1):
-        raise ValueError(f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}")
+        problem = f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}"
+        raise InvalidArgument("out-of-range", "mean", problem)
     inner = canonical(event.event)
     if inner.empty or event.mean == 0:
         return
@@ -376,11 +379,11 @@ def _precision(noise: float, count: int) -> float:
 
 def _number(name: str, value: float) -> float:
     if math.isnan(value) or value < 0:
-        raise ValueError(f"{name} must be a number from 0 on, not {value}")
+        raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")
     return value
 
 
 def _whole(name: str, value: int) -> int:
     if value != int(value) or value < 0:
-        raise ValueError(f"{name} must be a whole number from 0 on, not {value}")
+        raise InvalidArgument("out-of-range", name, f"{name} must be a whole number from 0 on, not {value}")
     return int(value)

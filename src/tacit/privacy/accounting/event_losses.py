@@ -39,6 +39,7 @@ from tacit.privacy.accounting.pld import (
     delta_curve,
     from_atoms,
 )
+from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 Parts = tuple[tuple[Event, int], ...]
@@ -74,7 +75,7 @@ def losses_of(event: Event, grid: float) -> Losses:
         case PoissonSampled(rate, inner):
             return _poisson_sampled(rate, canonical(inner).parts, grid)
         case _:
-            raise ValueError(f"no privacy loss distribution is known for {event!r}")
+            raise InvalidArgument("not-supported", "event", f"no privacy loss distribution is known for {event!r}")
 
 
 def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from tacit.privacy.invalid import InvalidArgument
+
 
 @dataclass(frozen=True)
 class Event:
@@ -240,7 +242,7 @@ def event_from_dict(values: Mapping[str, Any]) -> Event:
     given = dict(values)
     kind = given.pop("kind", None)
     if kind not in EVENTS:
-        raise ValueError(f"{kind!r} is no event; known: {', '.join(EVENTS)}")
+        raise InvalidArgument("unknown-name", "kind", f"{kind!r} is no event; known: {', '.join(EVENTS)}")
     kept = EVENTS[kind]
     known = {field.name: field.default is MISSING for field in fields(kept)}
     unknown, missing = given.keys() - known.keys(), {name for name in known if known[name]} - given.keys()
@@ -248,7 +250,8 @@ def event_from_dict(values: Mapping[str, Any]) -> Event:
         wrong = ", ".join(
             [f"{name} is unknown" for name in sorted(unknown)] + [f"no {name}" for name in sorted(missing)]
         )
-        raise ValueError(f"the event {kind!r} has the fields {', '.join(known) or 'none'}: {wrong}")
+        problem = f"the event {kind!r} has the fields {', '.join(known) or 'none'}: {wrong}"
+        raise InvalidArgument("unknown-key", kind, problem)
     # words stay words: a reason may be any text
     return kept(**{name: value if name == "reason" else _read(value) for name, value in given.items()})
 

@@ -36,6 +36,8 @@ from scipy import fft, special
 
 from tacit.privacy.accounting.events import ShuffledReports
 from tacit.privacy.accounting.pld import LARGEST_TABLE
+from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
 if TYPE_CHECKING:
@@ -224,11 +226,13 @@ def _pair(event: ShuffledReports) -> float:
 def _check(event: ShuffledReports) -> None:
     pair = _pair(event)
     if event.reports < 1:
-        raise ValueError(f"at least one report is needed, not {event.reports}")
+        raise InvalidArgument("out-of-range", "reports", f"at least one report is needed, not {event.reports}")
     if event.levels < 2:
-        raise ValueError(f"randomised response has at least 2 levels, not {event.levels}")
+        problem = f"randomised response has at least 2 levels, not {event.levels}"
+        raise InvalidArgument("out-of-range", "levels", problem)
     if not (0 <= pair < math.inf and 0 <= event.epsilon < math.inf):
-        raise ValueError(f"local epsilons are finite and not negative, not {event.epsilon} and {pair}")
+        problem = f"local epsilons are finite and not negative, not {event.epsilon} and {pair}"
+        raise InvalidArgument("out-of-range", "epsilon", problem)
 
 
 # --- tighter bounds for one randomiser -------------------------------------------------------------------------------
@@ -255,9 +259,11 @@ def blanket_delta(event: ShuffledReports, epsilon: float) -> float:
     """
     _check(event)
     if event.pair is not None and event.pair != event.epsilon:
-        raise ValueError("the blanket bound needs a changed report that is always sent: pair must equal epsilon")
+        problem = "the blanket bound needs a changed report that is always sent: pair must equal epsilon"
+        raise InvalidArgument("mismatch", "pair", problem)
     if event.randomizer == "any":
-        raise ValueError('the blanket depends on the randomizer: "laplace" or "response"')
+        problem = 'the blanket depends on the randomizer: "laplace" or "response"'
+        raise InvalidArgument("not-supported", "randomizer", problem)
     if epsilon >= event.epsilon:
         return 0.0
     local = -math.expm1(epsilon - event.epsilon) / (1 + math.exp(-event.epsilon))
@@ -430,14 +436,8 @@ def _bulk(trials: int, rate: float) -> tuple[int, int]:
     if trials < 1 or rate <= 0 or rate >= 1:
         certain = trials if rate >= 1 else 0
         return certain, certain
-    low, below = 0, trials  # the largest k with Pr[X < k] <= tail
-    while low < below:
-        middle = (low + below + 1) // 2
-        low, below = (middle, below) if special.bdtr(middle - 1, trials, rate) <= _TAIL else (low, middle - 1)
-    high, above = trials, 0
-    while above < high:
-        middle = (above + high) // 2
-        above, high = (above, middle) if special.bdtrc(middle, trials, rate) <= _TAIL else (middle + 1, high)
+    low = smallest_integer(lambda k: bool(special.bdtr(k, trials, rate) > _TAIL), 0, trials)
+    high = smallest_integer(lambda k: bool(special.bdtrc(k, trials, rate) <= _TAIL), 0, trials)
     return low, high
 
 

@@ -32,6 +32,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 Number = int | float | Fraction
@@ -54,7 +55,8 @@ def discrete_gaussian(sigma: Number, count: int, stream: Stream) -> npt.NDArray[
         return np.zeros(count, dtype=np.int64)
     table = _table(exact)
     if table.bits > _SMALL_BITS:
-        raise ValueError("samples of this sigma may not fit 64 bits: use discrete_gaussian_integers")
+        problem = "samples of this sigma may not fit 64 bits: use discrete_gaussian_integers"
+        raise InvalidArgument("out-of-range", "sigma", problem)
     samples = np.empty(count, dtype=np.int64)
     done = 0
     while done < count:
@@ -276,8 +278,8 @@ def _exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
 def _scale(sigma: Number) -> Fraction:
     if isinstance(sigma, float) and not math.isfinite(sigma):
-        raise ValueError(f"sigma must be finite, not {sigma}")
+        raise InvalidArgument("out-of-range", "sigma", f"sigma must be finite, not {sigma}")
     exact = Fraction(sigma)
     if exact < 0:
-        raise ValueError(f"sigma must not be negative, not {float(exact)}")
+        raise InvalidArgument("out-of-range", "sigma", f"sigma must not be negative, not {float(exact)}")
     return exact

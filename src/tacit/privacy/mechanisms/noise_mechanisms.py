@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tacit.privacy.accounting import events
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_mu
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian, exp_coins
 from tacit.privacy.randomness import Stream
 
@@ -33,7 +34,8 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     Balle and Wang 2018 ("analytic" calibration): the exact condition is solved, for any epsilon >= 0.
     """
     if epsilon < 0 or not 0 <= delta <= 1 or sensitivity < 0:
-        raise ValueError("epsilon and sensitivity are not negative and delta is between 0 and 1")
+        problem = "epsilon and sensitivity are not negative and delta is between 0 and 1"
+        raise InvalidArgument("out-of-range", "epsilon", problem)
     if sensitivity == 0:
         return 0.0
     mu = gaussian_mu(epsilon, delta)
@@ -43,7 +45,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
 def laplace_scale(epsilon: float, sensitivity: float = 1.0) -> float:
     """The scale of Laplace noise that is epsilon-private for l1 sensitivity ``sensitivity``."""
     if epsilon < 0 or sensitivity < 0:
-        raise ValueError("epsilon and sensitivity are not negative")
+        raise InvalidArgument("out-of-range", "epsilon", "epsilon and sensitivity are not negative")
     if sensitivity == 0:
         return 0.0
     return sensitivity / epsilon if epsilon > 0 else math.inf
@@ -134,7 +136,7 @@ class DiscreteGaussianMechanism:
     def __post_init__(self) -> None:
         _not_negative(sigma=self.sigma, sensitivity=self.sensitivity)
         if not (self.step > 0 and math.isfinite(self.step)) or self.coordinates < 1:
-            raise ValueError("step is positive and one unit moves at least one coordinate")
+            raise InvalidArgument("out-of-range", "step", "step is positive and one unit moves at least one coordinate")
 
     def event(self) -> events.Event:
         steps = math.ceil(Fraction(self.sensitivity) / Fraction(self.step))
@@ -168,7 +170,7 @@ class ExponentialMechanism:
     def __post_init__(self) -> None:
         _not_negative(epsilon=self.epsilon)
         if not 0 < self.sensitivity < math.inf:
-            raise ValueError("sensitivity must be positive and finite")
+            raise InvalidArgument("out-of-range", "sensitivity", "sensitivity must be positive and finite")
 
     def event(self) -> events.Event:
         return events.Pure(self.epsilon)
@@ -190,7 +192,7 @@ class ExponentialMechanism:
     def _gaps(self, scores: npt.ArrayLike) -> Floats:
         exact = _finite(scores).ravel()
         if exact.size == 0:
-            raise ValueError("there is no candidate to choose")
+            raise InvalidArgument("missing", "scores", "there is no candidate to choose")
         scale = self.epsilon / self.sensitivity / (1 if self.monotone else 2)
         gaps = np.zeros(exact.size)
         worse = exact < exact.max()
@@ -205,7 +207,8 @@ def _whole_steps(values: Floats, step: float) -> Floats:
     flat = values.ravel()
     quotients = flat / step
     if flat.size and np.abs(quotients).max() >= 2.0**52:
-        raise ValueError("values of 2^52 steps and more cannot be rounded to a step: use a larger step")
+        problem = "values of 2^52 steps and more cannot be rounded to a step: use a larger step"
+        raise InvalidArgument("out-of-range", "step", problem)
     steps = np.floor(quotients + 0.5)
     close = np.abs(quotients - np.floor(quotients) - 0.5) <= 2.0**-50 * (np.abs(quotients) + 1)
     for index in np.flatnonzero(close):
@@ -216,11 +219,11 @@ def _whole_steps(values: Floats, step: float) -> Floats:
 def _finite(value: npt.ArrayLike) -> Floats:
     exact = np.asarray(value, dtype=np.float64)
     if not np.isfinite(exact).all():
-        raise ValueError("a value to be released must be finite: clip it first")
+        raise InvalidArgument("out-of-range", "value", "a value to be released must be finite: clip it first")
     return exact
 
 
 def _not_negative(**numbers: float) -> None:
     for name, number in numbers.items():
         if not number >= 0:
-            raise ValueError(f"{name} must not be negative, but is {number}")
+            raise InvalidArgument("out-of-range", name, f"{name} must not be negative, but is {number}")

@@ -51,6 +51,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Event, Gaussian, Pure
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import ExponentialMechanism, GaussianMechanism
 from tacit.privacy.randomness import Stream
 
@@ -110,7 +111,8 @@ def record_weights(
     else:
         where = np.asarray(silo).ravel()
         if where.size != who.size:
-            raise ValueError(f"{who.size} records have {where.size} silos: give one per record")
+            problem = f"{who.size} records have {where.size} silos: give one per record"
+            raise InvalidArgument("wrong-length", "silo", problem)
         names, place = np.unique(where, return_inverse=True)
         pairs, pair, in_pair = np.unique(person * max(names.size, 1) + place, return_inverse=True, return_counts=True)
         held = in_pair[pair]
@@ -300,7 +302,8 @@ class CategoryCounts:
     def __post_init__(self) -> None:
         _check_crowd(self.noise_multiplier, None, self.max_silos)
         if self.categories < 1 or not 0 < self.cap < math.inf:
-            raise ValueError(f"at least one category and a positive cap are needed, not {self.categories}, {self.cap}")
+            problem = f"at least one category and a positive cap are needed, not {self.categories}, {self.cap}"
+            raise InvalidArgument("out-of-range", "categories", problem)
 
     @property
     def sensitivity(self) -> float:
@@ -375,11 +378,12 @@ class Quantile:
     def __post_init__(self) -> None:
         _check_columns((self.low,), (self.high,))
         if not 0 <= self.share <= 1:
-            raise ValueError(f"share is between 0 and 1, not {self.share}")
+            raise InvalidArgument("out-of-range", "share", f"share is between 0 and 1, not {self.share}")
         if not 0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon is finite and not negative, not {self.epsilon}")
+            raise InvalidArgument("out-of-range", "epsilon", f"epsilon is finite and not negative, not {self.epsilon}")
         if self.candidates < 2 or (self.geometric and self.low <= 0):
-            raise ValueError("two candidates at least; a geometric grid begins above 0")
+            problem = "two candidates at least; a geometric grid begins above 0"
+            raise InvalidArgument("out-of-range", "candidates", problem)
 
     @property
     def grid(self) -> Floats:
@@ -467,7 +471,7 @@ class Metrics:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.bounds) or len(set(self.names)) != len(self.names):
-            raise ValueError("every metric has its own name and one bound")
+            raise InvalidArgument("mismatch", "metrics", "every metric has its own name and one bound")
         self.means()
 
     def means(self) -> Means:
@@ -504,7 +508,8 @@ def _scaled(
     exact = np.asarray(values, dtype=np.float64)
     exact = exact.reshape(-1, len(low)) if exact.ndim != 2 else exact
     if exact.shape[1] != len(low):
-        raise ValueError(f"{exact.shape[1]} columns have {len(low)} bounds: give one per column")
+        problem = f"{exact.shape[1]} columns have {len(low)} bounds: give one per column"
+        raise InvalidArgument("wrong-length", "bounds", problem)
     middle, half = _middle(low, high)
     known = ~np.isnan(exact)
     inside = np.clip(np.where(known, exact, middle), low, high)
@@ -547,23 +552,28 @@ def _divided(noisy: Floats, subjects: int | None) -> tuple[Floats, float, int]:
 
 def _check_columns(low: tuple[float, ...], high: tuple[float, ...]) -> None:
     if len(low) != len(high) or not low:
-        raise ValueError("bounds are needed: one low and one high for every column")
+        raise InvalidArgument("missing", "bounds", "bounds are needed: one low and one high for every column")
     for lower, upper in zip(low, high, strict=True):
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-            raise ValueError(f"bounds are two finite numbers, the lower first, not {lower} and {upper}")
+            problem = f"bounds are two finite numbers, the lower first, not {lower} and {upper}"
+            raise InvalidArgument("out-of-range", "bounds", problem)
 
 
 def _check_crowd(noise_multiplier: float, subjects: int | None, max_silos: int | None) -> None:
     if not 0 <= noise_multiplier < math.inf:
-        raise ValueError(f"noise_multiplier is finite and not negative, not {noise_multiplier}")
+        problem = f"noise_multiplier is finite and not negative, not {noise_multiplier}"
+        raise InvalidArgument("out-of-range", "noise_multiplier", problem)
     if subjects is not None and subjects < 1:
-        raise ValueError(f"the public number of subjects is at least 1, not {subjects}")
+        problem = f"the public number of subjects is at least 1, not {subjects}"
+        raise InvalidArgument("out-of-range", "subjects", problem)
     if max_silos is not None and max_silos < 1:
-        raise ValueError(f"max_silos is at least 1, not {max_silos}")
+        raise InvalidArgument("out-of-range", "max_silos", f"max_silos is at least 1, not {max_silos}")
     if subjects is not None and max_silos is not None:
-        raise ValueError("with max_silos the weights do not sum to the number of subjects: leave subjects out")
+        problem = "with max_silos the weights do not sum to the number of subjects: leave subjects out"
+        raise InvalidArgument("mismatch", "subjects", problem)
 
 
 def _check_lengths(values: int, records: int) -> None:
     if values != records:
-        raise ValueError(f"{values} values belong to {records} records: give one subject per value")
+        problem = f"{values} values belong to {records} records: give one subject per value"
+        raise InvalidArgument("wrong-length", "subject", problem)

@@ -27,6 +27,7 @@ from scipy.special import gammaln, xlogy
 
 from tacit.privacy.accounting.events import Event, Largest, Selected
 from tacit.privacy.accounting.selection_bounds import expected_runs, stopping_rate
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 Setting = TypeVar("Setting")
@@ -53,9 +54,10 @@ class Repetitions:
     def __post_init__(self) -> None:
         least = 1.0 if self.law == "negative-binomial" else 0.0
         if not least <= self.mean <= _MOST_RUNS:
-            raise ValueError(f"the mean number of runs is between {least:g} and {_MOST_RUNS}, not {self.mean}")
+            problem = f"the mean number of runs is between {least:g} and {_MOST_RUNS}, not {self.mean}"
+            raise InvalidArgument("out-of-range", "mean", problem)
         if not (self.shape > -1 and math.isfinite(self.shape)):
-            raise ValueError(f"shape is a number above -1, not {self.shape}")
+            raise InvalidArgument("out-of-range", "shape", f"shape is a number above -1, not {self.shape}")
 
     def event(self, *runs: Event) -> Event:
         """What the selection costs, given the event of one run and its score, or of the runs of all settings."""
@@ -122,7 +124,7 @@ def repeat_and_select(
     not how long they took, no log of the other scores), and if no run was skipped or ended because of what it showed.
     """
     if not settings:
-        raise ValueError("there is no setting to choose from")
+        raise InvalidArgument("missing", "settings", "there is no setting to choose from")
     best: Choice[Setting, Result] | None = None
     count = repetitions.draw(stream)
     for number, index in enumerate(stream.integers(len(settings), count).tolist()):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy import special
 
 from tacit.privacy.accounting import events
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import exp_coins
 from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma
 from tacit.privacy.randomness import Stream
@@ -28,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 def response_epsilon(truth: float) -> float:
     """Local epsilon of answering a yes-no question truthfully with probability ``truth``: |ln(truth / (1 - truth))|."""
     if not 0 <= truth <= 1:
-        raise ValueError(f"a probability is between 0 and 1, not {truth}")
+        raise InvalidArgument("out-of-range", "truth", f"a probability is between 0 and 1, not {truth}")
     return abs(math.log(truth / (1 - truth))) if 0 < truth < 1 else math.inf
 
 
@@ -44,9 +45,10 @@ class Response:
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon is finite and not negative, not {self.epsilon}")
+            raise InvalidArgument("out-of-range", "epsilon", f"epsilon is finite and not negative, not {self.epsilon}")
         if self.levels < 2:
-            raise ValueError(f"randomised response has at least 2 levels, not {self.levels}")
+            problem = f"randomised response has at least 2 levels, not {self.levels}"
+            raise InvalidArgument("out-of-range", "levels", problem)
 
     @property
     def truth(self) -> float:
@@ -64,7 +66,7 @@ class Response:
         """
         true = np.asarray(values, dtype=np.int64).ravel()
         if true.size and not (true.min() >= 0 and true.max() < self.levels):
-            raise ValueError(f"values must be integers between 0 and {self.levels - 1}")
+            raise InvalidArgument("out-of-range", "values", f"values must be integers between 0 and {self.levels - 1}")
         reports = np.empty(true.size, dtype=np.int64)
         open_ = np.arange(true.size)
         while open_.size:
@@ -81,10 +83,11 @@ class Response:
         they sum to 1.
         """
         if self.epsilon == 0:
-            raise ValueError("with epsilon 0 the reports say nothing: there is no unbiased estimate")
+            problem = "with epsilon 0 the reports say nothing: there is no unbiased estimate"
+            raise InvalidArgument("out-of-range", "epsilon", problem)
         given = np.asarray(reports, dtype=np.int64).ravel()
         if given.size == 0:
-            raise ValueError("there are no reports")
+            raise InvalidArgument("missing", "reports", "there are no reports")
         shares = np.bincount(given, minlength=self.levels) / given.size
         return np.asarray((shares * (math.expm1(self.epsilon) + self.levels) - 1) / math.expm1(self.epsilon))
 
@@ -138,7 +141,8 @@ def largest_error_coverage(sigma: float, queries: int, error: float) -> float:
 def textbook_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """sqrt(2 ln(1.25/delta)) sensitivity / epsilon: private for epsilon <= 1 (S5), refused above."""
     if not 0 < epsilon <= 1:
-        raise ValueError("the textbook Gaussian mechanism is proved for 0 < epsilon <= 1: use gaussian_sigma")
+        problem = "the textbook Gaussian mechanism is proved for 0 < epsilon <= 1: use gaussian_sigma"
+        raise InvalidArgument("not-proved", "epsilon", problem)
     return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 

@@ -23,6 +23,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import standard_laplace
 from tacit.privacy.mechanisms.randomized_response import Response
 from tacit.privacy.randomness import Stream
@@ -137,5 +138,5 @@ def randomizer(kind: Kind, epsilon: float, steps: int) -> Randomizer:
 def _in_range(values: Floats) -> Floats:
     exact = np.asarray(values, dtype=np.float64)
     if exact.size and not (exact.min() >= 0 and exact.max() <= 1):  # not-a-number is neither
-        raise ValueError("a value to be reported must be in [0, 1]: clip it first")
+        raise InvalidArgument("out-of-range", "value", "a value to be reported must be in [0, 1]: clip it first")
     return exact

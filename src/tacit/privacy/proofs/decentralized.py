@@ -17,6 +17,8 @@ from scipy import fft
 from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.bisection import bisect, doubled, smallest_integer
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -148,21 +150,13 @@ def gopa_pairwise_std(
     More pairwise noise only ever helps, but never below what the sum itself gives away.
     """
 
-    def mu(std: float) -> float:
-        return gopa(edges, coalition, independent_std, std, sensitivity).mu
+    def suffices(std: float) -> bool:
+        return gopa(edges, coalition, independent_std, std, sensitivity).mu <= target_mu
 
-    if mu(0.0) <= target_mu:
+    if suffices(0.0):
         return 0.0
-    high = max(independent_std, 1e-300)
-    while mu(high) > target_mu:
-        high *= 2
-        if high > 1e6 * independent_std:
-            return math.inf
-    low = 0.0
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if mu(middle) <= target_mu else (middle, high)
-    return high
+    ends = doubled(suffices, max(independent_std, 1e-300), 1e6 * independent_std)
+    return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
 
 
 def gopa_neighbours(
@@ -204,13 +198,7 @@ def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
 
 def fewest(enough: Callable[[int], bool], most: int) -> int | None:
     """The smallest number from 0 to ``most`` that is enough, where all larger ones are, too; None where none is."""
-    low, high = 0, most
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+    return smallest_integer(enough, 0, most) if enough(most) else None
 
 
 def gopa_choice(
@@ -234,10 +222,10 @@ def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[n
     """(the silos outside the coalition, the Laplacian of the edges among them)."""
     edges = np.asarray(edges, dtype=np.bool_)
     if edges.ndim != 2 or edges.shape[0] != edges.shape[1] or not np.array_equal(edges, edges.T):
-        raise ValueError("edges must be a symmetric square matrix")
+        raise InvalidArgument("mismatch", "edges", "edges must be a symmetric square matrix")
     honest = np.array([silo for silo in range(edges.shape[0]) if silo not in set(coalition)], dtype=np.int64)
     if honest.size == 0:
-        raise ValueError("the coalition leaves no honest silo")
+        raise InvalidArgument("missing", "honest", "the coalition leaves no honest silo")
     among = edges[np.ix_(honest, honest)].astype(np.float64)
     np.fill_diagonal(among, 0.0)
     return honest, np.diag(among.sum(axis=1)) - among
@@ -368,9 +356,9 @@ def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int, first:
 def _square(mixing: npt.ArrayLike) -> Floats:
     weights = np.asarray(mixing, dtype=np.float64)
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-        raise ValueError("the gossip matrix must be square")
+        raise InvalidArgument("wrong-length", "gossip", "the gossip matrix must be square")
     if not np.allclose(weights.sum(axis=1), 1.0):
-        raise ValueError("the rows of a gossip matrix sum to 1")
+        raise InvalidArgument("out-of-range", "gossip", "the rows of a gossip matrix sum to 1")
     return weights
 
 
@@ -395,9 +383,10 @@ def random_walk_rdp(event: RandomWalk, orders: Sequence[float] | Floats) -> Floa
     """
     alpha = np.asarray(orders, dtype=np.float64)
     if (alpha <= 1).any():
-        raise ValueError("Rényi orders are greater than 1")
+        raise InvalidArgument("out-of-range", "orders", "Rényi orders are greater than 1")
     if event.nodes < 2 or event.steps < 0:
-        raise ValueError("a walk needs at least two nodes and no negative number of steps")
+        problem = "a walk needs at least two nodes and no negative number of steps"
+        raise InvalidArgument("out-of-range", "nodes", problem)
     if event.steps == 0:
         return np.zeros(alpha.size)
     if event.noise_multiplier == 0:

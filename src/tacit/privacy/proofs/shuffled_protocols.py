@@ -28,6 +28,7 @@ from tacit.privacy.accounting.shuffle_bounds import (
     shuffled_epsilon,
     shuffled_pld,
 )
+from tacit.privacy.invalid import InvalidArgument
 
 __all__ = [
     "ShuffledProtocol",
@@ -190,7 +191,7 @@ def double_bernoulli_pair(epsilon: float, rate: float, randomizer: Randomizer = 
     blanket is a mixture of reports, hence ln(1 - rate + rate e^eps).
     """
     if not 0 <= rate <= 1:
-        raise ValueError(f"a rate is between 0 and 1, not {rate}")
+        raise InvalidArgument("out-of-range", "rate", f"a rate is between 0 and 1, not {rate}")
     if randomizer == "laplace":
         return _mixed(rate, epsilon / 2) - _mixed(rate, -epsilon / 2)
     if randomizer == "response":

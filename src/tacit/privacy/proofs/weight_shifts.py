@@ -18,6 +18,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tacit.privacy.invalid import InvalidArgument
+
 Array = npt.NDArray[np.float64]
 
 # entries of the table of (n, r) that are computed at once
@@ -38,11 +40,13 @@ def largest_shift(table: npt.ArrayLike, leaving: int, staying: int) -> float:
     """
     f = np.asarray(table, np.float64)
     if leaving < 1 or staying < 0:
-        raise ValueError(f"leaving must be at least 1 and staying at least 0, not {leaving} and {staying}")
+        problem = f"leaving must be at least 1 and staying at least 0, not {leaving} and {staying}"
+        raise InvalidArgument("out-of-range", "leaving", problem)
     if f.ndim != 1 or len(f) <= leaving + staying:
-        raise ValueError(f"the table must have the {leaving + staying + 1} weights f(0) to f({leaving + staying})")
+        problem = f"the table must have the {leaving + staying + 1} weights f(0) to f({leaving + staying})"
+        raise InvalidArgument("wrong-length", "table", problem)
     if not np.all(np.isfinite(f) & (f >= 0)):
-        raise ValueError("weights must be finite numbers from 0 on")
+        raise InvalidArgument("out-of-range", "weights", "weights must be finite numbers from 0 on")
     n = np.arange(1, leaving + 1)
     rows = max(1, _CHUNK // leaving)
     found = 0.0
@@ -80,7 +84,8 @@ def slot_shift(silos: int, records: int, curious: int = 0) -> float:
     """
     others = silos - curious
     if others < 1 or records < 1:
-        raise ValueError("at least one silo must be left, with at least one record of a subject")
+        problem = "at least one silo must be left, with at least one record of a subject"
+        raise InvalidArgument("out-of-range", "silos", problem)
     found, beyond = 0.0, 0.0
     for overfull in range(others + 1):
         n, q = (others - overfull) * records, overfull * records
@@ -110,5 +115,5 @@ def slot_record_shift(silos: int, records: int) -> float:
 def shared_slots(subjects: int, slots: int) -> float:
     """The expected share of ``subjects`` who share a slot with another: 1 - (1 - 1 / slots)^(subjects - 1)."""
     if subjects < 1 or slots < 1:
-        raise ValueError("subjects and slots must be at least 1")
+        raise InvalidArgument("out-of-range", "subjects", "subjects and slots must be at least 1")
     return 1.0 - (1.0 - 1.0 / slots) ** (subjects - 1)
