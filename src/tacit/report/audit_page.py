@@ -11,7 +11,7 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table, tag
 from tacit.report.page import ChartWriter, Sections, banner, footer, legend
-from tacit.report.styles import Style
+from tacit.report.styles import AUDIT, Style
 
 Line = Mapping[str, Any]
 
@@ -119,10 +119,10 @@ def _verdict(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
 
 
 def _legend(rows: Sequence[Bounds]) -> list[tuple[str, Style]]:
-    shown = [("At least", figures.AUDIT["at least"]), ("At least, on a Gaussian curve", figures.AUDIT["curve"])]
-    shown += [("Estimate, no bound", figures.AUDIT["estimate"]), ("Proved: at most", figures.AUDIT["proved"])]
+    shown = [("At least", AUDIT["at least"]), ("At least, on a Gaussian curve", AUDIT["curve"])]
+    shown += [("Estimate, no bound", AUDIT["estimate"]), ("Proved: at most", AUDIT["proved"])]
     published = any(row.published is not None for row in rows)
-    return shown + ([("As published", figures.AUDIT["published"])] if published else [])
+    return shown + ([("As published", AUDIT["published"])] if published else [])
 
 
 def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:

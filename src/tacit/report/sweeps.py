@@ -79,12 +79,12 @@ def _lines(sweep: Sweep, across: int) -> dict[str, list[Point]]:
     return lines
 
 
-def _series(lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, Style]) -> list[figures.Curve]:
+def _series(lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, Style]) -> list[figures.Series]:
     found = []
     for name, points in lines.items():
         values = [(point.values[across], read(point)) for point in points]
         known = sorted((x, y) for x, y in values if y is not None and math.isfinite(y))
-        found.append(figures.Curve(name, styles[name], [x for x, _ in known], [y for _, y in known]))
+        found.append(figures.Series(name, styles[name], [x for x, _ in known], [y for _, y in known]))
     return found
 
 
