@@ -1,4 +1,4 @@
-"""A planner's sweep as a page: the noise that a target needs, or the epsilon of a given noise, over other numbers."""
+"""Page of a sweep: the noise that a target needs, or the epsilon of a given noise, over other settings."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _numbers(sweep: Sweep) -> Html:
     ]
     note = (
         "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
-        "over the norm that the sum has if every contribution is as long as the clip and all of them pull the same "
-        "way. Multipliers are rounded up, so that what is typed in costs no more."
+        "over the norm of the sum if every contribution has the norm of the clip and all have the same direction. "
+        "Multipliers are rounded up: the shown value costs no more."
     )
     return section(
         "The numbers",
