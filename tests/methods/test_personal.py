@@ -415,7 +415,7 @@ def test_paid_metrics_do_not_cover_own_models(experiment):
     experiment["data"]["silos"]["count"] = 3
     experiment["method"] = {"name": "mean-regularized", "noise_multiplier": 1.0}
     experiment["evaluation"] = {"status": "paid", "noise_multiplier": 10.0}
-    with pytest.raises(UserError, match=r"evaluation\.status: 'paid' does not cover"):
+    with pytest.raises(UserError, match=r"evaluation\.status: 'private' does not cover"):
         tacit.plan(experiment)
 
 

@@ -6,9 +6,9 @@ the data holder. The two are read and written apart, so nothing exact can slip i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "compare",
     "comparison_table",
-    "survey_picture",
     "sweep_page",
     "verdict",
     "write",
@@ -81,13 +80,6 @@ def write_audit(folder: Path) -> Path:
     from tacit.report.run_files import read_audit
 
     return page.save(Path(folder) / "audit.html", audit_page.sections(read_audit(Path(folder)), version("tacit")))
-
-
-def survey_picture(survey: Mapping[str, Any]) -> str:
-    """The picture of a survey, as SVG."""
-    from tacit.report import surveys
-
-    return surveys.picture(survey)
 
 
 def sweep_page(sweep: Sweep, file: Path) -> Path:

@@ -259,7 +259,7 @@ def evaluation(run: RunFiles) -> str | None:
         where = "public data" if held_out in ("file", None) else f"{data}, declared public"
         return f"These metrics were computed on {where}; releasing them reveals nothing private."
     if status == "paid":
-        return f"These metrics were computed on {data}; releasing them is paid for within the guarantee."
+        return f"These metrics were computed on {data}; the guarantee covers their release."
     if status == "outside-guarantee":
         return f"These metrics were computed on {data} and are outside the guarantee."
     return None
@@ -270,7 +270,7 @@ def no_metrics(evaluation: Mapping[str, Any]) -> str:
     if evaluation.get("held_out") == "elsewhere" and evaluation.get("status") != "paid":
         return (
             "No metrics: the silos keep metrics without noise (policy metrics = false, or no hold-out). "
-            'Use [evaluation] status = "paid" in the experiment.'
+            'Use [evaluation] status = "private" in the experiment.'
         )
     return "No metric was computed in this run."
 
