@@ -542,7 +542,7 @@ def test_what_cannot_be_paid_for_is_refused_with_the_field(change, says):
 
 def test_what_is_no_table_has_no_constants_to_pay_for():
     data = {"source": "mnist", "silos": {"assign": "uniform", "count": 3}, "standardize": "paid"}
-    with pytest.raises(UserError, match=r"data.standardize: 'paid' is for tables, and source 'mnist' is none"):
+    with pytest.raises(UserError, match=r"data.standardize: 'private' is for tables, and source 'mnist' is none"):
         tacit.plan({"data": data, "method": {"name": "fedavg"}})
 
 

@@ -115,6 +115,10 @@ class TacitError(Exception):
         super().__init__(escaped(" ".join(f"{where}: {problem}; {fix} [{code}]".split())))
 
 
+class Deprecated(FutureWarning):
+    """A name that still works and will be removed in the next release."""
+
+
 class UserError(TacitError):
     """A mistake in an experiment, a table or a command."""
 

@@ -1,20 +1,20 @@
-"""Questions to people: the share of every answer, or a mean, with noise from a trusted server or from every person.
+"""Questions to people: the share of every answer, or a mean, with central or local noise.
 
-    central   a trusted server knows what people say and adds noise to the result
-    local     every person randomises their answer, and no party need be trusted
+    central   a trusted server sees all answers and adds noise to the result
+    local     every person randomises the answer, and no party is trusted
 
-**Every person counts once.** Somebody with several records counts by their average. In the local model a person answers
-a question with categories by one of the own records, drawn by lot, which says the same on average.
+**Every person counts once.** A person with several records counts by their average. In the local model a person answers
+a question with categories by one record, drawn at random, which has the same mean.
 
-**Formal guarantees.** Unit subject, relation replace: another person's answers in the place of one's own; the number of
-people is public. Central: every view of the result, not the server. A person's part of the counts is a probability
+**Formal guarantees.** Unit subject, relation replace: the answers of one person replaced by others; the number of
+people is public. Central: every view of the result, but not the server. A person's part of the counts is a probability
 vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
 (high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
 Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
 Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
 
-**Errors** are those of the noise: how far an estimate is from what these people would have said. That they may not be
-typical of others is not in them. Every estimate is unbiased; a share may come out below 0.
+**Errors** are those of the noise: how far an estimate is from the result without noise. They do not include that these
+people may not be typical of others. Every estimate is unbiased; a share may be below 0.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class CentralMean:
 
 @dataclass(frozen=True)
 class LocalMean:
-    """The same where every person reports a randomised number: rounded at random to one of the bounds and randomised
+    """The same if every person reports a randomised number: rounded at random to one of the bounds and randomised
     response (Duchi, Jordan, Wainwright 2018, in one dimension), or with Laplace noise, whichever errs less."""
 
     low: float
