@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from research.without_server import gopa_neighbours, gopa_pairwise_std, gossip_mu
 from tacit.privacy import Randomness, account
 from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.accounting.random_walk import random_walk_rdp
 from tacit.privacy.proofs.serverless import (
     as_published_gossip,
     as_published_random_walk_rdp,
@@ -21,7 +22,6 @@ from tacit.privacy.proofs.serverless import (
     gossip_event,
     gossip_exposure,
     published_exposure,
-    random_walk_rdp,
 )
 
 ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 256)))
