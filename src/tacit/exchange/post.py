@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
-from tacit.crypto.refusals import CodedRefusal
+from tacit.crypto.crypto_errors import CodedRefusal
 from tacit.exchange.grid import LARGEST_STEPS, beyond
 
 SERVER = "server"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tacit.config import Plan
 from tacit.crypto import Refused
 from tacit.data import source_facts
-from tacit.data.encode import Columns, Encoder
+from tacit.data.encode import Columns, FeatureEncoder
 from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores
@@ -157,7 +157,7 @@ class CoordinatorHost(Hooks):
         """How new rows are encoded, by the columns' constants."""
         assert columns is not None, "checked when the request was read"
         data = self._plan.experiment.data
-        encoder = Encoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
+        encoder = FeatureEncoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
         write_json(self.folder / ENCODER, encoder.to_dict())
 
     def _check_latest(self) -> None:
@@ -225,7 +225,7 @@ class CoordinatorHost(Hooks):
         file = self.folder / ENCODER
         if file.is_file():
             self._charges.check_covers(0, "statistics")
-            return Encoder.from_dict(read_json(file, "run")).columns.constants()
+            return FeatureEncoder.from_dict(read_json(file, "run")).columns.constants()
         self._check_latest()
         self._charges.charge_once("statistics", 0)
         return None
