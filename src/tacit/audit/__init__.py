@@ -5,8 +5,7 @@
     found.canaries[0].epsilon           # epsilon is at least this, with 95 % confidence
 
 ``bounds`` computes lower bounds from the success of an attacker; ``mechanism`` runs the code of a method thousands of
-times on a small federation; ``canaries`` and ``one_run`` put artificial units into a real experiment; ``attacks`` show
-what an epsilon means.
+times on a small federation; ``canaries`` and ``one_run`` put artificial units into a real experiment.
 """
 
 from tacit.audit.audit import Audit, audit
