@@ -20,7 +20,7 @@ from tacit.exchange import Pairwise, Session, SumFacts
 from tacit.exchange.post import TooFew
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.proofs.decentralized import gopa
+from tacit.privacy.proofs.serverless import gopa
 
 GRAPHS = ("k-out", "ring", "complete", "erdos-renyi")
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import (
-    Composed,
     Event,
     Gaussian,
     GaussianMixture,
@@ -26,7 +25,7 @@ from tacit.privacy.accounting.events import (
 
 Array = npt.NDArray[np.float64]
 
-# A rate as so many of so many, rounded up.
+# A rate is written as a share of this population, rounded up.
 _POPULATION = 10**9
 
 
@@ -105,11 +104,6 @@ def shuffled_epochs(
 # -- several silos -----------------------------------------------------------------------------------------------------
 
 
-def each_seen(per_silo: tuple[Event, ...]) -> Event:
-    """A view that sees every silo's releases: they add up (specification 1.2)."""
-    return Composed(per_silo)
-
-
 def confined(per_silo: tuple[Event, ...]) -> Event:
     """The subject is, by a public promise, in one of the silos only: the largest of them."""
     return Largest(per_silo)
@@ -178,7 +172,7 @@ def colluding_factor(silos: int, colluding: int = 1, largest_weight: float = 1.0
     h^2 |S| / (|S| - c): 1 - c / |S| for uniform weights 1 / |S|."""
     others = silos - colluding
     if others <= 0:
-        return math.inf  # nobody is left to protect
+        return math.inf  # no silo is left to protect
     return min(1.0, others * largest_weight) ** 2 * silos / others
 
 

@@ -17,7 +17,7 @@ from scipy import fft
 from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
-from tacit.privacy.bisection import bisect, doubled, smallest_integer
+from tacit.privacy.bisection import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -138,50 +138,6 @@ def gopa_subject_mu(
     return math.sqrt(float(along**2 @ _shrunk(eigenvalues, independent_std, pairwise_std))) / independent_std
 
 
-def gopa_pairwise_std(
-    edges: npt.NDArray[np.bool_],
-    coalition: Collection[int],
-    independent_std: float,
-    target_mu: float,
-    sensitivity: float = 1.0,
-) -> float:
-    """The smallest pairwise standard deviation (to 1e-6, from above) with mu <= ``target_mu``; infinity if none is.
-
-    More pairwise noise only ever helps, but never below what the sum itself gives away.
-    """
-
-    def suffices(std: float) -> bool:
-        return gopa(edges, coalition, independent_std, std, sensitivity).mu <= target_mu
-
-    if suffices(0.0):
-        return 0.0
-    ends = doubled(suffices, max(independent_std, 1e-300), 1e6 * independent_std)
-    return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
-
-
-def gopa_neighbours(
-    silos: int,
-    coalition: Collection[int],
-    independent_std: float,
-    pairwise_std: float,
-    target_mu: float,
-    stream: Stream,
-    sensitivity: float = 1.0,
-) -> tuple[int, npt.NDArray[np.bool_]] | None:
-    """The smallest m, and the graph, for which "everyone picks m others" drawn from ``stream`` reaches ``target_mu``.
-
-    The graphs of one stream are nested (m + 1 picks begin with the m picks before), and more edges only help, so that
-    bisection finds the smallest. None where even all pairs do not reach it.
-    """
-    orders = k_out_orders(silos, stream)
-
-    def enough(count: int) -> bool:
-        return gopa(k_out(orders, count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
-
-    found = fewest(enough, silos - 1)
-    return None if found is None else (found, k_out(orders, found))
-
-
 def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:
     """For every silo all others, in the order in which it picks them: ``[silos, silos - 1]``."""
     orders = [[other for other in stream.permutation(silos) if other != silo] for silo in range(silos)]
@@ -189,7 +145,8 @@ def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:
 
 
 def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """The graph in which every silo shares noise with the first ``count`` of its order, and whoever picked it."""
+    """The graph in which every silo shares noise with the first ``count`` of its order, and with those that picked
+    it."""
     silos = len(orders)
     edges = np.zeros((silos, silos), dtype=np.bool_)
     edges[np.arange(silos)[:, None], orders[:, :count]] = True
@@ -233,7 +190,7 @@ def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[n
 
 # --- gossip ----------------------------------------------------------------------------------------------------------
 
-# directions whose remainder lies between these, relative to one, can be told neither from nothing nor from something
+# directions whose remainder lies between these, relative to one, are neither clearly zero nor clearly nonzero
 _NOTHING, _SOMETHING = 1e-13, 1e-9
 
 
@@ -247,10 +204,10 @@ def gossip_exposure(
     noise and sees the rows (W^t)_w for its neighbours w and t < steps. All of these are linear in the same noises, so
     the view's privacy loss is Gaussian with mu = (Delta / sigma) sqrt([Pi]_uu), Pi the projector on the space of the
     rows seen; 1 is local privacy. The space is built by block Arnoldi steps (W times the directions that are new,
-    orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1. So it is
+    orthogonalised twice); where a new direction is not clearly above rounding, every node is given 1. So it is
     also where weights are that small, or where a node is within reach of the rows and yet not in what was kept of them.
 
-    ``published [rows, nodes]``: what everybody is shown beside it, such as one node's value after the last exchange, as
+    ``published [rows, nodes]``: what all nodes also see, such as one node's value after the last exchange, as
     weights of the first values.
     """
     weights = _square(mixing)
@@ -291,7 +248,7 @@ def gossip_exposure(
 
 
 def _new_directions(basis: Floats, candidates: Floats) -> Floats | None:
-    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where it cannot be told whether one
+    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where rounding hides whether one
     of them adds anything."""
     for _ in range(2):
         candidates = candidates - basis @ (basis.T @ candidates)
@@ -306,19 +263,6 @@ def published_exposure(published: npt.ArrayLike) -> Floats:
     values, each with noise of its own. At best 1 / nodes, as with a trusted server."""
     row = np.asarray(published, dtype=np.float64)
     return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
-
-
-def gossip_mu(
-    mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0, published: npt.ArrayLike | None = None
-) -> Floats:
-    """mu of node u against observer v, for all pairs: an array [u, v]; a node knows its own value (infinity there)."""
-    weights = _square(mixing)
-    nodes = weights.shape[0]
-    if sigma == 0:
-        return np.full((nodes, nodes), math.inf)
-    exposure = np.stack([gossip_exposure(weights, steps, (v,), published) for v in range(nodes)], axis=1)
-    np.fill_diagonal(exposure, math.inf)
-    return np.asarray(sensitivity / sigma * np.sqrt(exposure), dtype=np.float64)
 
 
 def gossip_event(
