@@ -26,5 +26,8 @@ class InvalidArgument(ValueError):
 
     def __init__(self, code: str, field: str, problem: str) -> None:
         assert code in ARGUMENTS, f"{code} is not a code of arguments"
-        super().__init__(f"{field}: {problem} [{code}]")
+        super().__init__(code, field, problem)
         self.code, self.field, self.problem = code, field, problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [{self.code}]"
