@@ -77,6 +77,9 @@ CODES: Mapping[str, Code] = {
     "invalid-model": Code(
         "A user's own model cannot be loaded or used.", "Correct the factory that the message names."
     ),
+    "invalid-plugin": Code(
+        "An installed package cannot provide what its entry point names.", "Correct, update or uninstall the package."
+    ),
     "out-of-memory": Code("The experiment needs more memory than there is.", "Reduce counts, batches or the model."),
     "ledger-damaged": Code("A ledger was altered, cut or replaced.", "Restore the ledger from a backup."),
     "ledger-mismatch": Code("A ledger lacks releases that were made.", "Restore the newest backup of the ledger."),

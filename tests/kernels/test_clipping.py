@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels.clipping import clipped
+from tacit.kernels.clipping import MARGIN, bounded, clip_factors, clipped
 
 CLIP = jax.jit(clipped)
 
@@ -32,3 +32,22 @@ def test_the_direction_is_kept():
 def test_what_is_not_finite_contributes_nothing(bad):
     vector = np.array([1, bad, 0, 0, 0, 0, 0], np.float32)
     np.testing.assert_array_equal(CLIP(vector, 1.0), np.zeros(7))
+
+
+@given(st.floats(0, 2.0**126, width=32), st.floats(1e-3, 1e3))
+def test_factors_keep_every_known_norm_within_the_bound(length, bound):
+    (factor,) = np.asarray(clip_factors(np.array([length], np.float32), bound), np.float64)
+    assert length * factor <= bound * (1 + 1e-7)
+    assert factor == 1 or length > (1 - 2 * MARGIN) * bound
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_norm_that_is_not_finite_has_factor_zero(bad):
+    np.testing.assert_array_equal(clip_factors(np.array([bad, 0.5], np.float32), 1.0), [0, 1])
+
+
+def test_both_forms_of_clipping_agree():
+    vectors = np.random.default_rng(1).normal(size=(20, 7)).astype(np.float32) * np.geomspace(1e-2, 1e3, 20)[:, None]
+    factors = clip_factors(np.linalg.norm(vectors, axis=1).astype(np.float32), 1.0)
+    alone = jax.vmap(lambda vector: bounded(vector, 1.0)[0])(vectors)
+    np.testing.assert_allclose(vectors * np.asarray(factors)[:, None], alone, rtol=2e-6)

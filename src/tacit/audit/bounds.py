@@ -24,6 +24,7 @@ from scipy.stats import binom
 
 from tacit.audit.tradeoffs import GaussianTradeOff, TradeOff
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.bisection import bisect, doubled
 
 Array = npt.NDArray[np.float64]
 
@@ -202,11 +203,7 @@ def guesses_to_make(canaries: int, mu: float, delta: float, confidence: float, f
 
 def _right_share(share: float, mu: float) -> float:
     """How many of the ``share`` most extreme scores N(-mu/2, 1) and N(mu/2, 1) are on the side they seem to be."""
-    low, high = 0.0, 10.0 + mu
-    for _ in range(60):
-        middle = (low + high) / 2
-        beyond = ndtr(mu / 2 - middle) + ndtr(-mu / 2 - middle)
-        low, high = (middle, high) if beyond > share else (low, middle)
+    low, _ = bisect(lambda t: bool(ndtr(mu / 2 - t) + ndtr(-mu / 2 - t) <= share), 0.0, 10.0 + mu, steps=60)
     right, wrong = ndtr(mu / 2 - low), ndtr(-mu / 2 - low)
     return float(right / (right + wrong))
 
@@ -230,12 +227,5 @@ def _largest_refuted(refuted: Callable[[float], bool]) -> float:
     """The largest number that is refuted, to PRECISION from below; 0 where none is. ``refuted`` falls once."""
     if not refuted(0.0):
         return 0.0
-    low, high = 0.0, 1.0
-    while refuted(high):
-        low, high = high, 2 * high
-        if high > 1e4:
-            return math.inf
-    while high - low > PRECISION:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    ends = doubled(lambda value: not refuted(value), 1.0, 1e4)
+    return math.inf if ends is None else bisect(lambda value: not refuted(value), *ends, absolute=PRECISION)[0]

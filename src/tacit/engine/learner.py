@@ -13,7 +13,7 @@ from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
 from tacit.experiment import ModelOptions
 from tacit.kernels import Objective, split_frozen
-from tacit.models import Model, Params, Task, build, check_fit, parameter_count, task_for
+from tacit.models import Model, Params, Task, build, check_fit, is_built_in, parameter_count, task_for
 from tacit.privacy import Randomness
 
 
@@ -45,8 +45,8 @@ def learner(
     check_fit(options.name, labels.kind)
     task = task_for(labels.kind, len(labels.classes))
     model = _model(options.name, input_shape, task.outputs, options.numbers)
-    # compiled as one piece, which is quicker than layer by layer; a model of the user's own need not be traceable
-    init = model.init if ":" in options.name else jax.jit(model.init)
+    # compiled as one piece, which is quicker than layer by layer; another model need not be traceable
+    init = jax.jit(model.init) if is_built_in(options.name) else model.init
     params = init(jax.random.key(randomness.integer("model")))
     for layer in options.freeze:
         if layer not in params:

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipping import MARGIN, norms
+from tacit.kernels.clipping import clip_factors, norms
 from tacit.kernels.grid_integers import FINEST, REACHED, Counts, Steps, toward_zero
 from tacit.kernels.noise import LARGEST_NORMAL, PIECE
 from tacit.kernels.objective import Arrays, Objective
@@ -249,9 +249,7 @@ def _clipped_sum(pieces: list[_Piece], weight: jax.Array, clip: jax.Array | floa
     """
 
     def summed(pieces: list[_Piece], lengths: jax.Array) -> list[jax.Array]:
-        scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(lengths, 1e-30))
-        # a scale below float32's normal range has too few digits left to keep the bound
-        factors = jnp.where(jnp.isfinite(lengths) & (scale > 1e-37), weight * scale, 0.0)
+        factors = weight * clip_factors(lengths, clip)
         return [piece.weighted_sum(factors) for piece in pieces]
 
     def with_care() -> tuple[list[jax.Array], jax.Array]:

@@ -1,4 +1,9 @@
-"""Clipping: the bound on one unit's influence that all noise is measured against."""
+"""Clipping: the bound on one unit's influence that all noise is measured against.
+
+All clipping of Tacit is here, in two forms. :func:`bounded` scales one vector that is in memory. :func:`clip_factors`
+gives the factors for many vectors of which only the norms are known (``clipped_sum`` never computes a dense layer's
+gradients). They round in different ways, so that they are not built on each other; both stay MARGIN below the clip.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +60,16 @@ def bounded(vector: jax.Array, clip: float | jax.Array) -> tuple[jax.Array, jax.
     # one after the other: the product of both may be below float32's range
     first, second = (jnp.where(within, 1.0, factor) for factor in (inverse, limit / norm))
     return jnp.where(finite, vector * first * second, 0.0), finite, finite & within
+
+
+def clip_factors(lengths: jax.Array, clip: float | jax.Array) -> jax.Array:
+    """What vectors of l2 norms ``lengths [rows]`` are multiplied by, so that none exceeds ``clip``: ``[rows]``.
+
+    Zero where a norm is not finite, and where the factor is below float32's normal range: it has too few digits left to
+    keep the bound.
+    """
+    scale = jnp.minimum(1.0, (1 - MARGIN) * clip / jnp.maximum(lengths, 1e-30))
+    return jnp.where(jnp.isfinite(lengths) & (scale > 1e-37), scale, 0.0)
 
 
 def clipped(vector: jax.Array, bound: float | jax.Array) -> jax.Array:

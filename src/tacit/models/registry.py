@@ -1,4 +1,7 @@
-"""From a name in an experiment file to a model: the built-in ones, and ``"package.module:factory"`` of the user's own.
+"""From a name in an experiment file to a model: built in, of an installed package, or of the user's own.
+
+An installed package adds a :class:`ModelKind` as an entry point of the group ``tacit.models`` (``tacit.plugins``). A
+model of the user's own is named ``"package.module:factory"``.
 
 A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` how
 many numbers the task needs (``task_for(kind, classes).outputs``), ``numbers`` the other keys of ``[model]``. A user's
@@ -29,6 +32,7 @@ from tacit.models.lstm import fits_texts, lstm
 from tacit.models.mlp import mlp
 from tacit.models.model import Model
 from tacit.models.tasks import KINDS
+from tacit.plugins import find
 
 Factory = Callable[..., Any]
 
@@ -38,8 +42,8 @@ def _any_shape(input_shape: tuple[int, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A built-in model: its factory, the kinds of label that it is for, and the records that it takes."""
+class ModelKind:
+    """A model with a name: its factory, the kinds of label that it is for, and the records that it takes."""
 
     factory: Factory
     tasks: tuple[str, ...]
@@ -48,22 +52,22 @@ class Kind:
     codes: bool = False  # records are integer codes, which columns of a table are not
 
 
-MODELS: Mapping[str, Kind] = MappingProxyType(
+MODELS: Mapping[str, ModelKind] = MappingProxyType(
     {
-        "logistic": Kind(logistic, ("binary", "multiclass")),
-        "linear": Kind(linear, ("real",)),
-        "mlp": Kind(mlp, ("binary", "multiclass", "real", "survival")),
-        "cnn": Kind(
+        "logistic": ModelKind(logistic, ("binary", "multiclass")),
+        "linear": ModelKind(linear, ("real",)),
+        "mlp": ModelKind(mlp, ("binary", "multiclass", "real", "survival")),
+        "cnn": ModelKind(
             cnn,
             ("binary", "multiclass"),
             "images [height, width] or [height, width, channels] of at least 16 x 16",
             fits_images,
         ),
-        "edges": Kind(
+        "edges": ModelKind(
             edges, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges
         ),
-        "lstm": Kind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts, codes=True),
-        "cox": Kind(cox, ("survival",)),
+        "lstm": ModelKind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts, codes=True),
+        "cox": ModelKind(cox, ("survival",)),
     }
 )
 
@@ -78,13 +82,21 @@ def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any)
     if ":" in name:
         return _build_own(name, input_shape, outputs, numbers)
     _check_keys(name, numbers)
-    if not MODELS[name].fits(input_shape):
+    known = _known(name)
+    if not known.fits(input_shape):
         fitting = [other for other, kind in MODELS.items() if kind.fits(input_shape) and other != name]
-        problem = f"{name} takes {MODELS[name].takes}, but a record here has shape {list(input_shape)}"
+        problem = f"{name} takes {known.takes}, but a record here has shape {list(input_shape)}"
         fix = f"models that take it: {', '.join(fitting) or 'none, records are empty'}"
         raise UserError("not-supported", "model.name", problem, fix)
-    model: Model = MODELS[name].factory(input_shape, outputs, **numbers)
+    if not is_built_in(name):
+        return _made(name, known.factory, input_shape, outputs, numbers)
+    model: Model = known.factory(input_shape, outputs, **numbers)
     return model
+
+
+def is_built_in(name: str) -> bool:
+    """Whether the model is part of Tacit; the code of any other comes from elsewhere."""
+    return name in MODELS
 
 
 def model_options(name: str) -> dict[str, Any]:
@@ -119,12 +131,8 @@ def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
         raise UserError("not-supported", "model.name", problem, f"use {fitting[0]}")
 
 
-def _known(name: str) -> Kind:
-    if name not in MODELS:
-        hint = nearest(name, MODELS)
-        problem = f"unknown model '{name}'"
-        raise UserError("unknown-name", "model.name", problem, f'{hint} (or "package.module:factory" of your own)')
-    return MODELS[name]
+def _known(name: str) -> ModelKind:
+    return find("tacit.models", MODELS, name, "model.name", ModelKind)
 
 
 def _check_keys(name: str, numbers: Mapping[str, Any]) -> None:
@@ -147,6 +155,11 @@ def _keys(factory: Factory) -> tuple[dict[str, Any], bool]:
 def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]) -> Model:
     factory = _load(name)
     _check_own_keys(name, factory, numbers)
+    return _made(name, factory, input_shape, outputs, numbers)
+
+
+def _made(name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]) -> Model:
+    """What a factory that is not part of Tacit gives, checked."""
     try:
         made = factory(input_shape, outputs, **numbers)
     except UserError:

@@ -1,4 +1,4 @@
-"""Named sources: one small module each, and this list."""
+"""Named sources: one small module each, this list, and those that installed packages add (``tacit.plugins``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.data.sources import (
     user_table,
 )
 from tacit.data.sources.base import Source, SourceFacts
-from tacit.errors import UserError, nearest
+from tacit.plugins import find
 
 __all__ = ["SOURCES", "Source", "SourceFacts", "find_source", "source_facts"]
 
@@ -37,9 +37,7 @@ SOURCES: dict[str, Source] = {
 
 def find_source(name: str) -> Source:
     """The source called ``name``."""
-    if name not in SOURCES:
-        raise UserError("unknown-name", "data.source", f"there is no source '{name}'", nearest(name, SOURCES))
-    return SOURCES[name]
+    return find("tacit.sources", SOURCES, name, "data.source", Source)
 
 
 def source_facts(options: DataOptions) -> SourceFacts:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config import Plan, plan
-from tacit.data import source_facts
+from tacit.data import SOURCES, source_facts
 from tacit.engine.federation.agreement import check_method, meant
 from tacit.engine.federation.limits import check_counts, deadline, parsed
 from tacit.errors import TacitError, UserError
 from tacit.experiment import Experiment, read_experiment
+from tacit.models import is_built_in
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 RUN_DIGITS, MOST_ATTEMPTS = 32, 1000
@@ -135,16 +136,16 @@ def _check_portable(experiment: Experiment) -> None:
         problem = "'drop' needs the records of all silos in one place"
         fix = 'use "refuse": the cap is then a promise about the data'
         raise UserError("simulator-only", "privacy.over_silo_cap", problem, fix)
-    if ":" in model.name:
-        problem = f"'{model.name}' is code, which silos would not run"
+    if not is_built_in(model.name):
+        problem = f"'{model.name}' is not part of Tacit, and silos run built-in models only"
         raise UserError("simulator-only", "model.name", problem, "use a built-in model in a federation")
     for field, made in (("data.subjects.assign", data.subjects.assign), ("data.silos.assign", data.silos.assign)):
         if made:
             problem = "in a federation, people and silos are those that there are"
             raise UserError("simulator-only", field, problem, "leave it out")
-    known = source_facts(data)
-    if known.columns is None:
-        problem = f"source '{data.source}' is no table, and silos of a federation hold tables"
+    known = source_facts(data) if data.source in SOURCES else None
+    if known is None or known.columns is None:
+        problem = f"source '{data.source}' is not a built-in table, and silos of a federation hold tables"
         raise UserError("simulator-only", "data.source", problem, 'use "table"')
     if known.feature_shape is None:
         problem = "is missing: silos must make the same features of their rows"

@@ -13,6 +13,7 @@ from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import SERVER
 from tacit.exchange.sums import SumFacts
+from tacit.privacy.bisection import smallest_integer
 
 PROTOCOL = "tacit-weighted-1"
 # setup, once: what silos send
@@ -186,10 +187,7 @@ def _fits(facts: SumFacts, precision: float, key_bits: int, most: int) -> bool:
 
 
 def _does_not_fit(facts: SumFacts, precision: float, key_bits: int, most: int) -> UserError:
-    low, high = 0, min(most, key_bits + 1)  # the largest N_max that fits lies in [low, high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _fits(facts, precision, key_bits, middle) else (low, middle)
+    low = smallest_integer(lambda n: not _fits(facts, precision, key_bits, n), 1, min(most, key_bits + 1)) - 1
     problem = (
         f"{_most_records(facts)} in each of {facts.silos} silos makes N_max = {most}, for which sums do not fit a"
         f" modulus of {key_bits} bits; the largest N_max that fits is {low}"

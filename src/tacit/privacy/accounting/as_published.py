@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Gaussian, PoissonSampled
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
+from tacit.privacy.bisection import bisect, doubled
 
 Array = npt.NDArray[np.float64]
 
@@ -57,19 +58,12 @@ def as_published_local_group_noise(
     Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
     """
     log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
-    low, high = 1e-2, 1.0
 
-    def cost(sigma: float) -> float:
-        return _converted(orders, batches * _poisson(rate, sigma, orders), log_delta)
+    def suffices(sigma: float) -> bool:
+        return _converted(orders, batches * _poisson(rate, sigma, orders), log_delta) <= epsilon / group
 
-    while cost(high) > epsilon / group:
-        low, high = high, 2 * high
-        if high > 1e9:
-            return math.inf
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if cost(middle) <= epsilon / group else (middle, high)
-    return high
+    ends = doubled(suffices, 1.0, 1e9, low=1e-2)
+    return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
 
 
 def as_published_local_group(
@@ -81,19 +75,16 @@ def as_published_local_group(
         return math.inf
     rho = batches * _poisson(rate, noise_multiplier, orders)
 
-    def excess(epsilon: float) -> float:
+    def suffices(epsilon: float) -> bool:
         log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
-        return _converted(orders, rho, log_delta) - epsilon / group
+        return _converted(orders, rho, log_delta) - epsilon / group <= 0
 
-    grid = np.geomspace(1e-4, 1e6, 400)
-    first = next((i for i, epsilon in enumerate(grid) if excess(float(epsilon)) <= 0), None)
-    if first is None:
-        return math.inf
-    low, high = float(grid[first - 1]) if first else 0.0, float(grid[first])
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
-    return high
+    below = 0.0
+    for epsilon in np.geomspace(1e-4, 1e6, 400).tolist():
+        if suffices(epsilon):
+            return bisect(suffices, below, epsilon, relative=1e-9)[1]
+        below = epsilon
+    return math.inf
 
 
 def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
@@ -118,7 +109,7 @@ def as_published_group_dp(group: int, rate: float, noise_multiplier: float, step
     if group == 1:
         return _converted(OPACUS_ORDERS, rho, math.log(delta))
     low, high = -1e20, math.log(delta)
-    for _ in range(400):
+    for _ in range(400):  # the published search, which ends at the first delta' that is close enough
         middle = (low + high) / 2
         epsilon = _converted(OPACUS_ORDERS, rho, middle)
         excess = math.log(group) + (group - 1) * epsilon + middle - math.log(delta)

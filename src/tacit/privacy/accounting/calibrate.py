@@ -13,6 +13,7 @@ from tacit.privacy.accounting.account import account
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
+from tacit.privacy.bisection import bisect, smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 
 _LARGEST_NOISE = 1e9
@@ -75,7 +76,7 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
 
     low, high = 0, most + 1
     # Renyi accounting allows at most a little less: begin with what it allows
-    guess = _largest(lambda rounds: _quick(make_event(rounds), delta) <= epsilon, 0, high)
+    guess = smallest_integer(lambda rounds: _quick(make_event(rounds), delta) > epsilon, 1, high) - 1
     step = max(1, guess // 8)
     while low < high - 1:
         trial = min(max(guess, low + 1), high - 1)
@@ -84,20 +85,11 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
         else:
             high = trial
             break
-    found = _largest(lambda rounds: cost(rounds) <= epsilon, low, high)
+    found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
     if found == 0 and cost(0) > epsilon:
         problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
         raise InvalidArgument("unreachable", "epsilon", problem)
     return found
-
-
-def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest whole number from ``low`` and below ``high`` that fits; ``low`` is taken for granted."""
-    while high - low > 1:
-        middle = math.isqrt(max(low, 1) * high) if high > 4 * max(low, 1) else (low + high) // 2
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _quick(event: Event, delta: float) -> float:
@@ -120,10 +112,7 @@ def _bracket(cost: Callable[[float], float], epsilon: float) -> float | None:
         low, high = low / 4, low
         if low < _SMALLEST_NOISE:
             return high
-    while high > 1.1 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-    return high
+    return bisect(lambda noise: cost(noise) <= epsilon, low, high, relative=1 - 1 / 1.1, geometric=True)[1]
 
 
 def _close_in(

@@ -12,9 +12,11 @@ number of Gaussian releases is one Gaussian release with mu^2 = sum of 1 / nm_i^
 from __future__ import annotations
 
 import math
+import sys
 
-import numpy as np
 from scipy.special import log_ndtr
+
+from tacit.privacy.bisection import bisect, doubled
 
 # the smallest step by which a computed root is moved to the safe side, relative and absolute
 _SAFE = 1e-12
@@ -45,15 +47,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     target = math.log(delta)
     if log_delta(mu, 0.0) <= target:
         return 0.0
-    low, high = 0.0, mu * mu / 2 + mu
-    while log_delta(mu, high) > target:
-        low, high = high, 2 * high
-        if high == math.inf:
-            return math.inf
-    while high - low > _SAFE * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if log_delta(mu, middle) <= target else (middle, high)
-    return high
+
+    def suffices(epsilon: float) -> bool:
+        return log_delta(mu, epsilon) <= target
+
+    ends = doubled(suffices, mu * mu / 2 + mu, sys.float_info.max)
+    return math.inf if ends is None else bisect(suffices, *ends, relative=_SAFE)[1]
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -64,13 +63,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     if delta <= 0:
         return 0.0
     target = math.log(delta)
-    low, high = 0.0, 1.0
-    while log_delta(high, epsilon) <= target:
-        low, high = high, 2 * high
-    while low == 0.0 and high > np.finfo(float).tiny:
-        middle = high / 2
-        low, high = (middle, high) if log_delta(middle, epsilon) <= target else (0.0, middle)
-    while high - low > _SAFE * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if log_delta(middle, epsilon) <= target else (low, middle)
-    return low
+
+    def exceeds(mu: float) -> bool:
+        return log_delta(mu, epsilon) > target
+
+    ends = doubled(exceeds, 1.0, sys.float_info.max)
+    return math.inf if ends is None else bisect(exceeds, *ends, relative=_SAFE)[0]

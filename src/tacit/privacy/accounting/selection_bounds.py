@@ -58,6 +58,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Selected
+from tacit.privacy.bisection import bisect
 from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
@@ -85,15 +86,13 @@ def stopping_rate(mean: float, shape: float) -> float:
         return 1.0
     if shape == 1:
         return 1 / mean
-    low, high = -1.0, 0.0  # ln gamma
+    low = -1.0  # ln gamma
     while expected_runs(math.exp(low), shape) < mean:
         low *= 2
         if low < -700:
             problem = f"no stopping rate gives {mean} runs on average at shape {shape}"
             raise InvalidArgument("unreachable", "mean", problem)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected_runs(math.exp(middle), shape) > mean else (low, middle)
+    low, high = bisect(lambda log: expected_runs(math.exp(log), shape) <= mean, low, 0.0, steps=200)
     return math.exp((low + high) / 2)
 
 

@@ -36,6 +36,7 @@ from scipy import fft, special
 
 from tacit.privacy.accounting.events import ShuffledReports
 from tacit.privacy.accounting.pld import LARGEST_TABLE
+from tacit.privacy.bisection import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
@@ -435,14 +436,8 @@ def _bulk(trials: int, rate: float) -> tuple[int, int]:
     if trials < 1 or rate <= 0 or rate >= 1:
         certain = trials if rate >= 1 else 0
         return certain, certain
-    low, below = 0, trials  # the largest k with Pr[X < k] <= tail
-    while low < below:
-        middle = (low + below + 1) // 2
-        low, below = (middle, below) if special.bdtr(middle - 1, trials, rate) <= _TAIL else (low, middle - 1)
-    high, above = trials, 0
-    while above < high:
-        middle = (above + high) // 2
-        above, high = (above, middle) if special.bdtrc(middle, trials, rate) <= _TAIL else (middle + 1, high)
+    low = smallest_integer(lambda k: bool(special.bdtr(k, trials, rate) > _TAIL), 0, trials)
+    high = smallest_integer(lambda k: bool(special.bdtrc(k, trials, rate) <= _TAIL), 0, trials)
     return low, high
 
 

@@ -17,6 +17,7 @@ from scipy import fft
 from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.bisection import bisect, doubled, smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -149,21 +150,13 @@ def gopa_pairwise_std(
     More pairwise noise only ever helps, but never below what the sum itself gives away.
     """
 
-    def mu(std: float) -> float:
-        return gopa(edges, coalition, independent_std, std, sensitivity).mu
+    def suffices(std: float) -> bool:
+        return gopa(edges, coalition, independent_std, std, sensitivity).mu <= target_mu
 
-    if mu(0.0) <= target_mu:
+    if suffices(0.0):
         return 0.0
-    high = max(independent_std, 1e-300)
-    while mu(high) > target_mu:
-        high *= 2
-        if high > 1e6 * independent_std:
-            return math.inf
-    low = 0.0
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if mu(middle) <= target_mu else (middle, high)
-    return high
+    ends = doubled(suffices, max(independent_std, 1e-300), 1e6 * independent_std)
+    return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
 
 
 def gopa_neighbours(
@@ -205,13 +198,7 @@ def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
 
 def fewest(enough: Callable[[int], bool], most: int) -> int | None:
     """The smallest number from 0 to ``most`` that is enough, where all larger ones are, too; None where none is."""
-    low, high = 0, most
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+    return smallest_integer(enough, 0, most) if enough(most) else None
 
 
 def gopa_choice(

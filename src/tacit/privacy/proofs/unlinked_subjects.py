@@ -34,6 +34,7 @@ from tacit.privacy.accounting.events import (
     SampledWithoutReplacement,
     Unprotected,
 )
+from tacit.privacy.bisection import bisect
 
 PSEUDONYMS = 2
 # halvings in the search for the delta of one unit; amounts of a mixture, and members, of which all pairs are taken
@@ -109,14 +110,17 @@ def _converted(event: Event, delta: float) -> float:
         high, low = low, math.log(delta) - _log_one_plus(best) - 1.0
     else:
         return math.inf
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        epsilon = account(event, math.exp(middle)).epsilon
-        if middle + _log_one_plus(epsilon) <= math.log(delta):
-            low, best = middle, min(best, epsilon)
-        else:
-            high = middle
-    return 2 * best
+    proved = [best]
+
+    def too_large(log_delta: float) -> bool:
+        epsilon = account(event, math.exp(log_delta)).epsilon
+        if log_delta + _log_one_plus(epsilon) > math.log(delta):
+            return True
+        proved.append(epsilon)
+        return False
+
+    bisect(too_large, low, high, steps=_STEPS)
+    return 2 * min(proved)
 
 
 def _log_one_plus(epsilon: float) -> float:

@@ -1,0 +1,148 @@
+"""Models and data sources of installed packages are found through entry points and work like built-in ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from safetensors.numpy import load_file
+
+import tacit
+from tacit.data import SOURCES
+from tacit.data.sources import find_source
+from tacit.engine.federation.request import received
+from tacit.errors import UserError
+from tacit.models import MODELS, build
+from tacit.plugins import plugin_names
+
+MODEL = """
+import jax.numpy as jnp
+from tacit.models import Model, ModelKind
+
+def init(key, size, outputs):
+    return {"map": {"w": jnp.zeros((size, outputs))}}
+
+def doubled(input_shape, outputs, factor=2.0):
+    size = input_shape[0]
+    return Model("doubled", lambda key: init(key, size, outputs), lambda p, x: factor * x @ p["map"]["w"])
+
+def broken(input_shape, outputs):
+    return Model("broken", lambda key: init(key, input_shape[0], 7), lambda p, x: x @ p["map"]["w"])
+
+DOUBLED = ModelKind(doubled, ("binary",))
+BROKEN = ModelKind(broken, ("binary",))
+SOMETHING = 7
+"""
+
+SOURCE = """
+from dataclasses import replace
+from tacit.data import SOURCES
+CLINIC = replace(SOURCES["randhie"], name="clinic")
+"""
+
+ENTRY_POINTS = """
+[tacit.models]
+doubled = added.models:DOUBLED
+broken = added.models:BROKEN
+something = added.models:SOMETHING
+absent = added.models:ABSENT
+logistic = added.models:BROKEN
+
+[tacit.sources]
+clinic = added.sources:CLINIC
+"""
+
+
+def install(folder: Path, package: str, entry_points: str, **modules: str) -> None:
+    """What pip leaves behind: the package, and its metadata."""
+    (folder / package).mkdir(parents=True)
+    for name, text in {"__init__": "", **modules}.items():
+        (folder / package / f"{name}.py").write_text(text, encoding="utf-8")
+    metadata = folder / f"{package}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install(tmp_path, "added", ENTRY_POINTS, models=MODEL, sources=SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "added"]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def refused(call: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(UserError) as caught:
+        call()
+    return caught.value.code, caught.value.field
+
+
+def test_names_are_listed_without_importing_the_package(installed: Path) -> None:
+    assert "doubled" in plugin_names("tacit.models")
+    assert plugin_names("tacit.sources") == ["clinic"]
+    assert "added" not in sys.modules
+
+
+def test_a_model_of_another_package_is_built_with_its_own_keys(installed: Path) -> None:
+    model = build("doubled", (3,), 1, factor=4.0)
+    params = {"map": {"w": jnp.ones((3, 1))}}
+    assert model.apply(params, jnp.ones((2, 3))).tolist() == [[12.0], [12.0]]
+    assert refused(lambda: build("doubled", (3,), 1, facto=4.0)) == ("unknown-key", "model.facto")
+
+
+def experiment(source: str, model: str) -> dict[str, Any]:
+    return {
+        "data": {"source": source},
+        "model": {"name": model},
+        "method": {"name": "uldp-avg", "clip": 1.0, "noise_multiplier": 5.0},
+        "train": {"rounds": 2},
+        "privacy": {"max_records_per_subject_and_silo": 5, "max_silos_per_subject": 1},
+        "exchange": {"name": "masked"},
+    }
+
+
+def test_a_run_uses_model_and_source_of_another_package(installed: Path, tmp_path: Path) -> None:
+    planned = tacit.plan(experiment("clinic", "doubled"))
+    run = tacit.run(planned, out=tmp_path / "run")
+    assert planned.guarantees() == tacit.plan(experiment("randhie", "logistic")).guarantees()
+    assert "map/w" in " ".join(load_file(run.path / "model.safetensors")).replace(".", "/")
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "field"), [("randhie", "doubled", "model.name"), ("clinic", "logistic", "data.source")]
+)
+def test_a_federation_runs_built_in_parts_only(installed: Path, source: str, model: str, field: str) -> None:
+    assert refused(lambda: received(json.dumps(experiment(source, model)))) == ("simulator-only", field)
+    assert "added" not in sys.modules
+
+
+def test_a_built_in_name_is_never_replaced(installed: Path) -> None:
+    assert build("logistic", (3,), 1).name == MODELS["logistic"].factory((3,), 1).name
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("absent", "invalid-plugin"), ("something", "invalid-plugin"), ("broken", "invalid-model")],
+)
+def test_a_package_that_gives_no_model_is_named_in_the_error(installed: Path, name: str, code: str) -> None:
+    assert refused(lambda: build(name, (3,), 1)) == (code, "model.name")
+
+
+def test_two_packages_with_one_name_are_refused(installed: Path) -> None:
+    install(installed, "other", "[tacit.sources]\nclinic = other:CLINIC\n")
+    assert refused(lambda: find_source("clinic")) == ("duplicate", "data.source")
+
+
+def test_an_unknown_name_is_refused_with_and_without_plugins(installed: Path) -> None:
+    assert refused(lambda: find_source("clinics")) == ("unknown-name", "data.source")
+    assert refused(lambda: build("double", (3,), 1)) == ("unknown-name", "model.name")
+    assert set(SOURCES) == {name for name in SOURCES if find_source(name) is SOURCES[name]}
