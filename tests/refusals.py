@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from tacit.errors import CODES, Forbidden, TacitError, UserError
+from tacit.settings import explained
 
 
 @contextmanager
@@ -37,3 +40,17 @@ def refuses(
         assert error.field == field, error
     assert [name for name in names if name not in str(error)] == [], error
     assert {name: getattr(error, name) for name in attributes} == attributes, error
+
+
+def advised(error: UserError) -> float:
+    """The first number in the fix of an error."""
+    found = re.search(r"\d[\d.]*(?:e[+-]?\d+)?", error.fix)
+    assert found, error
+    return float(found[0])
+
+
+def refused_section(kind: type[BaseModel], **content: Any) -> UserError:
+    """The error about a section of an experiment with these keys."""
+    with pytest.raises(ValidationError) as caught:
+        kind(**content)
+    return explained(caught.value, kind, what=kind.__name__)

@@ -13,9 +13,10 @@ INTRODUCTION = """# Error codes
 
 After reading this page you can look up the code at the end of an error line, and write a script that depends on it.
 
-Every error is one line: `field: problem; fix [code]`. The field is a key of the experiment file, an option, an argument or
-a kind of file. The code and the field stay the same between versions; the sentences may change. In Python the parts are
-`error.code`, `error.field`, `error.problem`, `error.fix` and, where a command reads several files, `error.file`.
+Every error is one line: `field: problem; fix [code]`. The field is a key of the experiment file, an option, an
+argument or a kind of file. The code and the field stay the same between versions; the sentences may change. In
+Python the parts are `error.code`, `error.field`, `error.problem`, `error.fix` and, where a command reads several files,
+`error.file`.
 
 `python -m tools.errors_page` writes this page from the tables in the source.
 """

@@ -130,6 +130,10 @@ class Forbidden(TacitError):
     exit_code = 3
 
 
+class DivergedWarning(UserWarning):
+    """The model of a run is no longer finite; the last finite one is kept."""
+
+
 class InvalidSetting(ValueError):
     """What a validator of a section raises: the error about the section has this code."""
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import tacit.privacy
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.support import SAMPLINGS, SUPPORTED, refusal, require_supported, support_of
 from tacit.privacy.terms import RELATIONS, UNITS, View
+from tests.refusals import refuses
 
 PRIVACY = Path(tacit.privacy.__file__).parent
 VIEWS = [
@@ -39,7 +41,7 @@ def test_every_combination_is_supported_or_refused_with_a_reason() -> None:
         else:
             assert reason is not None
             assert len(reason) > 30
-            with pytest.raises(ValueError, match=r"."):
+            with refuses("not-supported", "view", InvalidArgument):
                 require_supported(unit, relation, view, sampling)
 
 
