@@ -28,7 +28,7 @@ from tacit.engine.learner import learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
-from tacit.exchange import Grid, MaskedSession, WeightedSession
+from tacit.exchange import Grid, Session
 from tacit.privacy import Randomness
 
 DATA: dict[str, dict[str, Any]] = {
@@ -80,21 +80,20 @@ def sums_of(simulation: Simulation, rounds: int) -> tuple[list[np.ndarray], list
     given: list[np.ndarray] = []
     exact: list[np.ndarray] = []
     models: list[np.ndarray] = []
-    for kind in (MaskedSession, WeightedSession):
-        plain = kind.__dict__.get("unwatched", kind.sum)
-        kind.unwatched = plain
+    plain = Session.__dict__.get("unwatched", Session.sum)
 
-        def watched(self: Any, *args: Any, plain: Any = plain) -> np.ndarray:
-            given.append(plain(self, *args))
-            return given[-1]
+    def watched(self: Any, *args: Any, **options: Any) -> np.ndarray:
+        given.append(plain(self, *args, **options))
+        return given[-1]
 
-        kind.sum = watched
+    Session.unwatched, Session.sum = plain, watched
     work, fine = simulation.work, Grid(1e-14)
     assert isinstance(work, PeopleWork)
     weights = {(s, u): w for s, u, w in zip(work._silo, work._subject, work._weights, strict=True)}
     for number in range(1, rounds + 1):
         drawn = work.draw(number)
-        people, _ = work.people(drawn, simulation.broadcast, simulation.frozen, simulation.arrays, fine)
+        inputs = (simulation.broadcast, simulation.frozen, simulation.arrays, simulation.states)
+        people = work.subjects(drawn, *inputs, fine).parts
         exact.append(
             sum(
                 weights[silo, place] * fine.numbers(vector)

@@ -30,9 +30,9 @@ import numpy as np
 
 from tacit.crypto.blinding import blinding_for
 from tacit.crypto.paillier import Ciphertexts, SecretKey
-from tacit.exchange import Grid, Masked, PersonVectors, SumFacts, Weighted, WeightedSession
-from tacit.exchange.local import silo_names
-from tacit.exchange.masked import MaskedSession
+from tacit.exchange import Grid, Keys, Masked, Members, PersonVectors, Session, SumFacts, Weighted
+from tacit.exchange.session import silo_names
+from tacit.exchange.weighted import WeightedServer, WeightedSilo, WeightedTerms
 from tacit.privacy import Noise, Randomness
 
 PRECISION, BITS = 1e-8, 3072
@@ -123,6 +123,22 @@ def peer(numbers: int = 1000, people: int = 20) -> dict:
     }
 
 
+class Measured:
+    """The weighted exchange with that many processes for each party."""
+
+    def __init__(self, exchange: Weighted, workers: int) -> None:
+        self._exchange, self._workers = exchange, workers
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._exchange, name)
+
+    def server(self, terms: WeightedTerms, keys: Keys) -> WeightedServer:
+        return WeightedServer(terms, keys, self._exchange.grid, workers=self._workers)
+
+    def silo(self, terms: WeightedTerms, keys: Keys, members: Members) -> WeightedSilo:
+        return WeightedSilo(terms, keys, self._exchange.grid, members, workers=self._workers)
+
+
 class Stopwatch:
     """Seconds and bytes by party and phase: a carrier of messages, and handlers whose calls are timed."""
 
@@ -156,7 +172,8 @@ def weighted_round(numbers: int, people: int, silos: int, most: int, workers: in
     vectors = unit_vectors(people, numbers)
     watch = Stopwatch()
     before, begun = processor(), time.perf_counter()
-    session = WeightedSession(Grid(PRECISION), terms, np.ones((silos, people), np.int64), workers=workers, carry=watch)
+    members = [Members(np.arange(people), np.ones(people, np.int64))] * silos
+    session = Session(Measured(Weighted(PRECISION, BITS), workers), terms, members, carry=watch)
     made = processor() - before
     setup_bytes = dict(watch.bytes)
     watch.bytes.clear()
@@ -211,7 +228,7 @@ def masked_sum(numbers: int = 1_000_000, silos: int = 16) -> dict:
     exchange = Masked(drop_outs=2, colluding=2, precision=PRECISION)
     facts = SumFacts(silos, 1000, 1.0, Noise(1.0, "shares"))
     session = exchange.session([str(k) for k in range(silos)], numbers, facts)
-    assert isinstance(session, MaskedSession)
+    assert isinstance(session, Session)
     watch = Stopwatch()
     for name, silo in session.silos.items():
         watch.watch(silo, name, "begin", "receive")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 # Compiled kernels are kept between test runs; set before JAX is imported anywhere.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "tacit-test-compiled"))
@@ -15,10 +15,21 @@ import pytest
 from hypothesis import settings
 
 from tests import made
+from tests.levels import level_of
 
 # The first example of a property may compile a kernel: time is no property here.
 settings.register_profile("tacit", deadline=None)
 settings.load_profile("tacit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            file = PurePosixPath(item.path.relative_to(Path(__file__).parent).as_posix())
+            level = level_of(file)
+            if level is None:
+                raise pytest.UsageError(f"tests/levels.py names no level for tests/{file.parent}")
+            item.add_marker(level)
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import tomli_w
 
 from tacit.config import plan
+from tacit.errors import Deprecated
 from tacit.experiment import Experiment
 from tests.refusals import refuses
 
@@ -153,3 +156,25 @@ def test_a_written_plan_means_the_same_files_wherever_it_lies(tmp_path, experime
     assert again.model.init_from == str(tmp_path / "start.safetensors")
     assert again.privacy.budget_file == str(home / "shared.budget")
     assert again.evaluation.data == str(home / "test.csv")
+
+
+def test_private_is_the_new_spelling_of_paid_and_hashes_stay():
+    content = tomllib.loads((files("tacit") / "try.toml").read_text())
+    assert content["evaluation"]["status"] == "private"
+    new = plan(content).experiment
+    old = plan(content | {"evaluation": content["evaluation"] | {"status": "paid"}}).experiment
+    assert new.spelled_out() == old.spelled_out()
+    assert new.model_dump_json() == old.model_dump_json()
+    assert new.evaluation.status == "paid"  # as in results and ledgers of earlier versions
+
+
+def test_the_old_spelling_in_a_file_is_noted_and_tacit_writes_the_new_one(tmp_path):
+    file = tmp_path / "e.toml"
+    file.write_text(plan(Path(str(files("tacit") / "try.toml"))).to_toml())
+    assert 'status = "private"' in file.read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan(file)
+    file.write_text(file.read_text().replace('"private"', '"paid"'))
+    with pytest.warns(Deprecated):
+        plan(file)

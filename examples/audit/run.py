@@ -25,8 +25,7 @@ from research.plots import Curve, Panel, curves, images
 from tacit.audit import Audit, audit
 from tacit.privacy import Randomness
 from tacit.report.audit_page import lower
-from tacit.report.figures import AUDIT
-from tacit.report.styles import RUN_STYLES
+from tacit.report.styles import AUDIT, RUN_STYLES
 from tacit.report.svg import Mark, Marks, rows
 from tacit.report.words import epsilon as upper
 

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from research.plots import Curve, Panel, curves
+from tacit.families.survey.questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.privacy import Randomness
-from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.report.styles import RUN_STYLES
 
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tacit import registry
+
 if TYPE_CHECKING:
-    from tacit.api import Run, compare, plan, run, survey
+    from tacit.api import Run, compare, plan, run
     from tacit.errors import Forbidden, TacitError, UserError
+    from tacit.families.survey.ask import survey
 
 __all__ = ["Forbidden", "Run", "TacitError", "UserError", "compare", "plan", "run", "survey"]
 
@@ -28,6 +31,8 @@ def __getattr__(name: str) -> Any:
         from tacit import errors
 
         return getattr(errors, name)
+    if name in registry.FUNCTIONS:
+        return registry.load(registry.FUNCTIONS[name])
     if name in __all__:
         from tacit import api
 

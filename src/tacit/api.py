@@ -13,15 +13,14 @@ from tacit import report
 from tacit.config import Plan, plan
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
-from tacit.engine.folder import LEDGER, PLAN, free_folder, write_json
-from tacit.errors import DivergedWarning, TacitError, UserError
+from tacit.engine.folder import PLAN, free_folder, write_json
+from tacit.errors import DivergedWarning, UserError
 from tacit.experiment import located, read_experiment
 
 if TYPE_CHECKING:
     from tacit.audit import Audit
-    from tacit.surveys import Survey
 
-__all__ = ["Plan", "Run", "audit", "compare", "plan", "run", "survey"]
+__all__ = ["Plan", "Run", "audit", "compare", "plan", "run"]
 
 
 def run(
@@ -111,39 +110,6 @@ def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:
     if out is not None and out.exists():
         raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     return out or free_folder(f"{experiment.title} audit")
-
-
-def survey(
-    source: str | Path | pd.DataFrame,
-    column: str,
-    *,
-    epsilon: float,
-    out: str | Path | None = None,
-    ledger: str | Path | None = None,
-    **question: Any,
-) -> tuple[Survey, Path]:
-    """Ask one question of a table and leave a folder with ``survey.json``, ``survey.svg`` and, unless another file is
-    named, ``ledger.jsonl``. Returns the survey and the folder.
-
-    ``question`` are the other numbers of :func:`tacit.surveys.survey`: categories or bounds, place, subject, delta,
-    budget, seed.
-    """
-    from tacit.surveys import survey as ask
-
-    folder = free_folder(f"survey {column}") if out is None else Path(out)
-    if folder.exists():
-        raise UserError("exists-already", "--out", f"'{folder}' exists", "name a new folder")
-    book = folder / LEDGER if ledger is None else Path(ledger)
-    folder.mkdir(parents=True)
-    try:
-        found = ask(source, column, epsilon=epsilon, ledger=book, **question)
-    except TacitError:  # refused before anything was written down
-        (folder / LEDGER).unlink(missing_ok=True)
-        folder.rmdir()
-        raise
-    write_json(folder / "survey.json", found.as_dict())
-    (folder / "survey.svg").write_text(report.survey_picture(found.as_dict()), encoding="utf-8")
-    return found, folder
 
 
 def compare(runs: Sequence[Run | str | Path]) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from tacit.experiment import (
     located_data,
     path_from,
     read_experiment,
+    respelled,
 )
 from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Calibrated, Facts, Method, Private
@@ -181,7 +182,7 @@ class Plan:
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again, wherever it lies."""
         placed = located(self.experiment, self.folder)
-        return tomli_w.dumps(_without_none(placed.model_dump(by_alias=True, exclude_unset=True)))
+        return tomli_w.dumps(respelled(_without_none(placed.model_dump(by_alias=True, exclude_unset=True))))
 
 
 def plan(
@@ -298,7 +299,7 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
     found = []
     if experiment.data.standardize == "paid":
         if known.columns is None:
-            problem = f"'paid' is for tables, and source '{experiment.data.source}' is none"
+            problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
             raise UserError("not-supported", "data.standardize", problem, "leave it out")
         from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
 
@@ -306,7 +307,7 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
         problem = "nothing needs it: no statistics are paid for"
-        fix = 'leave it out, or set data.standardize = "paid"'
+        fix = 'leave it out, or set data.standardize = "private"'
         raise UserError("no-effect", "privacy.statistics_noise_multiplier", problem, fix)
     if evaluation.status == "paid":
         _paid_metrics(evaluation, known.labels.kind)
@@ -319,7 +320,7 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         for key in ("noise_multiplier", "metrics", "loss_bound"):
             if getattr(evaluation, key) is not None:
                 problem = f"has no meaning with status '{evaluation.status}'"
-                fix = 'leave it out, or set evaluation.status = "paid"'
+                fix = 'leave it out, or set evaluation.status = "private"'
                 raise UserError("no-effect", f"evaluation.{key}", problem, fix)
     if found and not known.silo_count:
         problem = "is missing: what is paid for has noise in shares, one per silo"
@@ -334,7 +335,7 @@ def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
 
     known = PAID_METRICS.get(kind, ())
     if not known:
-        problem = f"'paid' has no metric for a {kind} task: none is an average over records"
+        problem = f"'private' has no metric for a {kind} task: none is an average over records"
         raise UserError("not-supported", "evaluation.status", problem, "use 'public' or 'outside-guarantee'")
     names = evaluation.metrics or known
     for name in names:
@@ -479,7 +480,7 @@ def _check_task(method: Method, facts: SourceFacts) -> None:
 def _check_paid_for_own(experiment: Experiment, method: Method) -> None:
     """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
     if method.personal and method.private and experiment.evaluation.status == "paid":
-        problem = "'paid' does not cover metrics of the silos' own models, which no noise protects"
+        problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
         raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
 
 

@@ -118,6 +118,10 @@ class TacitError(Exception):
         return escaped(" ".join(f"{where}: {self.problem}; {self.fix} [{self.code}]".split()))
 
 
+class Deprecated(FutureWarning):
+    """A name that still works and will be removed in the next release."""
+
+
 class UserError(TacitError):
     """A mistake in an experiment, a table or a command."""
 

@@ -6,6 +6,7 @@ What belongs together is checked where a plan is made of them (``tacit.config``)
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, OverCap
-from tacit.data.options import Count, Positive, Section, Share, Whole
-from tacit.errors import UserError, nearest
+from tacit.data.options import Count, Positive, Respelled, Section, Share, Whole
+from tacit.errors import Deprecated, UserError, nearest
 from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Method
 from tacit.privacy import Index, Relation, Unit
@@ -91,12 +92,12 @@ class ExchangeOptions(Section):
 class EvaluationOptions(Section):
     """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee.
 
-    The other keys go with ``status = "paid"``: which metrics of the final model are released with noise, the largest
+    The other keys go with ``status = "private"``: which metrics of the final model are released with noise, the largest
     loss of a record that counts, and the noise on their sums over the sensitivity for one subject.
     """
 
     data: str = "held-out"
-    status: Literal["public", "outside-guarantee", "paid"] = "outside-guarantee"
+    status: Annotated[Literal["public", "outside-guarantee", "private", "paid"], Respelled] = "outside-guarantee"
     noise_multiplier: Positive | None = None
     metrics: tuple[str, ...] | None = Field(default=None, min_length=1)
     loss_bound: Positive | None = None
@@ -178,10 +179,31 @@ def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[st
     content = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), "experiment")
     for change in changes:
         content = changed(content, change)
+    if not isinstance(source, Mapping):
+        _note_old_spellings(content)
     try:
         return Experiment.model_validate(content)
     except ValidationError as error:
         raise explained(error, Experiment, what="experiment") from None
+
+
+# settings with a value that has a new spelling, "private" instead of "paid"
+_RESPELLED = (("data", "standardize"), ("evaluation", "status"))
+
+
+def _note_old_spellings(content: Mapping[str, Any]) -> None:
+    for section, key in _RESPELLED:
+        if isinstance(found := content.get(section), Mapping) and found.get(key) == "paid":
+            note = f'{section}.{key}: "paid" is deprecated and will be removed in the next release; write "private"'
+            warnings.warn(note, Deprecated, stacklevel=3)
+
+
+def respelled(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of an experiment file in the new spelling."""
+    for section, key in _RESPELLED:
+        if content.get(section, {}).get(key) == "paid":
+            content = {**content, section: {**content[section], key: "private"}}
+    return content
 
 
 def _method(section: Mapping[str, Any]) -> Method:

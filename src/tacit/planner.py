@@ -17,7 +17,6 @@ from typing import Any
 
 from tacit.config import Plan, plan, sum_facts
 from tacit.errors import UserError, nearest
-from tacit.exchange import Pairwise, Weighted
 from tacit.experiment import read_experiment
 from tacit.methods import METHODS, Calibrated, Private
 from tacit.network import Network, network
@@ -248,20 +247,19 @@ def outlook(made: Plan) -> Outlook:
 def pairs(made: Plan) -> Pairs | None:
     """The noise of a pairwise exchange; None for others."""
     exchange, facts = made.exchange, made.promise.facts
-    if not isinstance(exchange, Pairwise):
+    found = exchange.pairs(sum_facts(made.method, facts))
+    if found is None:
         return None
-    degrees = exchange.edges(facts.silos).sum(axis=1)
-    own, shared = exchange.deviations(sum_facts(made.method, facts))
-    told = {str(view): exchange.factor(view, facts.silos) for view in made.promise.views}
-    return Pairs(exchange.graph, (int(degrees.min()), int(degrees.max())), own, shared, told)
+    factors = ((str(view), exchange.factor(view, facts.silos)) for view in made.promise.views)
+    return Pairs(*found, {view: factor for view, factor in factors if factor is not None})
 
 
 def slots(made: Plan) -> Slots | None:
     """The slots of an exchange in which subjects may share one; None for others."""
     exchange, subjects = made.exchange, made.promise.facts.subjects
-    if not isinstance(exchange, Weighted) or exchange.index != "slots" or subjects is None:
+    if exchange.index != "slots" or subjects is None:
         return None
-    count = exchange.slots or subjects
+    count = exchange.slot_count(subjects)
     return Slots(count, shared_slots(subjects, count))
 
 

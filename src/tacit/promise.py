@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
-from tacit.exchange import Exchange, Masked, Pairwise, Weighted
+from tacit.exchange import Exchange
 from tacit.methods.method import FACT_KEYS, Calibrated, Facts, Method
 from tacit.privacy import (
     RELATIONS,
@@ -136,7 +136,7 @@ class Promise:
         relation = self.relation if unit == self.unit else self.method.relation(unit)
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
-        factor = self.exchange.factor(view, self.facts.silos) if isinstance(self.exchange, Pairwise) else None
+        factor = self.exchange.factor(view, self.facts.silos)
         return Exposure(unit, relation, view, seen, self.exchange.index, factor)
 
     def event(self, unit: Unit, view: View) -> Event:
@@ -177,8 +177,8 @@ class Promise:
         if self.drops_for(view):
             return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
-        masked = isinstance(self.exchange, Masked | Weighted)  # sums that are paid for travel in the clear elsewhere
-        if not masked and view.kind not in ("public", "silo", "silos"):
+        is_masked = self.exchange.masking is not None  # otherwise such sums travel in the clear
+        if not is_masked and view.kind not in ("public", "silo", "silos"):
             exposure = replace(exposure, reveals="each")
         return once.event(exposure, self.facts, self.records_kept)
 
@@ -407,14 +407,14 @@ def promise(
         protects = " or ".join(method.units)
         problem = f"{method.name} does not protect a {chosen}"
         raise UserError("not-supported", "privacy.unit", problem, f"use {protects}")
-    known = exchange.views(facts.silos) if isinstance(exchange, Pairwise) else exchange.reveals
+    known = exchange.views(facts.silos)
     views = against if against is not None else tuple(View.parse(text) for text in known)
     for view in views:
         if exchange.reveals_to(view) is None:
             fix = f"use {', '.join(known)}"
             problem = f"the {exchange.name} exchange has no view '{view}'"
             raise UserError("unknown-name", "privacy.against", problem, fix)
-    trusts = () if isinstance(exchange, Pairwise) else method.trusts  # silos add all of the noise
+    trusts = () if exchange.noise_from_silos_only else method.trusts
     relation = relation or method.relation(chosen)
     made = Promise(
         method,

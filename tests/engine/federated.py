@@ -19,8 +19,8 @@ from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
-from tacit.exchange.local import introduced
 from tacit.exchange.post import SERVER
+from tacit.exchange.session import introduced
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import METHODS as ALL
 from tacit.methods.encoders import Encoder

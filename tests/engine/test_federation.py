@@ -11,12 +11,12 @@ import pytest
 from tacit.config import plan
 from tacit.crypto import Identity, Refused
 from tacit.engine.federation.agreement import mark
-from tacit.engine.federation.messages import BEGIN, Desk, Message, write_counts, write_json, write_numbers
+from tacit.engine.federation.messages import BEGIN, Desk, Message, write_counts, write_json
 from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
 from tacit.errors import Forbidden
-from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
+from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
 from tacit.methods import METHODS as ALL
 from tacit.privacy import Nothing, Unprotected
 from tests.engine.federated import (

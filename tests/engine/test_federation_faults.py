@@ -41,7 +41,7 @@ def test_a_silo_that_vanishes_in_a_masked_round_is_left_out_and_comes_back(phase
     whole, without, grid = simulated(made, visits), simulated(made, visits, rounds=0), Grid(made.exchange.precision)
     for number in range(1, ROUNDS + 1):
         there = [k for k in range(3) if (number, k) != (2, 1)]
-        vectors, _, _ = without.integers(without.work.draw(number), without.broadcast, grid)
+        vectors = without.contributed(without.work.draw(number), without.broadcast, grid).parts
         total = grid.numbers(vectors[there].sum(axis=0)).astype(np.float32)
         without.server = without.kernels.aggregate(without.server, (total,), ())
     federation = parties(made, visits)
@@ -63,7 +63,7 @@ def test_a_round_that_fails_in_a_silo_leaves_nothing_of_the_one_before_to_be_ask
     south, desk = federation.silos["south"], federation.coordinator._desk
     model = federation.coordinator.plan.method.broadcast(federation.coordinator.server)
     desk.begin(2)
-    monkeypatch.setattr(south.silos, "integers", lambda *given: 1 / 0)
+    monkeypatch.setattr(south.silos, "contributed", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         south.handle(desk.write(EVERYONE, "work", join([packed(model), b""])))
     with pytest.raises(OutOfTurn):
@@ -117,8 +117,8 @@ def test_a_masked_vector_that_is_none_is_refused_its_silo_named_and_the_others_g
 
     def signed(bytes_more: int) -> bytes:
         silo = federation.silos["south"]
-        content = bytes(silo._carrier.terms.vector_bytes + bytes_more)
-        return silo._here.framed("exchange", silo._carrier._post.write(SERVER, "vectors", content))
+        content = bytes(silo.role.terms.vector_bytes + bytes_more)
+        return silo._here.framed("exchange", silo.role._post.write(SERVER, "vectors", content))
 
     def harm(silo, step, answer):
         kept[silo, step] = Message.from_bytes(answer, silo, 1 << 30).content
@@ -158,7 +158,7 @@ def test_a_silo_that_vanishes_from_a_pairwise_round_takes_its_pairs_along(phase,
     """Without its vector, what the others share with it is taken out of the sum: what is left is that of the others."""
     made = planned(experiment, "dp-fedavg", "pairwise", exchange=ONE_PAIRED, method=QUIET, train={"rounds": 1})
     alone, grid = simulated(made, visits, rounds=0), Grid(made.exchange.precision)
-    vectors, _, _ = alone.integers(alone.work.draw(1), alone.broadcast, grid)
+    vectors = alone.contributed(alone.work.draw(1), alone.broadcast, grid).parts
     total = grid.numbers(vectors[[0, 2]].sum(axis=0)).astype(np.float32)
     alone.server = alone.kernels.aggregate(alone.server, (total,), ())
     outcome = parties(made, visits).run(silent(("south", SETUP + 1 + phase)))

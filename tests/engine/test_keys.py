@@ -147,7 +147,7 @@ def test_people_keep_their_batches_and_messages_whoever_else_is_there(method, ex
     whole, less = pair(made, visits)
     for t in range(1, made.method.turns(made.promise.facts) + 1):
         before, after = (
-            sim.work.each(sim.work.draw(t), sim.broadcast, sim.frozen, sim.arrays) for sim in (whole, less)
+            sim.work.messages(sim.work.draw(t), sim.broadcast, sim.frozen, sim.arrays) for sim in (whole, less)
         )
         assert before.shape == after.shape
         changed += int((np.abs(before - after).max(axis=1) > 1e-5).sum())

@@ -21,11 +21,11 @@ import pytest
 from tacit.crypto import Identity, Refused, Secret, SecretKey
 from tacit.engine.federation.agreement import read_hello
 from tacit.engine.federation.envelope import Call, Malformed, Reply
-from tacit.engine.federation.messages import Desk, Message, read_counts, read_json, read_numbers, read_sums
+from tacit.engine.federation.messages import Desk, Message, read_counts, read_json
 from tacit.engine.federation.policy import Head
 from tacit.engine.federation.sides import CoordinatorSide, RoundFailed, drive
 from tacit.engine.trees import Unfit, packed, unpacked
-from tacit.exchange.post import SERVER, join, join_named, named_parts, parted
+from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.exchange.shuffled.terms import ANALYZER
 from tests.engine.federated import Parties, loaded, planned
 

@@ -221,7 +221,7 @@ def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path
     page = run.report.read_text()
     for file in ("result.json", "metrics.jsonl", "encoder.json"):
         assert not any(str(value) in (run.path / file).read_text() for value in exact)
-    assert "releasing them is paid for within the guarantee" in page
+    assert "the guarantee covers their release" in page
     assert "Standard error of its noise" in page
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Refused
-from tacit.exchange import Grid, Masked, SumFacts
+from tacit.exchange import Grid, Masked, Session, SumFacts
 from tacit.exchange.grid import LEAST_SHARE, ring_bits, share_variance
-from tacit.exchange.masked import MaskedSession
 from tacit.exchange.masked.terms import PHASES
 from tacit.exchange.post import SERVER, TooFew
 from tacit.privacy import Noise, Randomness, View
@@ -23,7 +22,7 @@ from tests.refusals import advised, refuses
 STREAMS = Randomness(bytes(32))
 
 
-def session(silos: int = 5, numbers: int = 7, *, noise: float = 0.0, bound: float = 100.0, **options) -> MaskedSession:
+def session(silos: int = 5, numbers: int = 7, *, noise: float = 0.0, bound: float = 100.0, **options) -> Session:
     names = [f"clinic {number}" for number in range(silos)]
     made = Masked(**({"precision": 0.01} | options))
     facts = SumFacts(silos, 1, bound, Noise(noise, "shares") if noise else None)

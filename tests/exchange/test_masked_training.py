@@ -16,7 +16,7 @@ from tacit.engine import read_metrics
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
-from tacit.exchange import MaskedSession
+from tacit.exchange import Session
 from tacit.exchange.grid import share_variance
 from tacit.exchange.post import TooFew
 from tacit.kernels.grid_integers import FINEST
@@ -105,14 +105,14 @@ def test_a_masked_run_leaves_a_folder_with_its_promises(experiment, visits, tmp_
 def test_a_round_that_ends_releases_nothing_and_costs_at_most_itself(seed, experiment, visits, tmp_path, monkeypatch):
     made = experiment_with(experiment, "uldp-avg", {"name": "masked"}, noise_multiplier=3.0)
     made = {key: value for key, value in made.items() if key != "seed"} | ({} if seed is None else {"seed": seed})
-    take = MaskedSession.sum
+    take = Session.sum
 
-    def with_a_silo_lost(session: MaskedSession, number: int, vectors: np.ndarray, noise: list) -> np.ndarray:
+    def with_a_silo_lost(session: Session, number: int, vectors: np.ndarray, noise: list, **own) -> np.ndarray:
         lost = {("vectors", session.terms.silos[1])} if number == 3 else set()
-        return take(session, number, vectors, noise, vanishing(lost))
+        return take(session, number, vectors, noise, vanishing(lost), **own)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedSession, "sum", with_a_silo_lost)
+        patch.setattr(Session, "sum", with_a_silo_lost)
         with refuses("too-few", kind=TooFew, names=["south"]):
             tacit.run(made, visits, out=tmp_path / "run")
     assert rounds_in(tmp_path / "run/ledger.jsonl") == [1, 2, 3]  # written before the round begins

@@ -16,8 +16,7 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
-from tacit.exchange import Pairwise, SumFacts
-from tacit.exchange.pairwise import PairwiseSession
+from tacit.exchange import Pairwise, Session, SumFacts
 from tacit.exchange.post import TooFew
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
@@ -32,7 +31,7 @@ def facts(silos: int, std: float = 1.0, bound: float = 1.0) -> SumFacts:
     return SumFacts(silos, silos, bound, Noise(std, "once"))
 
 
-def session(exchange: Pairwise, silos: int, numbers: int = 5, std: float = 1.0) -> PairwiseSession:
+def session(exchange: Pairwise, silos: int, numbers: int = 5, std: float = 1.0) -> Session:
     return exchange.session([f"s{k}" for k in range(silos)], numbers, facts(silos, std))
 
 

@@ -16,11 +16,12 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered
+from tacit.exchange import Session
 from tacit.exchange.post import OutOfTurn
-from tacit.exchange.shuffled import Collected, OpenSession, SealedSession, ShuffledTerms
+from tacit.exchange.shuffled import Collected, OpenSession, Shuffled, ShuffledEncoder, ShuffledTerms
 from tacit.exchange.shuffled.mixing import dealt, missing, places
 from tacit.exchange.shuffled.terms import MIXED, SHUFFLER, Messages
-from tacit.privacy import Randomness
+from tacit.privacy import Randomness, Stream
 from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 from tests.refusals import refuses
 
@@ -52,16 +53,25 @@ def some_reports(agreed: ShuffledTerms, each: int, seed: int = 0) -> Collected:
     )
 
 
-def overheard(session: SealedSession) -> list[bytes]:
+def sealed_session(agreed: ShuffledTerms) -> Session:
+    """All people in one place, the shuffler and the analyzer."""
+    return Session(Shuffled(), agreed, [range(agreed.people)])
+
+
+def sealed_sum(session: Session, reports: Collected, drawn: Stream) -> np.ndarray:
+    return session.sum(1, [[reports]], [drawn], stream=drawn)
+
+
+def overheard(session: Session) -> list[bytes]:
     """What the analyzer is sent from now on."""
     heard: list[bytes] = []
-    receive = session.analyzer.receive
+    receive = session.third.receive
 
-    def listening(message: bytes, workers: int = 1) -> None:
+    def listening(message: bytes) -> bytes:
         heard.append(message)
-        receive(message, workers)
+        return receive(message)
 
-    session.analyzer.receive = listening
+    session.third.receive = listening
     return heard
 
 
@@ -112,11 +122,11 @@ def test_sealed_and_open_sums_are_the_same(law):
     agreed = terms(law=law)
     for each in (2, 7):  # with room, and cut
         reports = some_reports(agreed, each)
-        sealed = SealedSession(agreed).sum(1, [reports], stream())
+        sealed = sealed_sum(sealed_session(agreed), reports, stream())
         session = OpenSession(agreed, crowd=agreed.people)
-        heaps = [session.collect()]
+        heaps = [session.form()]
         heaps[0].add(*Collected.together([reports]))
-        np.testing.assert_allclose(session.sum(1, heaps, stream()), sealed, atol=1e-12)
+        np.testing.assert_allclose(session.sum(1, [heaps], [], stream=stream()), sealed, atol=1e-12)
 
 
 def test_without_fillings_and_noise_the_sum_is_that_of_the_reports():
@@ -124,21 +134,21 @@ def test_without_fillings_and_noise_the_sum_is_that_of_the_reports():
     reports = some_reports(agreed, 8)
     person, index, value = Collected.together([reports])
     assert len(person) == 40
-    total = SealedSession(agreed).sum(1, [reports], stream())
+    total = sealed_sum(sealed_session(agreed), reports, stream())
     np.testing.assert_allclose(total, np.bincount(index, value - 0.5, 8), atol=1e-12)
     # the open session adds up as reports come, where nothing can be cut
     open_ = OpenSession(agreed, crowd=5)
-    heap = open_.collect()
+    heap = open_.form()
     heap.add(person, index, value)
-    np.testing.assert_allclose(open_.sum(1, [heap], stream()), total, atol=1e-12)
+    np.testing.assert_allclose(open_.sum(1, [[heap]], [], stream=stream()), total, atol=1e-12)
 
 
 def test_the_analyzer_always_gets_the_same_number_of_reports_about_every_dimension():
     agreed = terms(people=6, dimensions=8, padded=5)
     for each, seed in ((0, 0), (1, 1), (4, 2), (8, 3)):
-        session = SealedSession(agreed)
+        session = sealed_session(agreed)
         mixed = overheard(session)
-        session.sum(1, [some_reports(agreed, each, seed)], stream(f"{each}"))
+        sealed_sum(session, some_reports(agreed, each, seed), stream(f"{each}"))
         messages = agreed.parse(mixed[0][64:], SHUFFLER)  # behind the signature
         assert np.bincount(messages.dimension.ravel(), minlength=8).tolist() == [5] * 8
         assert messages.sealed.shape == (40, agreed.sealed_bytes)
@@ -147,18 +157,18 @@ def test_the_analyzer_always_gets_the_same_number_of_reports_about_every_dimensi
 def test_a_report_that_is_no_number_says_nothing():
     agreed = terms(people=2, dimensions=2, padded=2)
     reports = collected((0, [0, 1], [np.nan, 0.25]), (1, [0, 1], [0.75, np.inf]))
-    np.testing.assert_allclose(SealedSession(agreed).sum(1, [reports], stream()), [0.25, -0.25])
+    np.testing.assert_allclose(sealed_sum(sealed_session(agreed), reports, stream()), [0.25, -0.25])
 
 
 def test_linked_messages_carry_whole_lists_and_no_list_is_cut():
     agreed = terms(people=6, padded=3, listed=4, linked=True)
     assert agreed.width == 4
     reports = some_reports(agreed, 4)
-    sealed = SealedSession(agreed).sum(1, [reports], stream())
+    sealed = sealed_sum(sealed_session(agreed), reports, stream())
     quiet = terms(people=6, padded=3, listed=4, linked=True, law=LaplaceReports(1e9))
     _, index, value = Collected.together([reports])
     np.testing.assert_allclose(
-        SealedSession(quiet).sum(1, [reports], stream()), np.bincount(index, value - 0.5, 8), atol=1e-6
+        sealed_sum(sealed_session(quiet), reports, stream()), np.bincount(index, value - 0.5, 8), atol=1e-6
     )
     assert np.isfinite(sealed).all()
     with refuses("bad-terms", kind=Refused):
@@ -219,26 +229,26 @@ def over_a_wire(rows: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 def ten_thousand() -> Observed:
     """What clocks and eyes at the shuffler's output and at the analyzer see of one round."""
     agreed = terms(people=SENDERS, dimensions=100, padded=100)
-    session = SealedSession(agreed, workers=2)
+    session = sealed_session(agreed)
     mixed = overheard(session)
     sent: dict[bytes, int] = {}
-    take = session.shuffler.receive
+    take = session.server.shuffler.receive
 
     def watched(sender: str, message: bytes) -> None:
         for row in agreed.parse(message[64:], sender).sealed:
             sent[row.tobytes()] = int(sender.split()[1])
         take(sender, message)
 
-    session.shuffler.receive = watched
-    keys, begin = [], session.analyzer.begin
+    session.server.shuffler.receive = watched
+    keys, begin = [], session.third.begin
 
     def begun(number: int) -> bytes:
         message = begin(number)
-        keys.append(session.analyzer._key)
+        keys.append(session.third._key)
         return message
 
-    session.analyzer.begin = begun
-    session.sum(1, [some_reports(agreed, REAL)], stream("ten thousand"))
+    session.third.begin = begun
+    sealed_sum(session, some_reports(agreed, REAL), stream("ten thousand"))
     rows = [row.tobytes() for row in agreed.parse(mixed[0][64:], SHUFFLER).sealed]
     left, arrived = over_a_wire(rows)
     opening = np.zeros(len(rows), np.int64)
@@ -336,47 +346,51 @@ def test_places_of_reports_are_uniform():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def begun(agreed: ShuffledTerms) -> SealedSession:
-    session = SealedSession(agreed)
-    key = session.analyzer.begin(1)
-    session.shuffler.begin(1, key)
-    for encoder in session.encoders.each.values():
+def begun(agreed: ShuffledTerms) -> Session:
+    session = sealed_session(agreed)
+    key = session.third.begin(1)
+    session.server.shuffler.begin(1, key)
+    for encoder in session.silos["all"].encoders.each.values():
         encoder.begin(1, key)
     return session
 
 
+def encoder(session: Session) -> ShuffledEncoder:
+    return session.silos["all"].encoders.each[0]
+
+
 def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybody():
     session = begun(terms())
-    message = session.encoders.each[0].submit(np.array([1, 3]), np.array([0.1, 0.2]))
-    session.shuffler.receive("person 0", message)
+    message = encoder(session).submit(np.array([1, 3]), np.array([0.1, 0.2]))
+    session.server.shuffler.receive("person 0", message)
     with pytest.raises(Replayed):
-        session.shuffler.receive("person 0", message)
+        session.server.shuffler.receive("person 0", message)
     with pytest.raises(BadSignature):
-        session.shuffler.receive("person 1", message)
+        session.server.shuffler.receive("person 1", message)
     with pytest.raises(BadSignature):
-        session.shuffler.receive("person 99", message)
+        session.server.shuffler.receive("person 99", message)
 
 
 @pytest.mark.parametrize("index", [[1, 1], [8, 2]])
 def test_the_shuffler_refuses_dimensions_twice_or_beyond_the_last(index):
     session = begun(terms())
     with refuses("out-of-range", kind=Refused, peer="person 0"):
-        session.shuffler.receive("person 0", session.encoders.each[0].submit(np.array(index), np.zeros(2)))
+        session.server.shuffler.receive("person 0", encoder(session).submit(np.array(index), np.zeros(2)))
 
 
 def test_the_shuffler_refuses_lists_of_another_length():
     session = begun(terms(listed=3))
     with refuses("wrong-length", kind=Refused, peer="person 0"):
-        session.shuffler.receive("person 0", session.encoders.each[0].submit(np.arange(2), np.zeros(2)))
+        session.server.shuffler.receive("person 0", encoder(session).submit(np.arange(2), np.zeros(2)))
 
 
 def test_the_shuffler_cannot_open_reports_nor_pass_one_off_as_another():
     session = begun(terms(people=1, dimensions=2, padded=1))
-    agreed, analyzer = session.terms, session.analyzer
-    message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    agreed, analyzer = session.terms, session.third
+    message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
     messages = agreed.parse(message[64:], "person 0")
     turned = Messages(messages.dimension[::-1], messages.sealed)
-    forged = session.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
+    forged = session.server.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
     with refuses("mismatch", kind=Refused, peer="shuffler"):
         analyzer.receive(forged)
 
@@ -385,33 +399,33 @@ def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
     for change in ("missing", "altered", "foreign"):
         session = begun(terms(people=1, dimensions=2, padded=1))
         agreed = session.terms
-        message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
+        message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
         index, sealed = agreed.parse(message[64:], "person 0")
         if change == "missing":
             index, sealed = index[:1], sealed[:1]
         if change == "altered":
             sealed = sealed ^ np.uint8(1)
-        post = session.shuffler._post
+        post = session.server.shuffler._post
         forged = post.write("analyzer", MIXED, agreed.write(Messages(index, sealed)))
         if change == "foreign":
             forged = Identity().sign(post.place(SHUFFLER, "analyzer", MIXED), agreed.write(Messages(index, sealed)))
         expected = {"missing": Refused, "altered": Tampered, "foreign": BadSignature}[change]
         with pytest.raises(expected):
-            session.analyzer.receive(forged)
-        assert session.analyzer.total is None
+            session.third.receive(forged)
+        assert session.third.total is None
 
 
 def test_nothing_of_one_round_is_good_in_another_or_out_of_turn():
     session = begun(terms(people=1, dimensions=2, padded=1))
-    message = session.encoders.each[0].submit(np.array([0, 1]), np.array([0.1, 0.2]))
-    key = session.analyzer.begin(2)
-    session.shuffler.begin(2, key)
+    message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    key = session.third.begin(2)
+    session.server.shuffler.begin(2, key)
     with pytest.raises(BadSignature):
-        session.shuffler.receive("person 0", message)
-    session.analyzer.receive(session.shuffler.mix(stream()))
+        session.server.shuffler.receive("person 0", message)
+    session.third.receive(session.server.shuffler.mix(stream()))
     with refuses("out-of-turn", kind=OutOfTurn, peer="shuffler"):
-        session.shuffler.mix(stream())
+        session.server.shuffler.mix(stream())
     with refuses("out-of-turn", kind=OutOfTurn, peer="person 0"):
-        session.shuffler.receive("person 0", message)
+        session.server.shuffler.receive("person 0", message)
     with refuses("out-of-turn", kind=OutOfTurn, peer="shuffler"):
-        session.analyzer.receive(message)
+        session.third.receive(message)

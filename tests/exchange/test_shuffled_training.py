@@ -11,7 +11,8 @@ import tacit
 from tacit.config import plan
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
-from tacit.exchange.shuffled import OpenSession, SealedSession
+from tacit.exchange import Session
+from tacit.exchange.shuffled import OpenSession
 from tacit.kernels import each_person
 from tests.exchange.test_masked_training import simulation, weights
 
@@ -40,7 +41,7 @@ def test_sealed_rounds_learn_what_open_rounds_learn(name, experiment, visits):
         sealed.round(number)
         np.testing.assert_allclose(weights(sealed), weights(open_), atol=1e-5)
     assert isinstance(open_._session, OpenSession)
-    assert isinstance(sealed._session, SealedSession)
+    assert isinstance(sealed._session, Session)
     assert np.abs(weights(open_)).max() > 1e-3
 
 

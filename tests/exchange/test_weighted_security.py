@@ -12,16 +12,18 @@ from scipy import stats
 
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, seal
 from tacit.crypto.paillier import insecure_key_for_tests
-from tacit.exchange import Grid, PersonVectors, WeightedSession
+from tacit.exchange import PersonVectors, Session, Weighted
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted
 from tacit.exchange.weighted import WeightedSilo
 from tests.exchange.test_masked_security import flipped, truncated, unsigned
 from tests.exchange.test_weighted_sum import (
     COUNTS,
+    INSECURE,
     KEY,
     NUMBERS,
     PEOPLE,
     PRECISION,
+    Insecure,
     contributions,
     expected,
     members,
@@ -203,13 +205,13 @@ def test_c_people_without_records_look_like_others():
 
 
 def test_c_control_without_the_phantom_record_the_server_sees_who_is_absent(monkeypatch):
-    begin = WeightedSilo.begin_setup
+    begin = WeightedSilo.open
 
     def as_published(silo: WeightedSilo) -> bytes:
         silo._counts = silo._counts - (silo.name == silo.terms.leader)
         return begin(silo)
 
-    monkeypatch.setattr(WeightedSilo, "begin_setup", as_published)
+    monkeypatch.setattr(WeightedSilo, "open", as_published)
     with refuses("out-of-range", kind=Refused):
         session()
     present = COUNTS + (np.arange(PEOPLE) == 4)
@@ -325,16 +327,21 @@ def test_messages_of_an_earlier_round_and_second_ones_are_refused():
 
 
 def test_a_key_of_another_length_and_a_short_one_are_refused():
-    short = insecure_key_for_tests(256)
+    class TooShort(Insecure):
+        key = insecure_key_for_tests(256)
+
+    class Checked(Insecure):
+        silo = Weighted.silo
+
     with refuses("bad-key", kind=Refused, peer="server"):
-        WeightedSession(Grid(1e-4), terms(), members(COUNTS), insecure_key_for_tests=short)
+        Session(TooShort(precision=PRECISION), terms(), members(COUNTS))
     # and without the door for tests, a silo takes no key so short
     with refuses("bad-key", kind=Refused):
-        WeightedSession(Grid(1e-4), terms(), members(COUNTS))
+        Session(Checked(precision=PRECISION), terms(), members(COUNTS))
 
 
 def test_keys_that_the_server_puts_in_the_middle_are_refused():
-    run = object.__new__(WeightedSession)
+    run = object.__new__(Session)
 
     def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes:
         if (at, sender, recipient) != ("seed", SERVER, "clinic 0"):
@@ -345,12 +352,12 @@ def test_keys_that_the_server_puts_in_the_middle_are_refused():
         return post.write(recipient, at, join([public, join_named(listed)]))
 
     with refuses("bad-signature", kind=BadSignature, peer="clinic 1"):
-        run.__init__(Grid(PRECISION), terms(), members(COUNTS), insecure_key_for_tests=KEY, carry=carry)
+        run.__init__(INSECURE, terms(), members(COUNTS), carry=carry)
 
 
 def test_a_seed_that_the_server_puts_in_the_middle_is_refused():
     """Anybody can seal for a silo; with a seed of its own the server would know all r_u, and with them N_u."""
-    run, keys = object.__new__(WeightedSession), {}
+    run, keys = object.__new__(Session), {}
 
     def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes:
         if at == "keys":
@@ -362,7 +369,7 @@ def test_a_seed_that_the_server_puts_in_the_middle_is_refused():
         return run.server._post.write(recipient, at, forged)
 
     with refuses("bad-signature", kind=BadSignature, peer="clinic 0"):
-        run.__init__(Grid(PRECISION), terms(), members(COUNTS), insecure_key_for_tests=KEY, carry=carry)
+        run.__init__(INSECURE, terms(), members(COUNTS), carry=carry)
 
 
 def test_a_stranger_cannot_speak_for_a_silo():

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tacit.crypto.paillier import insecure_key_for_tests
-from tacit.exchange import Grid, Members, PersonVectors, SumFacts, Weighted, WeightedSession
-from tacit.exchange.local import delivered
+from tacit.exchange import Keys, Members, PersonVectors, Session, SumFacts, Weighted
 from tacit.exchange.post import OutOfTurn, TooFew
+from tacit.exchange.session import delivered
+from tacit.exchange.weighted import WeightedServer, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms, agreed, common_multiple, sampling_slots, slot_width
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.invalid import InvalidArgument
@@ -35,8 +36,23 @@ def members(counts: np.ndarray) -> list[Members]:
     return [Members(np.arange(counts.shape[1]), own) for own in counts]
 
 
-def session(made: WeightedTerms | None = None, counts: np.ndarray = COUNTS, carry=delivered) -> WeightedSession:
-    return WeightedSession(Grid(PRECISION), made or terms(), members(counts), insecure_key_for_tests=KEY, carry=carry)
+class Insecure(Weighted):
+    """With a key that is quick to use and easy to break."""
+
+    key = KEY
+
+    def server(self, terms: WeightedTerms, keys: Keys) -> WeightedServer:
+        return WeightedServer(terms, keys, self.grid, key=self.key)
+
+    def silo(self, terms: WeightedTerms, keys: Keys, members: Members) -> WeightedSilo:
+        return WeightedSilo(terms, keys, self.grid, members, insecure_for_tests=True)
+
+
+INSECURE = Insecure(precision=PRECISION)
+
+
+def session(made: WeightedTerms | None = None, counts: np.ndarray = COUNTS, carry=delivered) -> Session:
+    return Session(INSECURE, made or terms(), members(counts), carry=carry)
 
 
 def contributions(seed: int = 0, numbers: int = NUMBERS, counts: np.ndarray = COUNTS) -> list[PersonVectors]:
@@ -87,7 +103,7 @@ def test_people_who_share_a_slot_are_clipped_apart_and_share_its_weight():
     """Both count n / N of the slot: removing one of them leaves the other's direction as it is."""
     own = Members(np.array([2, 2, 0]), np.array([1, 2, 5]))  # one silo's three people, two of them in slot 2
     nobody = Members(np.zeros(0, int), np.zeros(0, int))
-    run = WeightedSession(Grid(PRECISION), terms(), [own, nobody, nobody], insecure_key_for_tests=KEY)
+    run = Session(INSECURE, terms(), [own, nobody, nobody])
     vectors = np.stack([np.full(NUMBERS, 10_000), np.full(NUMBERS, -4_000), np.full(NUMBERS, 600)])
     empty = PersonVectors(np.zeros(0, int), np.zeros((0, NUMBERS), np.int64))
     total = run.sum(1, [PersonVectors(np.arange(3), vectors), empty, empty], streams())
@@ -98,7 +114,7 @@ def test_a_slot_with_more_records_than_a_silo_may_count_is_counted_as_full_and_n
     full = Members(np.array([2, 2]), np.array([3, 3]))  # 6 records, and 5 are the most
     other = Members(np.array([2]), np.array([4]))
     nobody = Members(np.zeros(0, int), np.zeros(0, int))
-    run = WeightedSession(Grid(PRECISION), terms(), [full, other, nobody], insecure_key_for_tests=KEY)
+    run = Session(INSECURE, terms(), [full, other, nobody])
     two = PersonVectors(np.arange(2), np.full((2, NUMBERS), 10_000))
     one = PersonVectors(np.arange(1), np.full((1, NUMBERS), 10_000))
     total = run.sum(1, [two, one, PersonVectors(np.zeros(0, int), one.vectors[:0])], streams())
@@ -122,7 +138,7 @@ def test_few_people_with_few_records_are_added_up_too(silos, people, records, no
     facts = SumFacts(silos, people, 1.0, Noise(noise, "shares"), records=records)
     made = agreed("run", tuple("abc"[:silos]), 3, facts, 1e-8, BITS, False)
     counts = np.full((silos, people), records)
-    run = WeightedSession(Grid(1e-8), made, members(counts), insecure_key_for_tests=KEY)
+    run = Session(Insecure(precision=1e-8), made, members(counts))
     own = PersonVectors(np.arange(people), np.full((people, 3), -(10**8)))
     total = run.sum(1, [own] * silos, [STREAMS.stream("noise", 1, silo) for silo in range(silos)])
     np.testing.assert_allclose(total, -people * silos * records / (1 + silos * records), atol=1e-12 + 10 * noise)
@@ -174,9 +190,9 @@ def test_no_round_before_setup():
     def carry(at: str, sender: str, recipient: str, message: bytes) -> bytes | None:
         return None if at == "counts" else message
 
-    run = object.__new__(WeightedSession)
+    run = object.__new__(Session)
     with pytest.raises(TooFew):
-        run.__init__(Grid(PRECISION), terms(), members(COUNTS), insecure_key_for_tests=KEY, carry=carry)
+        run.__init__(INSECURE, terms(), members(COUNTS), carry=carry)
     with refuses("out-of-turn", kind=OutOfTurn, peer="server"):
         run.server.begin(1)
     with refuses("out-of-turn", kind=OutOfTurn, peer="clinic 0"):

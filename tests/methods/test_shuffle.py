@@ -12,8 +12,9 @@ import pytest
 import tacit
 from tacit import planner
 from tacit.errors import UserError
+from tacit.exchange import people_of
 from tacit.methods import METHODS, Facts
-from tacit.methods.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside, people_of
+from tacit.methods.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
 from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published

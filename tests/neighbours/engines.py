@@ -22,7 +22,7 @@ from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
 from tacit.engine import kernel, node_work
-from tacit.engine.federation.messages import WORK, Desk, Message, read_numbers, read_steps
+from tacit.engine.federation.messages import WORK, Desk, Message
 from tacit.engine.federation.shard import SiloData, load_shard
 from tacit.engine.federation.sides import (
     AnalyzerSide,
@@ -36,8 +36,8 @@ from tacit.engine.federation.sides import (
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
-from tacit.exchange.local import introduced
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import SERVER, read_numbers, read_steps
+from tacit.exchange.session import introduced
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.kernels.gossip import noised
 from tacit.privacy import Randomness

@@ -35,7 +35,7 @@ accounted for.
 ## Limits
 
 - Paid statistics and metrics are in `tests/neighbours/test_paid.py`. Surveys have a test of the query alone
-  (`tests/privacy/test_survey_questions.py`), none that begins with the table.
+  (`tests/families/test_survey_questions.py`), none that begins with the table.
 - Adaptive clips and coalitions of two silos (`silos:2`; `-` elsewhere) are checked in the simulator and the plain
   exchange, for some methods.
 - The view `server` of the pairwise exchange is checked on the sum, not on the single messages.

@@ -76,7 +76,11 @@ def accounted(plan: Plan) -> float:
 
 def sent(sim: Simulation) -> np.ndarray:
     """What every silo sends, in steps of a fine grid: ``[silos, numbers]``."""
-    return sim.integers(sim.work.draw(1), sim.broadcast, Grid(STEP))[0]
+    return integers(sim, sim.work.draw(1))
+
+
+def integers(sim: Simulation, drawn: Any) -> np.ndarray:
+    return sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(STEP)).parts
 
 
 FAR = {"local_learning_rate": 1.0}  # a single step goes beyond the clip
@@ -149,7 +153,7 @@ def test_how_many_silos_share_a_call_does_not_change_a_bit():
     _, sim, _ = simulated({"name": "dp-fedavg"})
     together = sent(sim)
     alone = [[sim.work._group(1, [k])] for k in range(len(SIZES))]
-    parts = [sim.integers([lane], sim.broadcast, Grid(STEP))[0] for lane in alone]
+    parts = [integers(sim, [lane]) for lane in alone]
     np.testing.assert_array_equal(together, np.sum(parts, axis=0))
 
 

@@ -200,9 +200,9 @@ def test_without_a_seed_nothing_is_said_of_regenerating(page_of, finite):
         ),
         (
             {"status": "outside-guarantee", "held_out": "elsewhere"},
-            "of those silos that tell their metrics (averages over silos) and are outside the guarantee.",
+            "of the silos that release their metrics (averages over silos) and are outside the guarantee.",
         ),
-        ({"status": "paid", "held_out": "records"}, "held-out records of the private data; releasing them is paid for"),
+        ({"status": "paid", "held_out": "records"}, "records of the private data; the guarantee covers their release"),
         ({"status": "public", "held_out": "file"}, "computed on public data; releasing them reveals nothing private."),
     ],
 )

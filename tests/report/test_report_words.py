@@ -204,4 +204,4 @@ def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(ma
     ],
 )
 def test_without_metrics_of_a_federation_the_option_for_paid_ones_is_named(evaluation, names_the_option):
-    assert ('status = "paid"' in words.no_metrics(evaluation)) is names_the_option
+    assert ('status = "private"' in words.no_metrics(evaluation)) is names_the_option

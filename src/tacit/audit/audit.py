@@ -31,7 +31,6 @@ from tacit.config import Plan
 from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
-from tacit.exchange import Shuffled
 from tacit.methods import Calibrated
 from tacit.methods.encoders import Encoder
 from tacit.privacy import Guarantee, Randomness, View, account
@@ -216,8 +215,8 @@ def _small(plan: Plan) -> Case:
             numbers.pop(crowd, None)
         if "index_rate" in numbers:  # a small part of few numbers is none
             numbers["index_rate"] = max(INDEX_RATE, numbers["index_rate"])
-        if isinstance(plan.exchange, Shuffled):
-            exchange = {"name": "shuffled", "sealed": False, "linked": plan.exchange.linked}
+        if plan.exchange.carries == "reports":
+            exchange = {**plan.exchange.options(), "sealed": False}
     else:
         numbers["noise_multiplier"] = min(1.0, numbers["noise_multiplier"])
     if isinstance(numbers.get("sample_rate"), tuple):

@@ -23,17 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.kernel import Kernels
-from tacit.engine.people_work import PeopleWork
-from tacit.engine.silo_work import SiloWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE, Total
 from tacit.kernels import Arrays, gaussian, nonce_words, power_of_two
 from tacit.methods import Method, ServerState
 from tacit.methods.method import Adaptive
-from tacit.models import parameter_count
 
 Parts = list[Any]
 
@@ -45,8 +41,8 @@ FINE = 1e-9
 
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
-    if isinstance(sim.work, EncoderWork) and view in ("server", "shuffler+analyzer"):
-        return [sim.work.each(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
+    if sim.method.works_by == "report" and view in ("server", "shuffler+analyzer"):
+        return [sim.work.messages(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
     sim.round(number)
@@ -58,10 +54,10 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
     where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
     """
-    work = sim.work
-    if sim.sums_elsewhere or not isinstance(work, PeopleWork | SiloWork):  # nodes without a server are neither
+    work, works_by = sim.work, sim.method.works_by
+    if not sim.exchange.compiled or works_by not in ("subject", "silo"):  # nodes without a server are neither
         return None
-    if isinstance(work, PeopleWork):
+    if works_by == "subject":
         if not work.draws_everybody_always or sim.noise is None:
             return None
         if view == "server":
@@ -91,18 +87,17 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
 def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
-    if isinstance(sim.work, PeopleWork):
-        vectors, _, _ = sim.work.each(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
-        return vectors * FINE
-    assert isinstance(sim.work, SiloWork)
-    found: dict[int, np.ndarray] = {}
+    if sim.method.works_by == "subject":
+        found = sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
+        return np.asarray(found.parts) * FINE
+    sums: dict[int, np.ndarray] = {}
     for group in (group for lane in drawn for group in lane):
         states = jax.tree.map(partial(_at, group.places), sim.states)
         own = (group.batches, group.counts, group.used)
         sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, *own).vector
-        found |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
-    nobody = np.zeros_like(next(iter(found.values())))
-    return np.stack([found.get(k, nobody) for k in range(sim.federation.silo_count)])
+        sums |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
+    nobody = np.zeros_like(next(iter(sums.values())))
+    return np.stack([sums.get(k, nobody) for k in range(sim.federation.silo_count)])
 
 
 def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
@@ -125,9 +120,9 @@ def _public(method: Method, server: ServerState) -> jax.Array:
 def _shares(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's own share of the noise on the sum ``[silos, numbers]``; zeros where noise is not in shares."""
     silos, noise = sim.federation.silo_count, sim.noise
-    count = sim.work.numbers if isinstance(sim.work, PeopleWork) else parameter_count(sim.server.params)
     if noise is None or noise.place != "shares":
         return np.zeros((silos, 1))
+    count = sim.numbers(sim.broadcast)
     return np.asarray(_normals(*sim.keys(number), count)) * (noise.std / math.sqrt(silos))
 
 

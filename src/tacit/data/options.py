@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tacit.data.cells import as_name
 from tacit.errors import InvalidSetting
 
 Name = Annotated[str, BeforeValidator(as_name)]
+# "private" is the documented spelling of "paid": plan hashes and results of earlier versions have the old one
+Respelled = AfterValidator(lambda value: "paid" if value == "private" else value)
 
 
 # Numbers as they are meant: no text that looks like one, no true for 1, nothing infinite.
@@ -30,7 +32,7 @@ class NumericColumn(Section):
     """Public facts about one numeric column: ``(value - mean) / scale`` is what the model sees.
 
     ``missing`` stands in for a missing value, on the scale of the table. ``low`` and ``high`` are public bounds, which
-    ``standardize = "paid"`` needs: values beyond them count as the bound when constants are computed.
+    ``standardize = "private"`` needs: values beyond them count as the bound when constants are computed.
     """
 
     mean: Number = 0.0
@@ -117,7 +119,7 @@ class DataOptions(Section):
     silos: Silos = Silos()
     labels_per_subject: Count | None = None
     test_fraction: Share = 0.2
-    standardize: Literal["declared", "paid", "per-silo", "none"] = "declared"
+    standardize: Annotated[Literal["declared", "private", "per-silo", "none", "paid"], Respelled] = "declared"
     numeric: tuple[str, ...] | dict[str, NumericColumn] | None = None
     categorical: dict[str, tuple[Name, ...]] = Field(default_factory=dict)
     # `schema` in the file; the trailing underscore keeps clear of a pydantic method

@@ -30,7 +30,6 @@ from typing import Any
 
 from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.exchange import Pairwise, Weighted
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -394,21 +393,20 @@ def repeats(plan: Plan) -> bool:
     s_eta^2 I + s_delta^2 / 2 L, which is at least A / 2. Both attempts must have the same silos: see
     :func:`survivors_may_differ`.
     """
-    return plan.experiment.seed is not None and not isinstance(plan.exchange, Pairwise)
+    return plan.experiment.seed is not None and plan.exchange.repeats
 
 
 def draws_noise_again(plan: Plan) -> bool:
     """Whether a round that is done again has the noise of the first time on the contributions of other people, so that
     the difference of both shows them bare: a seed gives back the noise, and not whom an oblivious transfer has
     chosen."""
-    exchange = plan.exchange
-    return plan.experiment.seed is not None and isinstance(exchange, Weighted) and exchange.hidden_sampling
+    return plan.experiment.seed is not None and plan.exchange.hidden_sampling
 
 
 def survivors_may_differ(plan: Plan) -> bool:
     """Whether a round that is done again on a federation may be the sum over other silos: the difference of two sums
     with the noise of one seed shows the part of a silo that was in one of them, under its own share alone."""
-    return plan.experiment.seed is not None and getattr(plan.exchange, "drop_outs", 0) > 0
+    return plan.experiment.seed is not None and plan.exchange.drop_outs > 0
 
 
 def seed_mark(plan: Plan) -> str:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
-from tacit.exchange import Collected
-from tacit.kernels import Arrays, Lane, Objective, arrange, each_person
-from tacit.methods import Facts
-from tacit.methods.encoders import Encoder, LocallyNoised, batches_of, people_of
-from tacit.methods.shuffle import Shuffled
+from tacit.engine.worker import Contributed, Site, Worker
+from tacit.exchange import Collected, people_of
+from tacit.kernels import Arrays, Lane, arrange, each_person
+from tacit.methods.encoders import batches_of
 from tacit.models import Params
-from tacit.privacy import Randomness, Stream
+from tacit.privacy import Stream
 from tacit.privacy.randomness import shares
 
 # At most so many numbers of people without records are encoded at once.
@@ -41,33 +39,25 @@ def places_of(keys: np.ndarray, people: int) -> np.ndarray:
     return shares(keys, people)
 
 
-class EncoderWork:
+class EncoderWork(Worker):
     """Who takes part in a round, and what they report."""
 
-    def __init__(
-        self,
-        method: Encoder,
-        facts: Facts,
-        federation: Federation,
-        objective: Objective,
-        params: Params,
-        arrays: Arrays,
-        randomness: Randomness,
-        here: Sequence[int] | None = None,
-    ) -> None:
-        """``federation``: all records of a person in one silo, subjects being places (:func:`places_of`). ``here``: the
-        silos of which this is the work, where not all are, with the places that are theirs (:func:`people_of`)."""
-        self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
-        self.people = facts.subjects or 1
-        self._layout = method.learning.layout(objective, params, arrays)
+    def __init__(self, site: Site) -> None:
+        """In ``site`` all records of a person are in one silo, and subjects are places (:func:`places_of`), of which
+        silos have those of :func:`people_of`."""
+        method, facts, federation = site.method, site.facts, site.federation
+        self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
+        self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
+        self._layout = method.learning.layout(site.objective, site.params, site.arrays)
         if self._layout.parameters != method.dimensions(facts):
             raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")
         subjects = np.concatenate([silo.subjects for silo in federation.silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in federation.silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in federation.silos])
-        everybody = np.arange(self.people)
-        if here is not None:
-            everybody = np.concatenate([np.zeros(0, int), *(people_of(k, self.people, facts.silos) for k in here)])
+        self._members = [np.arange(self.people)]
+        if site.here is not None:
+            self._members = [people_of(k, self.people, facts.silos) for k in site.here]
+        everybody = np.concatenate([np.zeros(0, int), *self._members])
         batches = method.turns(facts)
         batch = batches_of(self.people, batches)
         self._entries = [np.flatnonzero(batch[subjects] == b) for b in range(batches)]
@@ -92,7 +82,6 @@ class EncoderWork:
     def do(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
         """The sum of what people send who add noise themselves."""
         method = self.method
-        assert isinstance(method, LocallyNoised)
 
         def add(total: np.ndarray, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             total += method.noisy(vectors, stream, self.facts).sum(axis=0)
@@ -101,7 +90,14 @@ class EncoderWork:
         sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
         return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
 
-    def each(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+        return self._layout.parameters
+
+    def members(self) -> list[list[int]]:
+        """The numbers of the people of each silo."""
+        return [own.tolist() for own in self._members]
+
+    def messages(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
         1/2 and nothing where none was sent. For those who see everybody's messages."""
         method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
@@ -109,28 +105,27 @@ class EncoderWork:
 
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             rows = np.searchsorted(people, some)
-            if isinstance(method, Shuffled):
+            if self._reports:
                 person, index, value = method.encode(vectors, stream, self.facts)
                 sent[rows[person], index] = value - 0.5
             else:
-                assert isinstance(method, LocallyNoised)
                 sent[rows] = method.noisy(vectors, stream, self.facts)
 
         self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
         return sent
 
     def reports(
-        self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, collect: Callable[[], Collected]
-    ) -> tuple[list[Collected], int]:
-        """What people report, and how many of them learned what is not finite: they report zeros."""
+        self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Collected]
+    ) -> Contributed:
+        """What people report; those who learned what is not finite report zeros. All of them are in one silo."""
         method = self.method
-        assert isinstance(method, Shuffled)
 
         def add(collected: Collected, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             person, index, value = method.encode(vectors, stream, self.facts)
             collected.add(people[person], index, value)
 
-        return self._everybody(drawn, broadcast, frozen, arrays, collect, add)
+        found, not_finite = self._everybody(drawn, broadcast, frozen, arrays, form, add)
+        return Contributed([found], states, not_finite)
 
     def _everybody(
         self,

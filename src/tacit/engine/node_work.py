@@ -9,15 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.data import Federation
-from tacit.engine.kernel import Kernels, Worked
+from tacit.engine.kernel import Worked
 from tacit.engine.silo_work import Group, SiloWork
-from tacit.kernels import Arrays, Objective, Schedule, key_words
+from tacit.engine.worker import Site, Worker
+from tacit.kernels import Arrays, Schedule, key_words
 from tacit.kernels.gossip import Walk, contracting_weights, node_step, noised, walked
 from tacit.kernels.grid_integers import toward_zero
-from tacit.methods import Facts, Private
-from tacit.methods.decentralized import Gossip, MuffliatoSGD, RandomWalkSGD
 from tacit.models import Params
-from tacit.privacy import Randomness
 
 
 class Gathering(NamedTuple):
@@ -27,32 +25,23 @@ class Gathering(NamedTuple):
     lanes: list[list[Group]]
 
 
-class NodeWork:
+class NodeWork(Worker):
     """Every node trains from its own model, adds its noise if it has any, and averages with its neighbours.
 
     People who share a place are a node together. Where something is promised, each of them trains from the node's model
     and is clipped apart, and the node moves by the sum: one of them more or less moves it by at most one clip.
     """
 
-    def __init__(
-        self,
-        method: Gossip,
-        facts: Facts,
-        federation: Federation,
-        params: Params,
-        kernels: Kernels,
-        randomness: Randomness,
-    ) -> None:
+    def __init__(self, site: Site) -> None:
+        method, facts, federation = site.method, site.facts, site.federation
         method.check_facts(facts)  # now that the data have said how many nodes there are
-        self.method, self.facts, self.randomness = method, facts, randomness
+        self.method, self.facts, self.randomness = method, facts, site.randomness
         self._place, marks = np.arange(federation.silo_count), None
         if method.splits_by_subject and method.private:
             self._place = np.repeat(self._place, [len(silo.subjects) for silo in federation.silos])
             marks = np.concatenate([np.zeros(0, np.int64), *(silo.subjects for silo in federation.silos)])
-            federation = _apart(federation)
-        self.nodes = SiloWork(
-            method, facts, federation, params, kernels, randomness, most_at_once=NODES_AT_ONCE, marks=marks
-        )
+            site = replace(site, federation=_apart(federation))
+        self.nodes = SiloWork(site, most_at_once=NODES_AT_ONCE, marks=marks)
         self._always: list[list[Group]] | None = None
 
     def draw(self, number: int) -> Gathering:
@@ -75,7 +64,7 @@ class NodeWork:
         method = self.method
         own = states[self._place]
         _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
-        if not isinstance(method, Private):
+        if not method.private:
             trained = states.at[self._place].add(moved - own)
         else:  # what came back is the clipped updates, of all who take part: everybody
             deviation = method.sigma * method.clip
@@ -87,7 +76,7 @@ class NodeWork:
         network = method.network(self.facts, drawn.number)
         averaged = network.gossip(np.asarray(trained), method.gossip_steps, method.acceleration)
         kept = jnp.asarray(method.kept(averaged))
-        if isinstance(method, MuffliatoSGD) and method.adopt:
+        if getattr(method, "adopt", False):
             return Worked((kept,), jnp.broadcast_to(kept, trained.shape), not_finite)
         return Worked((kept,), jnp.asarray(averaged), not_finite)
 
@@ -104,24 +93,17 @@ def _apart(federation: Federation) -> Federation:
 NODES_AT_ONCE = 256
 
 
-class WalkWork:
+class WalkWork(Worker):
     """A model goes from node to random node."""
 
-    def __init__(
-        self,
-        method: RandomWalkSGD,
-        facts: Facts,
-        federation: Federation,
-        objective: Objective,
-        arrays: Arrays,
-        randomness: Randomness,
-    ) -> None:
-        self.method, self.facts, self.objective, self.randomness = method, facts, objective, randomness
-        silos = federation.silos
+    def __init__(self, site: Site) -> None:
+        self.method, self.facts = site.method, site.facts
+        self.objective, self.randomness = site.objective, site.randomness
+        silos = site.federation.silos
         self._starts = np.array([silo.start for silo in silos], np.int32)
         self._counts = np.array([len(silo) for silo in silos], np.int32)
-        self._weights = self._weighted(arrays)
-        self._weighed = arrays
+        self._weights = self._weighted(site.arrays)
+        self._weighed = site.arrays
 
     def _weighted(self, arrays: Arrays) -> Any:
         """Weights under which every step contracts; 1 where nothing would make it."""

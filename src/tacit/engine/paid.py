@@ -16,8 +16,6 @@ import numpy as np
 from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.evaluate import Scores
-from tacit.exchange import Masked, Weighted
-from tacit.exchange.grid import share_variance
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Noise, Randomness, Stream
 from tacit.privacy.mechanisms.noisy_queries import (
@@ -95,32 +93,20 @@ def _noisy_sum(
 ) -> tuple[np.ndarray, float]:
     """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
     is in it, over the sensitivity."""
-    silos, masked = plan.promise.facts.silos, masking(plan)
+    silos, masked = plan.promise.facts.silos, plan.exchange.masking
     silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
     parts = query.parts(values, records.subject, silo, silos)
     noise = noise_in_sum(plan, query)
     if masked is None:
         return noisy_sum(parts, query.sigma, streams), noise
     session = masked.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query))
-    return session.sum(1, session.grid.truncated(parts), streams), noise
-
-
-def masking(plan: Plan) -> Masked | None:
-    """How sums that are paid for are carried where the server must see nothing else of them: masked, in the weighted
-    exchange too, whose ciphertexts are for weights. None where silos' own parts are seen, and counted so."""
-    exchange = plan.exchange
-    if isinstance(exchange, Weighted):
-        return Masked(precision=exchange.precision)
-    return exchange if isinstance(exchange, Masked) else None
+    return session.sum(1, masked.grid.truncated(parts), streams), noise
 
 
 def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
-    """The standard deviation of the noise in a sum, over the sensitivity: a masked sum has more than is asked for, for
-    the sake of silos that might have dropped out."""
-    silos, masked = plan.promise.facts.silos, masking(plan)
-    if masked is None:
-        return query.noise_multiplier
-    return query.noise_multiplier * math.sqrt(silos * share_variance(silos, masked.drop_outs, masked.colluding))
+    """The standard deviation of the noise in a sum, over the sensitivity."""
+    masked = plan.exchange.masking
+    return query.noise_multiplier * (1.0 if masked is None else masked.surplus(plan.promise.facts.silos))
 
 
 def masked_sum(plan: Plan, query: Means | Moments) -> SumFacts:
@@ -130,7 +116,7 @@ def masked_sum(plan: Plan, query: Means | Moments) -> SumFacts:
     noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
     it, and S sqrt(D) p is at most 1 / m of the addition.
     """
-    silos, masked = plan.promise.facts.silos, masking(plan)
+    silos, masked = plan.promise.facts.silos, plan.exchange.masking
     people = plan.promise.facts.subjects
     assert masked is not None
     assert people is not None, "the plan refuses masked sums without a declared number of people"

@@ -8,24 +8,21 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import Arrays, Contributions, Lane, Objective, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import Arrays, Contributions, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.grid_integers import FINEST
 from tacit.methods import Facts
-from tacit.methods.per_subject import PerSubject
 from tacit.models import Params
-from tacit.privacy import Randomness
 from tacit.privacy.randomness import chosen, shares
 
 
@@ -37,43 +34,30 @@ class Drawn(NamedTuple):
     weights: np.ndarray
 
 
-class PeopleWork:
+class PeopleWork(Worker):
     """Who is in a round and with which records, and the weighted sums of what they contribute."""
 
-    def __init__(
-        self,
-        method: PerSubject,
-        facts: Facts,
-        federation: Federation,
-        objective: Objective,
-        params: Params,
-        arrays: Arrays,
-        randomness: Randomness,
-        here: Sequence[int] | None = None,
-        common: Randomness | None = None,
-        totals: np.ndarray | None = None,
-        step: float | None = None,
-    ) -> None:
-        """``here``: the silos of which this is the work, where not all are. ``common``: what all silos draw from.
-        ``totals [people]``: the records in all silos of everybody who has some here, by rising key, where not all silos
-        are here and weights ask for it. ``step``: that of the grid of a sum that gets noise."""
-        self.method, self.objective, self.randomness = method, objective, randomness
-        self._common = randomness if common is None else common
-        self._step = step
+    def __init__(self, site: Site) -> None:
+        method, facts, federation = site.method, site.facts, site.federation
+        self.method, self.objective, self.randomness = method, site.objective, site.randomness
+        self._common = site.randomness if site.common is None else site.common
+        self._step = site.grid
         silos = federation.silos
         self._subject = np.concatenate([silo.subjects for silo in silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in silos])
         self._silo = np.repeat(np.arange(len(silos)), [len(silo.subjects) for silo in silos])
         self._silos = len(silos)
-        self._slot: np.ndarray | None = None
-        self._coin = self._subject
-        self._here = np.arange(len(silos)) if here is None else np.asarray(here, int)
+        # all people of a slot are in a round or none is: weights depend on all of them, and must not show whom a coin
+        # leaves out
+        self._slot = site.exchange.slots_of(self._subject, site.people)
+        self._coin = self._slot if self._slot is not None and site.exchange.index == "slots" else self._subject
+        self._here = np.arange(len(silos)) if site.here is None else np.asarray(site.here, int)
         self._home = np.searchsorted(self._here, self._silo)
-        self._weights = self._checked_weights(facts, totals)
-        self._layout = method.learning.layout(objective, params, arrays)
+        self._weights = self._checked_weights(facts, site.totals)
+        self._layout = method.learning.layout(site.objective, site.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
-        self.draws_everybody = False
+        self._draws_everybody = site.exchange.hidden_sampling  # nobody knows who is left out
         self._begun: set[str] = set()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
@@ -87,19 +71,9 @@ class PeopleWork:
         return weights
 
     @property
-    def keys(self) -> np.ndarray:
-        """Whose the entries are, ``[entries]``: silo by silo, by rising key."""
-        return self._subject
-
-    def share_slots(self, slot: np.ndarray, *, one_coin: bool) -> None:
-        """The entries' slots in a weighted sum. With ``one_coin`` all people of a slot are in a round or none is: the
-        others' weights depend on everybody in the slot, so whom a coin leaves out must not be seen in them."""
-        self._slot, self._coin = slot, slot if one_coin else self._subject
-
-    @property
     def draws_everybody_always(self) -> bool:
         """Whether every round has the same people with the same records."""
-        everybody = self.method.subject_sample_rate == 1 or self.draws_everybody
+        everybody = self.method.subject_sample_rate == 1 or self._draws_everybody
         return everybody and self.method.most_records is None
 
     def draw(self, number: int) -> Drawn:
@@ -163,18 +137,17 @@ class PeopleWork:
         vector = total.total if method.adaptive_clip is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
-    def each(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any, int]:
-        """The contribution of every silo that is here, ``[silos, numbers]``, as integers: sums of what people add, each
-        of them rounded toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip.
-        And how much was not finite."""
+    def integers(
+        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
+    ) -> Contributed:
+        """The contribution of every silo that is here, ``[silos, numbers]``: sums of what people add, each of them
+        rounded toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip."""
         params, clip = broadcast
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
-            sums, not_finite = np.zeros((len(self._here), self.numbers), np.int64), 0
+            sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
             for found in each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip):
-                integers = self._integers(found, drawn.weights[found.places], float(clip), grid)
+                integers = self._integers(found, drawn.weights[found.places], float(clip), form)
                 home = self._home[drawn.entries[found.places]]
                 for k in np.unique(home):
                     sums[k] += integers[home == k].sum(axis=0)
@@ -182,13 +155,12 @@ class PeopleWork:
             return sums, not_finite
 
         sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes, self._again("each")), strict=True)
-        return np.sum(sums, axis=0), states, sum(not_finite)
+        return Contributed(np.sum(sums, axis=0), states, sum(not_finite))
 
-    def people(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, grid: Grid
-    ) -> tuple[list[PersonVectors], int]:
-        """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted. And
-        how much was not finite."""
+    def subjects(
+        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
+    ) -> Contributed:
+        """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted."""
         params, clip = broadcast
 
         def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
@@ -196,7 +168,7 @@ class PeopleWork:
             return [
                 (
                     drawn.entries[found.places],
-                    self._integers(found, np.ones(len(found.places)), float(clip), grid),
+                    self._integers(found, np.ones(len(found.places)), float(clip), form),
                     found.not_finite,
                 )
                 for found in chunks
@@ -204,16 +176,15 @@ class PeopleWork:
 
         chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes, self._again("people")) for chunk in lane]
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
-        vectors = np.concatenate([np.zeros((0, self.numbers), np.int64), *(found for _, found, _ in chunks)])
+        vectors = np.concatenate([np.zeros((0, self._numbers), np.int64), *(found for _, found, _ in chunks)])
         home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
-        people = [
-            PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))
-        ]
-        return people, sum(not_finite for _, _, not_finite in chunks)
+        people = [PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))]
+        return Contributed(people, states, sum(not_finite for _, _, not_finite in chunks))
 
     def members(self) -> list[Members]:
-        """The people of every silo that is here, with their slots and numbers of records."""
-        assert self._slot is not None, "only a weighted sum has slots"
+        """The people of every silo that is here, with their slots and numbers of records; nothing without slots."""
+        if self._slot is None:
+            return []
         own = [self._home == k for k in range(len(self._here))]
         return [Members(self._slot[mine], self._counts[mine]) for mine in own]
 
@@ -224,9 +195,11 @@ class PeopleWork:
         self._begun.add(kind)
         return again
 
+    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+        return self._numbers
+
     @property
-    def numbers(self) -> int:
-        """How many numbers a contribution has."""
+    def _numbers(self) -> int:
         return self._layout.parameters + (self.method.adaptive_clip is not None)
 
     def _integers(self, found: Contributions, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:

@@ -9,7 +9,6 @@ no part of what is compiled.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,15 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.data import Federation
-from tacit.engine.kernel import Kernels, Summed, Worked
+from tacit.engine.kernel import Summed, Worked
 from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid
 from tacit.kernels import Arrays, Rows, power_of_two
-from tacit.methods import Facts, Method, Private
 from tacit.methods.method import Drawing
 from tacit.models import Params
-from tacit.privacy import Randomness
 from tacit.privacy.randomness import chosen
 
 # Silos per compiled call: enough to make the cost of a call small …
@@ -44,30 +41,20 @@ class Group(NamedTuple):
     used: np.int32
 
 
-class SiloWork:
+class SiloWork(Worker):
     """Who takes part in a round, what they look at, and the sums of their contributions."""
 
-    def __init__(
-        self,
-        method: Method,
-        facts: Facts,
-        federation: Federation,
-        params: Params,
-        kernels: Kernels,
-        randomness: Randomness,
-        here: Sequence[int] | None = None,
-        most_at_once: int = GROUP,
-        marks: np.ndarray | None = None,
-    ) -> None:
-        """``here``: the silos of which this is the work, where not all are. ``marks [silos]``: by which draws are named
-        where silos have no numbers of their own; people's keys, where each of them is one. How many people there are is
-        not public, so that a call has room for ``most_at_once``."""
-        self.method, self.federation, self.kernels, self.randomness = method, federation, kernels, randomness
+    def __init__(self, site: Site, most_at_once: int = GROUP, marks: np.ndarray | None = None) -> None:
+        """``marks [silos]``: by which draws are named where silos have no numbers of their own; people's keys, where
+        each of them is one. How many people there are is not public, so that a call has room for ``most_at_once``."""
+        method, facts, federation = site.method, site.facts, site.federation
+        self.method, self.federation = method, federation
+        self.kernels, self.randomness = site.kernels, site.randomness
         self.schedule = method.schedule(facts)
         self._own_schedule = method.own_schedule(facts)
-        self._here = np.arange(federation.silo_count) if here is None else np.asarray(here, int)
+        self._here = np.arange(federation.silo_count) if site.here is None else np.asarray(site.here, int)
         self._marks = marks
-        self._first_state = method.silo_state(params)
+        self._first_state = method.silo_state(site.params)
         most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
         self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
@@ -121,18 +108,18 @@ class SiloWork:
         totals, not_finite = zip(*(summed for summed, _ in done), strict=True)
         return Worked(totals, _put_back(states, groups, kept), not_finite)
 
-    def each(
-        self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any, grid: Grid
-    ) -> tuple[np.ndarray, Any, int]:
-        """The contribution of every silo that is here, ``[silos, numbers]``, as integers, zero for who takes no part;
-        what silos keep; and how much was not finite.
+    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+        return self.nothing(broadcast, frozen, arrays).vector.size
+
+    def integers(
+        self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
+    ) -> Contributed:
+        """The contribution of every silo that is here, ``[silos, numbers]``, zero for silos that take no part.
 
         Rounding toward zero leaves every silo within the bound that its method clips to.
         """
-        assert isinstance(self.method, Private)
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
-        numbers = self.nothing(broadcast, frozen, arrays).vector.size
-        vectors = np.zeros((len(self._here), numbers), np.int64)
+        vectors = np.zeros((len(self._here), self.numbers(broadcast, frozen, arrays)), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
             found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts, group.used)
@@ -140,8 +127,8 @@ class SiloWork:
             not_finite += int(np.sum(found.not_finite))
             for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
                 if place < len(vectors):
-                    vectors[place] = grid.bounded(vector, self.method.clip)
-        return vectors, _put_back(states, groups, kept), not_finite
+                    vectors[place] = form.bounded(vector, self.method.clip)
+        return Contributed(vectors, _put_back(states, groups, kept), not_finite)
 
     def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
         """The sum before anybody contributed: zeros, the same in every round."""

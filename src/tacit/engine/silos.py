@@ -6,8 +6,8 @@ with the same code, and with one seed they draw the same numbers: every draw is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,32 +16,29 @@ import numpy as np
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.encoder_work import EncoderWork
-from tacit.engine.kernel import Kernels, Worked, kernels, prepared
+from tacit.engine.kernel import Kernels, kernels, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.node_work import NodeWork, WalkWork
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.silo_work import SiloWork
-from tacit.exchange import Exchange, Grid, Plain, SumFacts, Weighted
+from tacit.engine.worker import Contributed, Site, Worker
+from tacit.exchange import Exchange, Plain, SumFacts
 from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts
-from tacit.methods.decentralized import Gossip, RandomWalkSGD
-from tacit.methods.encoders import Encoder
-from tacit.methods.per_subject import PerSubject
-from tacit.models import Params
 from tacit.privacy import Noise, Randomness
 
 # Room for at least so many records: small silos share one compiled shape, whatever their size.
 FEWEST_ROWS = 256
 
 
-class Labour(Protocol):
-    """A round's local work: who takes part and what they look at is drawn first, then it is done."""
-
-    def draw(self, number: int) -> Any: ...
-
-    def participants(self, drawn: Any) -> int: ...
-
-    def do(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked: ...
+# by whom the local work of a method is done (``Method.works_by``)
+WORKERS: Mapping[str, Callable[[Site], Worker]] = {
+    "silo": SiloWork,
+    "subject": PeopleWork,
+    "report": EncoderWork,
+    "node": NodeWork,
+    "walk": WalkWork,
+}
 
 
 class Silos:
@@ -63,7 +60,7 @@ class Silos:
         common: Randomness | None = None,
         totals: np.ndarray | None = None,
     ) -> None:
-        """``common`` and ``totals``: see :class:`~tacit.engine.people_work.PeopleWork`."""
+        """``common`` and ``totals``: see :class:`~tacit.engine.worker.Site`."""
         self.method, self.exchange, self.facts = plan.method, plan.exchange, facts
         self.federation = federation
         self.learner, self.frozen = learner, learner.frozen
@@ -74,7 +71,7 @@ class Silos:
         self.kernels: Kernels = kernels(
             self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange), self.grid
         )
-        self.work: Labour = self._work(here, common, totals)
+        self.work = WORKERS[self.method.works_by](self._site(here, common, totals))
         self.states = self._first_states(here)
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
@@ -90,27 +87,23 @@ class Silos:
         features = prepared(self.learner.objective, _at_least(1, train.features))
         return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))
 
-    def _work(self, here: Sequence[int] | None, common: Randomness | None, totals: np.ndarray | None) -> Labour:
-        """How this method's local work is done: person by person, node by node, or silo by silo."""
-        method, facts, federation, randomness = self.method, self.facts, self.federation, self.randomness
-        objective, params = self.learner.objective, self.learner.params
-        if isinstance(method, Gossip):
-            return NodeWork(method, facts, federation, params, self.kernels, randomness)
-        if isinstance(method, RandomWalkSGD):
-            return WalkWork(method, facts, federation, objective, self.arrays, randomness)
-        if isinstance(method, Encoder):
-            return EncoderWork(method, facts, federation, objective, params, self.arrays, randomness, here)
-        if isinstance(method, PerSubject):
-            work = PeopleWork(
-                method, facts, federation, objective, params, self.arrays, randomness, here, common, totals, self.grid
-            )
-            if isinstance(self.exchange, Weighted):
-                # whom nobody knows to be left out, everybody works on
-                work.draws_everybody = self.exchange.hidden_sampling
-                slot = self.exchange.slots_of(work.keys, self.sum_facts().people)
-                work.share_slots(slot, one_coin=self.exchange.index == "slots")
-            return work
-        return SiloWork(method, facts, federation, params, self.kernels, randomness, here)
+    def _site(self, here: Sequence[int] | None, common: Randomness | None, totals: np.ndarray | None) -> Site:
+        return Site(
+            self.method,
+            self.exchange,
+            self.facts,
+            self.federation,
+            self.learner.objective,
+            self.learner.params,
+            self.kernels,
+            self.arrays,
+            self.randomness,
+            self.sum_facts().people,
+            self.grid,
+            here,
+            common,
+            totals,
+        )
 
     def _first_states(self, here: Sequence[int] | None) -> Any:
         """What the silos that are here keep, stacked: every leaf ``[silos, …]``."""
@@ -123,38 +116,40 @@ class Silos:
 
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""
-        if isinstance(self.work, PeopleWork):
-            return self.work.numbers
-        if isinstance(self.method, Encoder):
-            return self.method.dimensions(self.facts)
-        assert isinstance(self.work, SiloWork)
-        return self.work.nothing(broadcast, self.frozen, self.arrays).vector.size
+        return self.work.numbers(broadcast, self.frozen, self.arrays)
 
-    def integers(self, drawn: Any, broadcast: Any, grid: Grid) -> tuple[np.ndarray, Any, int]:
-        """The contribution of every silo that is here, ``[silos, numbers]`` in steps of the grid, what silos keep, and
-        how much was not finite."""
-        assert isinstance(self.work, SiloWork | PeopleWork)
-        return self.work.each(drawn, broadcast, self.frozen, self.arrays, self.states, grid)
+    def contributed(self, drawn: Any, broadcast: Any, form: Any) -> Contributed:
+        """What the silos that are here hand to an exchange with parties of its own, in the ``form`` it has for it."""
+        works: dict[str, Callable[..., Contributed]] = {
+            "integers": self.work.integers,
+            "subjects": self.work.subjects,
+            "reports": self.work.reports,
+        }
+        return works[self.exchange.carries](drawn, broadcast, self.frozen, self.arrays, self.states, form)
+
+    def done(self, states: Any, not_finite: Any) -> None:
+        """Keep what a round leaves with the silos."""
+        self.states = states
+        if self.method.private:  # the others clip nothing
+            self.not_finite = self.not_finite + not_finite
 
 
 def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | None:
     """The noise that the compiled round adds to a sum (in that ``place`` only), if there is any; exchanges other than
     the plain one add their own to the integers that they carry."""
-    noise = plan.method.sum_noise(facts) if isinstance(plan.exchange, Plain) else None
+    noise = plan.method.sum_noise(facts) if plan.exchange.carries == "sum" else None
     return None if noise is None or noise.std == 0 or place not in (None, noise.place) else noise
 
 
 def sum_grid(plan: Plan, facts: Facts) -> float | None:
     """The step of the grid on which the compiled round takes sums that get noise; other exchanges have their own, and
     other sums are in floating point."""
-    if not isinstance(plan.exchange, Plain) or sum_noise(plan, facts) is None:
-        return None
-    return plan.exchange.step(sum_facts(plan.method, facts))
+    return None if sum_noise(plan, facts) is None else adding(plan.exchange).step(sum_facts(plan.method, facts))
 
 
 def adding(exchange: Exchange) -> Plain:
-    """How sums in floating point are taken; what other exchanges have summed is not changed any more."""
-    return exchange if isinstance(exchange, Plain) else Plain()
+    """How sums inside the compiled round are taken; what other exchanges have summed is not changed any more."""
+    return cast(Plain, exchange) if exchange.carries == "sum" else Plain()
 
 
 def noise_keys(noise: Noise | None, number: int, randomness: Randomness, places: Sequence[int]) -> Any:

@@ -11,29 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan, sum_facts
+from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine.encoder_work import EncoderWork, places_of
+from tacit.engine.encoder_work import places_of
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
-from tacit.engine.people_work import PeopleWork
-from tacit.engine.silo_work import SiloWork
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.errors import UserError
-from tacit.exchange import (
-    Grid,
-    Masked,
-    Pairwise,
-    Shuffled,
-    ShuffledSession,
-    SumSession,
-    Weighted,
-    WeightedSession,
-)
+from tacit.exchange import Summing
 from tacit.exchange.plain import Total
 from tacit.methods import Method, ServerState
-from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -59,7 +47,7 @@ class Simulation(Silos):
         self.server = self.method.init(plan.server_step, learner.params, facts)
         self._own: tuple[Any, Params] | None = None
         self.watch: Watch | None = None
-        self._session: SumSession | WeightedSession | ShuffledSession | None = None
+        self._session: Summing | None = None
         self.exchange_seconds = 0.0  # of the last round, where the exchange is not part of the compiled work
         self._drawn: dict[int, Any] = {}
         self._rounds = plan.rounds
@@ -85,13 +73,12 @@ class Simulation(Silos):
         run's randomness alone, so whoever asks for another round next gets the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
-        totals, self.states, not_finite = self.worked(number, drawn)
+        totals, states, not_finite = self.worked(number, drawn)
         keys = self.keys(number)
         if self.watch is not None:
             self.watch(self.server, totals, keys)
         self.server = self.kernels.aggregate(self.server, totals, keys)
-        if self.method.private:  # the others clip nothing
-            self.not_finite = self.not_finite + sum(not_finite)
+        self.done(states, sum(not_finite))
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
@@ -103,46 +90,20 @@ class Simulation(Silos):
 
     def worked(self, number: int, drawn: Any) -> Worked:
         """The sum over silos (in parts that are still to be added), and what stays with them."""
-        exchange, broadcast = self.exchange, self.broadcast
-        if isinstance(exchange, Shuffled):
-            return self._shuffled(exchange, number, drawn)
-        if not isinstance(exchange, Masked | Weighted | Pairwise):
+        exchange, broadcast, names = self.exchange, self.broadcast, self.federation.silo_names
+        if exchange.compiled:
             return self.work.do(drawn, broadcast, self.frozen, self.arrays, self.states)
-        grid, facts = Grid(exchange.precision), self.sum_facts()
-        names = self.federation.silo_names
-        noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
-        if isinstance(exchange, Weighted):
-            assert isinstance(self.work, PeopleWork)
-            people, not_finite = self.work.people(drawn, broadcast, self.frozen, self.arrays, grid)
-            start = time.perf_counter()
-            if not isinstance(self._session, WeightedSession):  # its parties, each with keys of its own
-                self._session = exchange.session(names, self.work.numbers, facts, self.work.members())
-            total, states = self._session.sum(number, people, noise), self.states
-        else:
-            vectors, states, not_finite = self.integers(drawn, broadcast, grid)
-            start = time.perf_counter()
-            if not isinstance(self._session, SumSession):
-                self._session = exchange.session(names, vectors.shape[1], facts)
-            total = self._session.sum(number, vectors, noise)
-        self.exchange_seconds = time.perf_counter() - start
-        return Worked((jnp.asarray(total, jnp.float32),), states, (not_finite,))
-
-    def _shuffled(self, exchange: Shuffled, number: int, drawn: Any) -> Worked:
-        """For every dimension the sum of what people report, as the analyzer finds it behind the shuffler."""
-        assert isinstance(self.work, EncoderWork)
-        if self._session is None:
-            self._session = exchange.session(sum_facts(self.method, self.facts))
-        assert not isinstance(self._session, SumSession | WeightedSession)
-        reports, not_finite = self.work.reports(drawn, self.broadcast, self.frozen, self.arrays, self._session.collect)
         start = time.perf_counter()
-        total = self._session.sum(number, reports, self.randomness.stream("shuffler", number))
-        self.exchange_seconds = time.perf_counter() - start
-        return Worked((jnp.asarray(total, jnp.float32),), self.states, (not_finite,))
-
-    @property
-    def sums_elsewhere(self) -> bool:
-        """Whether the sum is taken, and its noise added, by parties outside the compiled round."""
-        return isinstance(self.exchange, Masked | Weighted | Shuffled | Pairwise)
+        if self._session is None:  # its parties, each with keys of its own
+            members = self.work.members()
+            self._session = exchange.session(names, self.numbers(broadcast), self.sum_facts(), members)
+        found_at = time.perf_counter()
+        found = self.contributed(drawn, broadcast, self._session.form)
+        worked_for = time.perf_counter() - found_at
+        noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
+        total = self._session.sum(number, found.parts, noise, stream=self.randomness.stream("shuffler", number))
+        self.exchange_seconds = time.perf_counter() - start - worked_for
+        return Worked((jnp.asarray(total, jnp.float32),), found.states, (found.not_finite,))
 
     def keys(self, number: int) -> Any:
         """What the noise on a round's sum is drawn from, each silo's and the server's (:func:`noise_keys`)."""
@@ -161,7 +122,6 @@ class Simulation(Silos):
         """Of a personal method, every silo's own model, frozen layers included: every leaf ``[silos, …]``."""
         made_of = (self.server, self.states)
         if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
-            assert isinstance(self.work, SiloWork)
             self._own = made_of, self.work.own(self.broadcast, self.frozen, self.arrays, self.states)
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
@@ -207,10 +167,10 @@ def _together(method: Method, federation: Federation, people: int | None) -> Fed
     """In one place what the method wants there: everything, or all records of a person."""
     if method.splits_by_subject:
         return by_subject(federation, people)
-    if not (method.pools or isinstance(method, Encoder)):
+    if not (method.pools or method.works_by == "report"):
         return federation
     train = replace(federation.train, silo=np.zeros_like(federation.train.silo))
-    if isinstance(method, Encoder):
+    if method.works_by == "report":
         train = replace(train, subject=places_of(train.subject, people or 1))
     return replace(federation, train=train.grouped(), silo_names=("all records",))
 

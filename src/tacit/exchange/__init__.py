@@ -1,23 +1,18 @@
 """How updates travel from the silos to the server."""
 
+from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
 from tacit.exchange.direct import Direct
-from tacit.exchange.exchange import Exchange
 from tacit.exchange.grid import Grid
-from tacit.exchange.local import SumSession
-from tacit.exchange.masked import Masked, MaskedSession
-from tacit.exchange.pairwise import Pairwise, PairwiseSession
+from tacit.exchange.masked import Masked
+from tacit.exchange.pairwise import Pairwise
 from tacit.exchange.plain import Plain
-from tacit.exchange.shuffled import Collected, Shuffled, ShuffledSession
-from tacit.exchange.sums import ReportFacts, SumFacts
-from tacit.exchange.weighted import Members, PersonVectors, Weighted, WeightedSession
+from tacit.exchange.session import Session, Summing
+from tacit.exchange.shuffled import Collected, Shuffled
+from tacit.exchange.sums import ReportFacts, SumFacts, people_of
+from tacit.exchange.weighted import Members, PersonVectors, Weighted
 
-EXCHANGES: dict[str, type[Plain] | type[Masked] | type[Weighted] | type[Shuffled] | type[Pairwise] | type[Direct]] = {
-    "plain": Plain,
-    "masked": Masked,
-    "weighted": Weighted,
-    "shuffled": Shuffled,
-    "pairwise": Pairwise,
-    "direct": Direct,
+EXCHANGES: dict[str, type[Exchange]] = {
+    each.name: each for each in (Plain, Masked, Weighted, Shuffled, Pairwise, Direct)
 }
 
 __all__ = [
@@ -26,18 +21,20 @@ __all__ = [
     "Direct",
     "Exchange",
     "Grid",
+    "Keys",
     "Masked",
-    "MaskedSession",
     "Members",
     "Pairwise",
-    "PairwiseSession",
     "PersonVectors",
     "Plain",
     "ReportFacts",
+    "ServerRole",
+    "Session",
     "Shuffled",
-    "ShuffledSession",
+    "SiloRole",
     "SumFacts",
-    "SumSession",
+    "Summing",
+    "ThirdRole",
     "Weighted",
-    "WeightedSession",
+    "people_of",
 ]

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.exchange.base import Exchange
 from tacit.exchange.plain import FLOATS
-from tacit.exchange.sums import SumFacts
-from tacit.privacy import Index, Reveals, View
+from tacit.privacy import Reveals, View
 
 
 @dataclass(frozen=True)
-class Direct:
+class Direct(Exchange):
     """Nodes send their values to neighbours as they are; the public sees the model that a run keeps."""
 
     name: ClassVar[str] = "direct"
     about: ClassVar[str] = "no server: nodes send to their neighbours, as the method says"
-    index: ClassVar[Index | None] = None
+    carries = "neighbours"
+    adds = frozenset()
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "neighbour": "messages"}
 
     def reveals_to(self, view: View) -> Reveals | None:
@@ -25,6 +26,3 @@ class Direct:
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         return (FLOATS,)
-
-    def check(self, facts: SumFacts) -> None:
-        """Any numbers will do."""

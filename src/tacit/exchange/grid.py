@@ -21,12 +21,17 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from tacit.privacy.invalid import InvalidArgument
+
 Integers = npt.NDArray[np.int64]
 
 # the least standard deviation of one silo's noise, in steps of the grid
 LEAST_SHARE = 1000.0
 # a sum of noise beyond so many standard deviations has probability below exp(-128) in each number
 REACH = 16.0
+# where sums are taken inside the compiled round, no silo's part of a sum has more steps, and neither has the sum: a
+# thousand such parts fit 64 bits
+LARGEST_STEPS = 2**52
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,15 @@ def beyond(integers: Integers, bound: int) -> bool:
     """Whether any of them is larger than ``bound``, or smaller than its negative: also -2^63, which has no magnitude,
     and into which a number that is none, or too large, is rounded."""
     return bool(integers.max(initial=0) > bound or integers.min(initial=0) < -bound)
+
+
+def check_vector(vector: Integers, numbers: int, largest: int) -> None:
+    """A programming error where a vector is not what was agreed on: so many integers, none beyond the bound."""
+    if vector.shape != (numbers,) or vector.dtype != np.int64:
+        problem = f"{numbers} integers are due, not {vector.dtype} {vector.shape}"
+        raise InvalidArgument("wrong-length", "vector", problem)
+    if beyond(vector, largest):
+        raise InvalidArgument("out-of-range", "vector", "a vector beyond the agreed bound")
 
 
 def ring_bits(largest: int, noise: float) -> int:

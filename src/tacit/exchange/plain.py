@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tacit.errors import UserError
-from tacit.exchange.grid import REACH
+from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
+from tacit.exchange.grid import LARGEST_STEPS, REACH
+from tacit.exchange.post import read_numbers, read_steps, write_numbers, write_steps
 from tacit.exchange.sums import SumFacts
 from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
-from tacit.privacy import Index, Noise, Reveals, View
+from tacit.privacy import Noise, Reveals, View
+from tacit.privacy.randomness import Stream
 
+PROTOCOL, UPDATE = "tacit-plain-1", "update"
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
 jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place", "weights"])
 FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # the least standard deviation of a party's noise, in steps of the grid of a sum
 LEAST_STEPS = 8.0
-# no silo's part of a sum has more steps, and neither has the sum: a thousand such parts fit 64 bits
-LARGEST_STEPS = 2**52
 # a sum on a grid, or in floating point
 Total = Steps | jax.Array
 # What several silos together, or silos and the server together, see of an exchange is what the stronger of them sees.
@@ -32,12 +35,14 @@ STANDS_FOR = {"silos": "silo", "server+silos": "server"}
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Exchange):
     """No protection on the way: the server sees each silo's contribution, the others see the sum (the next model)."""
 
     name: ClassVar[str] = "plain"
     about: ClassVar[str] = "silos send their updates to the server as they are"
-    index: ClassVar[Index | None] = None
+    carries = "sum"
+    adds = frozenset({"shares", "once"})
+    carries_once = True
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "server": "each", "silo": "sum"}
 
     def reveals_to(self, view: View) -> Reveals | None:
@@ -74,6 +79,20 @@ class Plain:
         if facts.noise is None:
             return 0.0
         return facts.noise.std / (math.sqrt(facts.silos) if facts.noise.place == "shares" else 1.0)
+
+    # -- the parties
+
+    def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> PlainTerms:
+        noise = facts.noise
+        return PlainTerms(run, tuple(silos), numbers, noise is not None and noise.std > 0, facts.complete)
+
+    def server(self, terms: PlainTerms, keys: Keys) -> PlainServer:
+        return PlainServer(terms, keys)
+
+    def silo(self, terms: PlainTerms, keys: Keys, members: None) -> PlainSilo:
+        return PlainSilo(PROTOCOL, terms, keys)
+
+    # -- the sum, inside the compiled round
 
     def add(self, total: Total, vector: Total) -> Total:
         """Integers where sums are taken on a grid; numbers where nothing is promised, or where noise is in them."""
@@ -115,6 +134,73 @@ class Plain:
         """
         std = noise.std / jnp.sqrt(jnp.float32(silos))
         return vector.added(noise_steps(_normals(keys, weights, vector.low.shape), std, step))
+
+
+class PlainTerms(NamedTuple):
+    """What the parties agree on: names, how many numbers an update has, whether they are steps of a grid, and whether
+    no silo may be missing."""
+
+    run: str
+    silos: tuple[str, ...]
+    numbers: int
+    on_grid: bool
+    complete: bool
+
+    @property
+    def place(self) -> str:
+        return self.run
+
+    @property
+    def longest(self) -> int:
+        return 0
+
+
+class PlainSilo(SiloRole):
+    """Sends its update, with its share of the noise if it adds one, as it is. The carrier signs it."""
+
+    signs = False
+    releases = (UPDATE,)
+
+    def begin(self, number: int, contribution: Total, noise: Stream, preface: bytes = b"") -> bytes:
+        self._made = UPDATE
+        if isinstance(contribution, Steps):
+            return write_steps(contribution.integers())
+        return write_numbers(np.asarray(contribution))
+
+
+class PlainServer(ServerRole):
+    """Adds up the updates that arrive. Where a guarantee counts on the noise of all silos, none may be missing: the sum
+    of the others would have less noise than the ledger says."""
+
+    signs = False
+    terms: PlainTerms
+
+    def __init__(self, terms: PlainTerms, keys: Keys) -> None:
+        super().__init__(PROTOCOL, terms, keys)
+        self._updates: dict[str, np.ndarray] = {}
+
+    @property
+    def least(self) -> int:
+        return len(self.terms.silos) if self.terms.complete else 1
+
+    def begin(self, number: int, stream: Stream | None = None, preface: bytes = b"") -> None:
+        self._begin(number, UPDATE)
+        self._updates = {}
+
+    def _opened(self, phase: str, sender: str, message: bytes) -> bytes:
+        return message
+
+    def _read(self, phase: str, sender: str, content: bytes) -> None:
+        read = read_steps if self.terms.on_grid else read_numbers
+        self._updates[sender] = read(content, self.terms.numbers, sender)
+
+    def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
+        updates = [*self._updates.values()]
+        if self.terms.on_grid:
+            self.total = Steps.of(np.sum(updates, axis=0, dtype=np.int64))
+        else:
+            self.total = np.sum(updates, axis=0, dtype=np.float64)
+        return None, {}
 
 
 def _normals(keys: jax.Array, weights: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
 from tacit.crypto.refusals import CodedRefusal
+from tacit.exchange.grid import LARGEST_STEPS, beyond
 
 SERVER = "server"
 _LENGTH_BYTES = 8
@@ -94,3 +97,47 @@ def named_parts(data: bytes, peer: str, known: Sequence[str]) -> dict[str, bytes
     if names != sorted(set(names)) or not set(names) <= set(known):
         raise Refused("unknown-party", "a list of names with strangers, doubles or in disorder", peer)
     return dict(zip(names, parts[1::2], strict=True))
+
+
+def write_numbers(vector: np.ndarray) -> bytes:
+    """A vector of single-precision numbers."""
+    return np.ascontiguousarray(vector, "<f4").tobytes()
+
+
+def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many finite numbers."""
+    return _finite(data, "<f4", count, peer)
+
+
+def write_steps(steps: np.ndarray) -> bytes:
+    """A vector of integers: steps of the grid of a sum."""
+    return np.ascontiguousarray(steps, "<i8").tobytes()
+
+
+def read_steps(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many integers, none so large that a sum over silos could overflow."""
+    if len(data) != 8 * count:
+        raise Refused("wrong-length", f"{len(data)} bytes where {count} integers are due", peer)
+    steps = np.frombuffer(data, "<i8").astype(np.int64)
+    if beyond(steps, LARGEST_STEPS):
+        raise Refused("out-of-range", "integers beyond the range of a sum", peer)
+    return steps
+
+
+def write_sums(sums: np.ndarray) -> bytes:
+    """A vector of double-precision numbers."""
+    return np.ascontiguousarray(sums, "<f8").tobytes()
+
+
+def read_sums(data: bytes, count: int, peer: str) -> np.ndarray:
+    """So many finite numbers, in double precision."""
+    return _finite(data, "<f8", count, peer)
+
+
+def _finite(data: bytes, kind: str, count: int, peer: str) -> np.ndarray:
+    if len(data) != np.dtype(kind).itemsize * count:
+        raise Refused("wrong-length", f"{len(data)} bytes where {count} numbers are due", peer)
+    vector = np.frombuffer(data, kind)
+    if not np.isfinite(vector).all():
+        raise Refused("out-of-range", "numbers that are not finite", peer)
+    return vector

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tacit.privacy import Noise
 from tacit.privacy.mechanisms.randomizers import Randomizer
 
@@ -37,6 +39,7 @@ class SumFacts:
     records  at most so many records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round
     reports  the reports that are added up, where people make such
+    complete whether no silo may be missing: the guarantee counts on the noise of all of them
     """
 
     silos: int
@@ -46,8 +49,15 @@ class SumFacts:
     records: int | None = None
     rate: float = 1.0
     reports: ReportFacts | None = None
+    complete: bool = False
 
     @property
     def largest(self) -> float:
         """The largest entry that a sum can have before noise."""
         return self.people * self.bound
+
+
+def people_of(k: int, people: int, silos: int) -> np.ndarray:
+    """The places of silo ``k``, which draws their noise: k, k + silos, k + 2 silos, … A public choice, so that a place
+    without records reports as the others do."""
+    return np.arange(k, people, silos)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from typing import Any, Literal
 from tacit.config import Plan, plan
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
-from tacit.exchange import Pairwise, Shuffled, Weighted
+from tacit.exchange import EXCHANGES
 from tacit.kernels.clipped_sum import CHUNK, most_expected
 from tacit.methods import METHODS, Calibrated
 from tacit.methods.method import RecordSums
@@ -306,7 +306,7 @@ def _are_same(lines: Lines, again: Lines) -> bool:
 def _causes(promise: Promise, federated: bool) -> list[str]:
     """Which of the causes are counted for a run."""
     method, facts = promise.method, promise.facts
-    weighted = isinstance(promise.exchange, Weighted) and isinstance(method, PerSubject)
+    weighted = promise.exchange.index is not None and isinstance(method, PerSubject)
     found = {
         "F1": weighted and facts.max_records is not None,
         "F2": federated and method.noise_place.startswith("each batch"),
@@ -360,7 +360,7 @@ def _single_precision(promise: Promise) -> float:
     most k u / (1 - k u) n clips, u = 2^-24 (Higham 2002, section 4.2); the sum of the neighbouring table has one, too.
     """
     method, facts = promise.method, promise.facts
-    if isinstance(promise.exchange, Weighted | Shuffled | Pairwise):  # integers, or each party alone
+    if promise.exchange.name in ("weighted", "shuffled", "pairwise"):  # integers, or each party alone
         return 0.0
     if isinstance(method, RecordSums):
         terms = max((most_expected(size) for size in method.batch_sizes(facts)), default=0.0)
@@ -423,10 +423,10 @@ def _simulated(promise: Promise, view: View) -> Event:
     method, facts, exchange = promise.method, promise.facts, promise.exchange
     if method.joint or method.turns(facts) > 1 or method.splits_by_subject:
         return Unprotected(BY_RANK)
-    if not isinstance(exchange, Weighted) or not isinstance(method, PerSubject) or facts.max_records is None:
+    if exchange.index is None or not isinstance(method, PerSubject) or facts.max_records is None:
         return promise.event(promise.unit, view)
     # the simulator gave every subject a slot of its own
-    alone = replace(promise, exchange=replace(exchange, index="list"))
+    alone = replace(promise, exchange=EXCHANGES[exchange.name](**{**asdict(exchange), "index": "list"}))
     others = facts.silos - promise.exposure(promise.unit, view).colluding
     if not view.holds_records or others < 1 or facts.moves_over:
         return alone.event(promise.unit, view)

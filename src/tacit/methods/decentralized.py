@@ -168,6 +168,8 @@ class Gossip(LocalTraining, Serverless):
     acceleration  chebyshev: fewer exchanges for the same closeness to the mean
     """
 
+    works_by = "node"
+
     topology: Topology = "ring"
     degree: Count = 4
     edge_rate: Rate = 0.1
@@ -379,6 +381,7 @@ class RandomWalkSGD(Serverless, Private):
     clips = "a node's gradient"
     noise_place = "every node, in each step"
     releases_last = True
+    works_by = "walk"
 
     walk_steps: Count = 100
     local_learning_rate: Positive = 0.1

@@ -11,7 +11,8 @@ own protocols, whose reports a shuffler mixes, are in ``shuffle``.
 
 Formal guarantees, one person replaced, one epoch: against a server that sees each, local_epsilon (Laplace), or
 (local_epsilon, delta) (Gaussian). Who sees sums only sees them as if they were shuffled (specification 5.2), or with
-the noise of everybody. Silos know the noise of their own places (``people_of``): a person hides among the others.
+the noise of everybody. Silos know the noise of their own places (``exchange.people_of``): a person hides among
+the others.
 """
 
 from __future__ import annotations
@@ -53,12 +54,6 @@ OWN_NOISE = "a silo draws the noise of its own subjects, an equal part of the pl
 _PUBLIC = Randomness(b"tacit: people in batches".ljust(32))
 
 
-def people_of(k: int, people: int, silos: int) -> np.ndarray:
-    """The places of silo ``k``, which draws their noise: k, k + silos, k + 2 silos, … A public choice, so that a place
-    without records reports as the others do."""
-    return np.arange(k, people, silos)
-
-
 def batches_of(people: int, batches: int) -> np.ndarray:
     """The batch of every place, ``[people]``."""
     batch = np.empty(people, np.int64)
@@ -93,6 +88,7 @@ class Encoder(Calibrated):
     clips = "every number of a person's update"
     noise_place = "every person's own"
     noise_key = "local_epsilon"
+    works_by = "report"
 
     local_epsilon: Positive | None = None
     value_range: Positive = 1.0

@@ -25,7 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -176,6 +176,9 @@ class ServerState(NamedTuple):
     extra: Any = ()
 
 
+WorksBy = Literal["silo", "subject", "report", "node", "walk"]
+
+
 @dataclass(frozen=True)
 class Method:
     """Base of every method that a server orchestrates; the fields of a method are the keys of ``[method]``."""
@@ -187,6 +190,7 @@ class Method:
     clips: ClassVar[str] = "nothing"
     noise_place: ClassVar[str] = "none"
     exchanges: ClassVar[tuple[str, ...]] = ("plain",)
+    works_by: ClassVar[WorksBy] = "silo"  # by whom local work is done: which worker of the engine does it
     trusts: ClassVar[tuple[str, ...]] = ()  # views that see what is not yet protected, by the method's own account
     personal: ClassVar[bool] = False  # each silo keeps and uses a model of its own
     pools: ClassVar[bool] = False  # all records are moved to one place first: a reference, not federated learning

@@ -62,6 +62,7 @@ class PerSubject(Adaptive):
     units = ("subject", "record")
     clips = "a subject's contribution in a silo"
     noise_place = "shares, one per silo"
+    works_by = "subject"
     exchanges: ClassVar[tuple[str, ...]] = ("plain", "masked")
 
     subject_sample_rate: Rate = 1.0

@@ -46,8 +46,8 @@ NOT_COVERED = (
 )
 FLOATS = "The least significant bits of floating-point noise."
 METRICS = {
-    "outside-guarantee": "The metrics of this run: they were computed on private records and nobody paid for them.",
-    "paid": "Metrics on private records beyond those that are paid for.",
+    "outside-guarantee": "The metrics of this run: they were computed on private records without noise.",
+    "paid": "Metrics on private records other than those released with noise.",
     "public": "Metrics on private records; those of this run were computed on data declared public.",
     "none": "Metrics on private records; this run has none.",
 }

@@ -1,14 +1,14 @@
-"""What people read: a run folder becomes one page, and several runs one comparison.
+"""Pages: the report of a run folder, a comparison of runs, the privacy sheet, an audit, a sweep.
 
 ``report.html`` is made from what may be shared; ``local.html`` from ``local.json``, the exact numbers that stay with
-the data holder. The two are read and written apart, so nothing exact can slip into the page that is sent around.
+the data holder. They are read and written separately, so no exact number can get into the page to share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "compare",
     "comparison_table",
-    "survey_picture",
     "sweep_page",
     "verdict",
     "write",
@@ -43,7 +42,7 @@ def write(run: Path) -> Path:
 
 
 def compare(runs: Sequence[Path], out: Path | None = None) -> Path:
-    """Write one page that sets runs side by side; by default ``comparison.html`` beside the first run."""
+    """Write one page that compares runs; by default ``comparison.html`` next to the first run."""
     from tacit.report import comparison, page
 
     read = comparison.read_runs([Path(run) for run in runs])
@@ -59,7 +58,7 @@ def comparison_table(runs: Sequence[Path]) -> pd.DataFrame:
 
 
 def verdict(runs: Sequence[Path]) -> str:
-    """Which run leads, in a sentence or two; or why none of them can be called the best."""
+    """Which run is best, in a sentence or two; or why none can be called the best."""
     from tacit.report import comparison
 
     return comparison.best_sentence(comparison.read_runs([Path(run) for run in runs]))
@@ -74,20 +73,13 @@ def write_sheet(run: Path, out: Path | None = None) -> Path:
 
 
 def write_audit(folder: Path) -> Path:
-    """Write the page of an audit: ``audit.html`` beside its ``audit.json``."""
+    """Write the page of an audit: ``audit.html`` next to its ``audit.json``."""
     from importlib.metadata import version
 
     from tacit.report import audit_page, page
     from tacit.report.run_files import read_audit
 
     return page.save(Path(folder) / "audit.html", audit_page.sections(read_audit(Path(folder)), version("tacit")))
-
-
-def survey_picture(survey: Mapping[str, Any]) -> str:
-    """The picture of a survey, as SVG."""
-    from tacit.report import surveys
-
-    return surveys.picture(survey)
 
 
 def sweep_page(sweep: Sweep, file: Path) -> Path:

@@ -1,5 +1,5 @@
-"""What an audit found (``audit.json``), as a part of the report and as a page of its own: lower bounds, what is proved
-and what was published on one scale. Red is what should not be: a lower bound above a claim."""
+"""The result of an audit (``audit.json``), as a section of the report and as a page of its own: lower bounds, what is
+proved and what was published on one scale. A lower bound above a claim is red."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table, tag
 from tacit.report.page import ChartWriter, Sections, banner, footer, legend
-from tacit.report.styles import Style
+from tacit.report.styles import AUDIT, Style
 
 Line = Mapping[str, Any]
 
-TITLE = "Attacked by ourselves"
+TITLE = "Privacy audit"
 KINDS = {"gradient": "Worst-case people", "input": "Mislabelled people"}
 SEEN = {
     "rounds": "every round's sum is seen",
@@ -25,23 +25,23 @@ SEEN = {
 UNITS = {"subject": "people", "record": "records", "silo": "silos"}
 # verdict -> kind of banner, what it says
 VERDICTS = {
-    "refuted": ("danger", "An attack did better than what is proved allows: something is wrong."),
+    "refuted": ("danger", "An attack did better than the proved guarantee allows: proof or code is wrong."),
     "doubtful": (
         "warning",
-        "A lower bound is above what is proved, but not surely enough: audit again, with more canaries.",
+        "A lower bound is above what is proved, but not significantly: audit again with more canaries.",
     ),
-    "not-refuted": ("promise", "No attack did better than what is proved allows."),
+    "not-refuted": ("promise", "No attack did better than the proved guarantee allows."),
     "nothing-claimed": ("warning", "Nothing is proved here, so nothing can be refuted."),
 }
 OUTSIDE = (
-    "An audit trains on private records and adds nothing that would hide its own result: these numbers are outside "
-    "the guarantee."
+    "An audit trains on private records, and its result is released without noise: these numbers are outside the "
+    "guarantee."
 )
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """One row of the scale: lower bounds, and the claims that they are held against (infinity: none)."""
+    """One row of the scale: lower bounds and the claims that they are compared with (infinity: none)."""
 
     name: str
     epsilon: float
@@ -74,7 +74,7 @@ def sections(audit: Mapping[str, Any], version: object = "") -> Sections:
 
 
 def part(audit: Mapping[str, Any], chart: ChartWriter) -> Html:
-    """The audit as a part of a page; nothing where there was none."""
+    """The section of an audit; nothing if there was none."""
     if not audit:
         return Html("")
     rows = [_bounds(audit, line) for line in audit.get("canaries") or ()]
@@ -110,19 +110,19 @@ def _name(audit: Mapping[str, Any], line: Line) -> str:
 
 
 def _verdict(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
-    tried = f"{words.counted(len(rows), 'way')} of looking at one run with canaries, and " if rows else ""
+    tried = f"{words.counted(len(rows), 'view')} of one run with canaries, and " if rows else ""
     many = words.counted(sum(int(line["runs"]) for line in audit.get("mechanism") or ()), "run")
     how = paragraph(f"Tried: {tried}{many} of the method alone.")
     kind, said = VERDICTS[audit["verdict"]]
-    beaten = paragraph("It did better than the number that the method's paper prints.", class_="infinite")
+    beaten = paragraph("It did better than the published epsilon of the method allows.", class_="infinite")
     return banner(kind, said, how, *([beaten] if any(row.beats_published for row in rows) else []))
 
 
 def _legend(rows: Sequence[Bounds]) -> list[tuple[str, Style]]:
-    shown = [("At least", figures.AUDIT["at least"]), ("At least, on a Gaussian curve", figures.AUDIT["curve"])]
-    shown += [("Estimate, no bound", figures.AUDIT["estimate"]), ("Proved: at most", figures.AUDIT["proved"])]
+    shown = [("At least", AUDIT["at least"]), ("At least, on a Gaussian curve", AUDIT["curve"])]
+    shown += [("Estimate, no bound", AUDIT["estimate"]), ("Proved: at most", AUDIT["proved"])]
     published = any(row.published is not None for row in rows)
-    return shown + ([("As published", figures.AUDIT["published"])] if published else [])
+    return shown + ([("As published", AUDIT["published"])] if published else [])
 
 
 def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
@@ -130,7 +130,7 @@ def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
     if not lines:
         return Html("")
     published = any(row.published is not None for row in rows)
-    columns = [Column("Who is looked for, and in what"), Column("Right guesses", True), Column("At least", True)]
+    columns = [Column("Canaries and view"), Column("Right guesses", True), Column("At least", True)]
     columns += [
         Column("At least, on a Gaussian curve", True),
         Column("Estimate", True),
@@ -152,8 +152,8 @@ def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
     first = lines[0]
     caption = (
         f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of "
-        f"{words.count(max(line['canaries'] for line in lines))} canaries was there or not by a coin; lower bounds at "
-        f"{100 * first['confidence']:g} % confidence"
+        f"{words.count(max(line['canaries'] for line in lines))} canaries was included with probability 1/2; "
+        f"lower bounds at {100 * first['confidence']:g} % confidence"
     )
     return table(columns, cells, caption, stacked=True)
 
@@ -183,7 +183,7 @@ def _mechanism(audit: Mapping[str, Any]) -> Html:
     ]
     first = lines[0]
     caption = (
-        f"One round of the method alone, on a small made federation at {first['noise']}, "
+        f"One round of the method alone, on a small artificial federation at {first['noise']}, "
         f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
     )
     return table(columns, cells, caption, stacked=True)

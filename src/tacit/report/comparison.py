@@ -1,4 +1,4 @@
-"""Several runs side by side: a table for programs, a page for people."""
+"""Comparison of runs: a table and a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Named = dict[str, RunFiles]
 
 
 def read_runs(paths: Sequence[Path]) -> Named:
-    """Runs by a name that tells them apart: the folder's, with a number where two are called alike."""
+    """Runs by the name of their folder, with a number if two have the same name."""
     if not paths:
         raise UserError("missing", "runs", "no run given", "name at least one run folder")
     named: Named = {}
@@ -36,7 +36,7 @@ def read_runs(paths: Sequence[Path]) -> Named:
 
 
 def table(runs: Named) -> pd.DataFrame:
-    """One row per run. ``epsilon [unit, view]`` is infinity where nothing is promised, missing where not stated."""
+    """One row per run. ``epsilon [unit, view]`` is infinity if there is no guarantee, missing if not stated."""
     import pandas as pd
 
     frame = pd.DataFrame.from_dict({name: _row(run) for name, run in runs.items()}, orient="index").rename_axis("run")
@@ -142,7 +142,7 @@ def _rounds_cell(run: RunFiles) -> str | Html:
 
 
 def _best(runs: Named, metric: str) -> set[str]:
-    """Runs that look best on the page: those level to the shown digit share the place. Nobody wins alone."""
+    """The best runs, to the digits that the page shows; none if fewer than two have the metric."""
     shown = {label: run.metrics[metric] for label, run in runs.items() if run.metrics.get(metric) is not None}
     if len(shown) < 2:
         return set()
@@ -152,7 +152,7 @@ def _best(runs: Named, metric: str) -> set[str]:
 
 
 def different_data(runs: Named) -> list[str]:
-    """In what the runs' test data differ; empty where they were tested on the same records."""
+    """Settings in which the runs' test data differ; empty if they were tested on the same records."""
     tested = [run.test_data for run in runs.values()]
     return [key for key in tested[0] if any(other[key] != tested[0][key] for other in tested)]
 

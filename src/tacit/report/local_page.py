@@ -1,4 +1,4 @@
-"""``local.html``: exact pictures of private data, for those who hold the data and nobody else."""
+"""``local.html``: exact charts of private data, for the data holder only."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def totals(exact: dict[str, Any]) -> Html:
 
 
 def _not_finite(lost: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """How often training met what it could not compute; nothing is said where it never did."""
+    """How often training counted a value that is not finite as zero; nothing if it never did."""
     if not lost.get("times"):
         return []
-    return [("Counted as zero", lost["times"], f"over all rounds, so often was {lost['what']} not finite")]
+    return [("Counted as zero", lost["times"], f"times that {lost['what']} was not finite, over all rounds")]
 
 
 # ---- silos
@@ -82,13 +82,13 @@ def silos(exact: dict[str, Any], chart: ChartWriter) -> Html:
 
 
 def _class_names(known: Sequence[str], count: int) -> list[str]:
-    """As the experiment calls them, or numbered; a bare number is said to be a class."""
+    """Their declared names, or numbers with the word class."""
     shown = [str(name) for name in known] if len(known) == count else [str(index) for index in range(count)]
     return [f"Class {name}" if name.lstrip("-").isdigit() else name for name in shown]
 
 
 def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> Html:
-    """Counts of each silo, and its labels: their mean, or how many of each class."""
+    """Counts of each silo, and its labels: their mean, or the number of each class."""
     keys = {"records": "Training records", "subjects": "People", "test_records": "Test records"}
     present = {key: title for key, title in keys.items() if any(silo.get(key) is not None for silo in held)}
     labels = [silo.get("label") for silo in held]
@@ -101,7 +101,7 @@ def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], known: Seq
         [name, *(words.count(silo.get(key)) for key in present), *_label_cells(label, classes, mean)]
         for name, silo, label in zip(names, held, labels, strict=True)
     ]
-    return table(columns, rows, "What each silo holds", tall=len(rows) > TALL)
+    return table(columns, rows, "Records, people and labels of each silo", tall=len(rows) > TALL)
 
 
 def _label_cells(label: Any, classes: int, mean: bool) -> list[str]:
@@ -148,12 +148,12 @@ def _histogram(counts: dict[str, list[int]], key: str, caption: str) -> figures.
     if not sizes or not subjects:
         return None
     labels, values = binned(sizes, subjects)
-    note = f"How many people hold so many {key}."
+    note = f"Number of people by their number of {key}."
     return figures.bars(labels, values, caption, "people", note=note)
 
 
 def binned(sizes: Sequence[int], subjects: Sequence[int]) -> tuple[list[str], list[float | None]]:
-    """One bar per size; where sizes go far, one bar per doubling: 1, 2, 3-4, 5-8, ..."""
+    """One bar per size; if sizes are large, one bar per doubling: 1, 2, 3-4, 5-8, ..."""
     held = dict(zip(sizes, subjects, strict=True))
     largest = max(held)
     if largest <= MOST_BARS:
@@ -190,7 +190,7 @@ def overlap(exact: dict[str, Any], chart: ChartWriter) -> Html:
     )
 
 
-# ---- does the model serve people with few records as well?
+# ---- people with few and with many records
 
 
 def deciles(run: RunFiles, exact: dict[str, Any], chart: ChartWriter) -> Html:

@@ -1,4 +1,4 @@
-"""The network of a run without a server, on its page: epsilon from node to node, and by the steps between them."""
+"""Section about the network of a run without a server: epsilon from node to node, and by distance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tacit.report import figures, words
 from tacit.report.markup import Column, Html, paragraph, section, table
 from tacit.report.page import ChartWriter
 
-HOVER = "what %{customdata[0]} loses to %{customdata[1]}: epsilon %{z}"
+HOVER = "from %{customdata[0]} to %{customdata[1]}: epsilon %{z}"
 
 
 def part(network: Mapping[str, Any], chart: ChartWriter) -> Html:
@@ -22,8 +22,8 @@ def part(network: Mapping[str, Any], chart: ChartWriter) -> Html:
     if not at:
         return section("The network", paragraph(about), name="network")
     lead = (
-        "The guarantee above is about the node that loses most. What a node loses to another one over all rounds "
-        "depends on the steps between them."
+        "The guarantee above is for the node with the largest privacy loss. The loss of a node to another node over "
+        "all rounds depends on the distance between them."
     )
     columns = [Column("Steps away"), Column("Pairs", True), Column("Largest epsilon", True), Column("Mean", True)]
     rows = [

@@ -21,7 +21,7 @@ from tacit.report.svg import line, mark
 
 @dataclass(frozen=True)
 class Sections:
-    """What a page says: its title, the kind of page it is, banners above everything, and its parts in order."""
+    """Content of a page: title, kind of page, banners, and its parts in order."""
 
     title: str
     kicker: str
@@ -32,7 +32,7 @@ class Sections:
 
 
 def save(file: Path, sections: Sections) -> Path:
-    """Write the page in one step: a reader never finds half of it."""
+    """Write the page atomically."""
     half = file.with_name(f".{file.name}.part")
     half.write_text(render(sections), encoding="utf-8")
     os.replace(half, file)
@@ -62,10 +62,10 @@ _WITHOUT_CHARTS = (
 
 
 def _scripts() -> Html:
-    """The drawing library and the code that uses it: a page without charts does without."""
+    """The chart library and the code that uses it, for pages with charts."""
     from plotly.offline import get_plotlyjs
 
-    # a script ends at the first "</script", wherever it stands
+    # a script ends at the first "</script", even inside a string
     library = get_plotlyjs().replace("</script", "<\\/script")
     return Html(f"<script>{library}</script>\n<script>\n{_asset('charts.js')}\n</script>")
 
@@ -76,7 +76,7 @@ def _asset(name: str) -> str:
 
 @dataclass
 class ChartWriter:
-    """Turns charts into figures of the page, each with a number of its own."""
+    """Turns charts into numbered figures of the page."""
 
     _numbers: Iterable[int] = field(default_factory=lambda: count(1))
 

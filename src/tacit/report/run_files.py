@@ -52,7 +52,7 @@ class AsPublished:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """One line of the promise. ``epsilon`` is ``math.inf`` where there is none."""
+    """One guarantee. ``epsilon`` is ``math.inf`` if there is none."""
 
     unit: str
     view: str
@@ -72,7 +72,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the same data give without a federation.
+    """Results on the same data without a federation.
 
     over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
     """
@@ -128,8 +128,8 @@ class RunFiles:
     audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
     network: Mapping[str, Any] = field(repr=False, default_factory=dict)
     plan: str = field(repr=False, default="")
-    shared: Baseline | None = None  # where silos have models of their own: the one model for everybody
-    correction: str = ""  # what a run of an earlier version printed, where that was too little
+    shared: Baseline | None = None  # the one model for all silos, if silos also have models of their own
+    correction: str = ""  # what a run of an earlier version printed, if that was too little
 
     @property
     def metric_names(self) -> list[str]:
@@ -159,7 +159,7 @@ class RunFiles:
 
     @property
     def test_data(self) -> dict[str, Any]:
-        """What decides on which records a run was tested: runs that differ in it cannot be ranked by their metrics."""
+        """Settings that decide the test records: runs that differ in them cannot be ranked by their metrics."""
         settings = self.settings
         data = {"source": self.source, "window_stride": 1} | _mapping(settings.get("data"))
         evaluation = _mapping(settings.get("evaluation")).get("data", "held-out")
@@ -298,13 +298,13 @@ def _guarantee(line: dict[str, Any]) -> Guarantee:
 
 
 def _checked(path: Path) -> Checked | None:
-    """What a run of the first accounting really cost; None for a later run, and where its ledger cannot be read."""
+    """The true cost of a run of the first accounting; None for a later run, or if its ledger cannot be read."""
     from tacit.ledgers.recheck import corrected
 
     try:
         return corrected(path)
     except (UserError, OSError, KeyError, ValueError, TypeError, AttributeError):
-        return None  # the page says by itself that the ledger does not confirm the run
+        return None  # the page then says that the ledger does not confirm the run
 
 
 def _corrected(line: Guarantee, checked: Checked | None) -> Guarantee:
@@ -312,7 +312,7 @@ def _corrected(line: Guarantee, checked: Checked | None) -> Guarantee:
     if found is None or found.corrected is None or found.corrected <= line.epsilon:
         return line
     infinite = math.isinf(found.corrected)
-    reason = ("nothing is proved about what this version did (TACIT-2026-01)",) if infinite else ()
+    reason = ("nothing is proved about this version (TACIT-2026-01)",) if infinite else ()
     return replace(line, epsilon=found.corrected, assumptions=(*reason, *line.assumptions), linked=None)
 
 
@@ -320,15 +320,15 @@ def _correction(checked: Checked | None) -> str:
     if checked is None:
         return ""
     if checked.status == "not recomputed":
-        return f"What it really cost could not be recomputed: {checked.reason}."
+        return f"Its true cost could not be recomputed: {checked.reason}."
     known = (checked.epsilon or {}).items()
     higher = {view: each for view, each in known if each.corrected is not None and each.corrected > each.recorded}
     each = [f"{view}: {epsilon_text(costs.recorded)}" for view, costs in higher.items()]
-    return f"It printed less than is true ({', '.join(each)}). This page shows what is proved today."
+    return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
 
 
 def _epsilon(value: Any) -> float:
-    """What cannot be read promises nothing."""
+    """Infinity for a value that cannot be read."""
     number = _number(value)
     return math.inf if number is None else number
 
@@ -360,7 +360,7 @@ def _any_number(baseline: Baseline) -> bool:
 
 
 def _released(file: Path, events: bool) -> Released:
-    """The ledger, its chain checked, with or without its events. One that was altered, or cannot be read, confirms
+    """The ledger, its chain checked, with or without its events. A ledger that was altered or cannot be read confirms
     nothing."""
     if not file.is_file():
         return Released()

@@ -1,7 +1,7 @@
-"""The privacy sheet: what somebody who signs for a run must know, as a part of the report and as a page of its own.
+"""The privacy sheet for the person who signs for a run: a section of the report, and a page of its own.
 
-The promise in one sentence; who sees what at which epsilon, and what that allows an attacker; what it rests on; what it
-does not cover. Limits on attackers come from what the ledger says was released.
+The guarantee in one sentence; epsilon by view, and what it allows an attacker; assumptions; what is not covered. Limits
+on attackers are computed from the releases in the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE = "Privacy sheet"
 
 
 def opening(run: RunFiles) -> str:
-    """The promise to the first view that gets one, in a sentence."""
+    """The guarantee of the first view that has one, in a sentence."""
     first = next(line for line in run.guarantees if line.finite)
     proved = _proved(first)
     return words.promise(first) if proved is None else sentence(proved)
@@ -59,16 +59,16 @@ def sections(run: RunFiles) -> Sections:
 
 
 def ledger_problem(run: RunFiles) -> str | None:
-    """Why the run's ledger does not confirm its guarantees; None where it does, or where the run has none."""
+    """Why the run's ledger does not confirm its guarantees; None if it does, or if the run has none."""
     if not any(line.finite for line in run.guarantees):
         return None
     if run.released.problem:
-        return f"{words.sentence(run.released.problem)} Its guarantees rest on what the result file says alone."
+        return f"{words.sentence(run.released.problem)} Its guarantees rest on the result file alone."
     for line in run.guarantees:
-        # what a run of an earlier accounting recorded is not what the page shows
+        # the page shows corrected values instead of those that an earlier accounting recorded
         if run.correction or not run.released.releases or not line.finite or line.delta is None:
             continue
-        # a place of which the ledger says nothing is unprotected
+        # a place without a line in the ledger is unprotected
         event = run.released.spent.get(place(line.unit, line.view, line.relation))
         found = math.inf if event is None else account(event, line.delta).epsilon
         if found > line.epsilon * 1.001:
@@ -83,7 +83,7 @@ def ledger_problem(run: RunFiles) -> str | None:
 
 
 def _body(run: RunFiles, *, opens: bool) -> list[Html]:
-    """``opens``: the page has not said the promise yet."""
+    """``opens``: the page begins with the sheet, so the guarantee comes first."""
     made = _statement(run)
     nothing = words.no_promise(run.guarantees)
     first = [] if not opens else [paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer")]
@@ -104,7 +104,7 @@ def _seed(run: RunFiles) -> list[Html]:
 
 
 def _views(run: RunFiles, made: Sheet | None) -> Html:
-    """Who sees what at which epsilon. Columns that say nothing are left out."""
+    """Epsilon by view. Columns without content are left out."""
     rows = {str(row.guarantee.view): row for row in made.rows} if made else {}
     some = any(line.finite for line in run.guarantees)
     columns = [Column("From whom"), Column("Who is protected"), Column("Epsilon", True), Column("Delta", True)]
@@ -141,7 +141,7 @@ def _published(line: Guarantee) -> str | Html:
 
 
 def _reasons(lines: Sequence[Guarantee]) -> Html:
-    """Why there is no guarantee, where there is none; a reason that several views share is said once."""
+    """Reasons for infinite epsilons; a reason that several views share is given once."""
     found: dict[str, list[str]] = {}
     for line in lines:
         if not line.finite and line.assumptions:
@@ -154,13 +154,13 @@ def _reasons(lines: Sequence[Guarantee]) -> Html:
 
 
 def _meaning(made: Sheet | None) -> Html:
-    """The limits in plain words, for the first view that has one."""
+    """The limits on attackers in a sentence, for the first view that has one."""
     row = next((row for row in made.rows if row.guarantee.finite), None) if made else None
     if row is None:
         return Html("")
     words_ = paragraph(row.meaning)
     if row.guarantee.epsilon > 10:
-        note = "An epsilon this large says little by itself; the shares above are what it leaves possible."
+        note = "An epsilon this large is hard to interpret; the shares above are what it allows."
         return join([words_, paragraph(note, class_="quiet")])
     return words_
 
@@ -182,7 +182,7 @@ def _linked(run: RunFiles) -> str:
 
 
 def _numbers(run: RunFiles) -> Html:
-    """How it was computed."""
+    """How the guarantees were computed."""
     first = next((line for line in run.guarantees if line.finite), None)
     if first is None:
         return Html("")
@@ -209,7 +209,7 @@ def _numbers(run: RunFiles) -> Html:
 
 
 def _budget_file(run: RunFiles) -> str:
-    """The file that the run shares with others, and what they had spent of it when it ended."""
+    """The budget file that the run shares with others, and what they had spent when it ended."""
     shared = run.budget_file
     if not shared:
         return ""
@@ -245,11 +245,11 @@ def _signature() -> Html:
     return tag("section", *lines, class_="signature", aria_label="Signature")
 
 
-# ---- from the run to the statement
+# ---- from the run folder to a statement
 
 
 def _statement(run: RunFiles) -> Sheet | None:
-    """The sheet of the guarantees that the statement knows how to read."""
+    """The sheet of all guarantees that can be read."""
     proved = [found for line in run.guarantees if (found := _proved(line))]
     if not proved:
         return None
@@ -268,7 +268,7 @@ def _events(run: RunFiles, lines: Sequence[Proved]) -> dict[str, Event]:
 
 
 def _proved(line: Guarantee) -> Proved | None:
-    """The guarantee in the words of ``tacit.privacy``; None where the folder holds words that it does not know."""
+    """The guarantee as a value of ``tacit.privacy``; None if the folder has names that it does not know."""
     unit = next((unit for unit in UNITS if unit == line.unit), None)
     relation = next((relation for relation in RELATIONS if relation == line.relation), None)
     try:

@@ -28,6 +28,13 @@ STYLES = {
     "local-record": Style("#a8487e", "longdash", "cross"),
     "shared": Style("#4a4f57", "dot", "square"),
 }
+AUDIT = {
+    "at least": Style(ACCENT),
+    "curve": Style("#00795a", "dot", "diamond"),
+    "estimate": Style("#b98a00", "dash", "triangle-up"),
+    "proved": Style(INK, "solid", "square"),
+    "published": Style("#a8487e", "dashdot", "triangle-down"),
+}
 RUN_STYLES = [
     Style("#0b5c9e"),
     Style("#c2570c", "dash", "diamond"),

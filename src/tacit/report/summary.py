@@ -39,7 +39,7 @@ def sections(run: RunFiles) -> Sections:
 
 
 def _banners(run: RunFiles) -> list[Html]:
-    """What everybody must know before reading on."""
+    """Warnings at the top of the page."""
     stop, problem = words.stopped(run), sheet.ledger_problem(run)
     heading = "Stopped by its privacy budget" if run.status == "budget" else "Stopped early"
     return [
@@ -53,7 +53,7 @@ def _banners(run: RunFiles) -> list[Html]:
 
 
 def headline(run: RunFiles) -> Html:
-    """The promise and the numbers, before anything else."""
+    """The guarantees and the metrics."""
     numbers = cards(
         (words.metric(name), words.number(run.metrics.get(name)), _card_note(run, name))
         for name in run.metric_names
@@ -77,7 +77,7 @@ def _card_note(run: RunFiles, name: str) -> Html:
 
 
 def promise(run: RunFiles) -> Html:
-    """The guarantee in plain words; the sheet with every detail comes later."""
+    """The guarantees in sentences; the sheet with all details comes later."""
     seed = words.seed(run)
     never = words.not_to_publish(run)
     note = join([paragraph(seed) if seed else "", paragraph(never, class_="infinite") if never else ""])
@@ -85,30 +85,30 @@ def promise(run: RunFiles) -> Html:
     where = tag("div", where, class_="on-screen")
     nothing = words.no_promise(run.guarantees)
     if nothing:
-        consequence = "Whoever sees the model, or the messages it was made from, may learn about the people behind it."
+        consequence = "Anyone who sees the model, or the messages behind it, may learn about the people in the data."
         return banner("danger", nothing, paragraph(consequence), note)
     lines = [tag("span", words.promise(line), class_=None if line.finite else "infinite") for line in run.guarantees]
     return banner("promise", sheet.opening(run), bullets(lines), note, where)
 
 
-# ---- models of one's own
+# ---- own models
 
 
 STAYS = (
-    "Every silo keeps its own model to itself. It is made from that silo's records without noise: no guarantee on this "
-    "page is about it, and nobody else may see it. What is released is the model for everybody."
+    "Every silo keeps its own model. It is trained on that silo's records without noise: no guarantee on this page "
+    "covers it, and it must not leave the silo. Only the shared model is released."
 )
 
 
 def own_models(run: RunFiles, chart: ChartWriter) -> Html:
-    """Each silo's own model beside the one for everybody; nothing where all use the same one."""
+    """Each silo's own model and the shared model; nothing if all silos use the same one."""
     if run.shared is None:
         return Html("")
     order = _by_value(run)
     series = [("Own model", STYLES["federated"]), (words.baseline("shared"), STYLES["shared"])]
     few = len(order) <= figures.MANY_SILOS
     return section(
-        "A model of one's own, or one for everybody",
+        "Own models or one shared model",
         paragraph(" ".join(words.own_against_shared(run)), class_="answer"),
         paragraph(STAYS),
         legend(series) if few else "",
@@ -120,7 +120,7 @@ def own_models(run: RunFiles, chart: ChartWriter) -> Html:
 
 
 def own_table(run: RunFiles, order: list[str]) -> Html:
-    """The dots as numbers; the worst silo's are a row of their own."""
+    """The dots as numbers, with a row for the worst silo."""
     assert run.shared is not None
     metric, better = run.headline, run.better(run.headline)
 
@@ -134,7 +134,7 @@ def own_table(run: RunFiles, order: list[str]) -> Html:
         row(tag("strong", "Worst silo"), *worst),
         *(row(name, run.silos[name].get(metric), _of(run.shared.silos, name).get(metric)) for name in order),
     ]
-    columns = [Column("Silo"), Column("Own model", True), Column("One for everybody", True), Column("Difference", True)]
+    columns = [Column("Silo"), Column("Own model", True), Column("Shared model", True), Column("Difference", True)]
     caption = f"{words.metric(metric)} on each silo's held-out records ({_better(run, metric)})"
     return table(columns, rows, caption, tall=len(rows) > TALL)
 
@@ -177,7 +177,7 @@ def _series(run: RunFiles) -> list[tuple[str, Style]]:
 
 
 def by_gain(run: RunFiles) -> list[str]:
-    """Silos, those that gain most first; those without a comparison last, by name as given."""
+    """Silos by their gain, the largest first; those without a comparison last."""
     alone = run.baselines["silo-only"].silos if "silo-only" in run.baselines else {}
 
     def loss(name: str) -> tuple[bool, float]:
@@ -190,7 +190,7 @@ def by_gain(run: RunFiles) -> list[str]:
 
 
 def joining_table(run: RunFiles, order: list[str]) -> Html:
-    """The dots as numbers, with what joining changed."""
+    """The dots as numbers, with the change by joining."""
     alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
     columns = [Column("Silo"), Column("Federation", True)]
     columns += [Column("Alone", True), Column("Change by joining", True)] if alone else []
@@ -224,7 +224,7 @@ def _of(silos: Mapping[str, Metrics], name: str) -> Metrics:
 
 
 def _change(together: float | None, alone: float | None, better: int) -> Html:
-    """What joining changed, as a number and as a word."""
+    """The change by joining, as a number and as a word."""
     side = words.side(together, alone, better)
     if side is None:
         return text(words.MISSING)
@@ -257,7 +257,7 @@ def rounds(run: RunFiles, chart: ChartWriter) -> Html:
 
 
 def _outside(run: RunFiles) -> Html:
-    """A reminder wherever metrics stand beside a guarantee that does not cover them."""
+    """A reminder next to metrics that the guarantee does not cover."""
     note = words.metrics_outside(run)
     return paragraph(note, class_="quiet") if note else Html("")
 

@@ -1,4 +1,4 @@
-"""A planner's sweep as a page: the noise that a target needs, or the epsilon of a given noise, over other numbers."""
+"""Page of a sweep: the noise that a target needs, or the epsilon of a given noise, over other settings."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def _lines(sweep: Sweep, across: int) -> dict[str, list[Point]]:
     return lines
 
 
-def _series(lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, Style]) -> list[figures.Curve]:
+def _series(lines: dict[str, list[Point]], across: int, read: Read, styles: dict[str, Style]) -> list[figures.Series]:
     found = []
     for name, points in lines.items():
         values = [(point.values[across], read(point)) for point in points]
         known = sorted((x, y) for x, y in values if y is not None and math.isfinite(y))
-        found.append(figures.Curve(name, styles[name], [x for x, _ in known], [y for _, y in known]))
+        found.append(figures.Series(name, styles[name], [x for x, _ in known], [y for _, y in known]))
     return found
 
 
@@ -109,8 +109,8 @@ def _numbers(sweep: Sweep) -> Html:
     ]
     note = (
         "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
-        "over the norm that the sum has if every contribution is as long as the clip and all of them pull the same "
-        "way. Multipliers are rounded up, so that what is typed in costs no more."
+        "over the norm of the sum if every contribution has the norm of the clip and all have the same direction. "
+        "Multipliers are rounded up: the shown value costs no more."
     )
     return section(
         "The numbers",

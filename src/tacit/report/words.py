@@ -1,4 +1,4 @@
-"""Numbers and sentences for readers: people on a board, not only those who ran the experiment."""
+"""Numbers and sentences of the pages, for readers who did not run the experiment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HELD_OUT = {
     "records": "held-out records of the private data",
     "given": "the test part that came with the private data",
     "file": "a separate test file",
-    "elsewhere": "held-out people of those silos that tell their metrics (averages over silos)",
+    "elsewhere": "held-out people of the silos that release their metrics (averages over silos)",
 }
 ACCOUNTANTS = {
     "gaussian": "exact for Gaussian noise",
@@ -50,7 +50,7 @@ ACCOUNTANTS = {
     "rdp": "Rényi divergences",
     "simple": "sum of the parts",
     "blanket": "privacy blanket of the shuffled reports",
-    "unsampled": "as if everybody were in every batch",
+    "unsampled": "as if all subjects were in every batch",
     "split": "privacy loss distributions and Rényi divergences, half of delta each",
 }
 WORK = {
@@ -66,7 +66,7 @@ BASELINES = {
     "pooled": "All records pooled",
     "fedavg": "FedAvg, no privacy",
     "local-record": "Single records protected, same epsilon",
-    "shared": "One model for everybody",
+    "shared": "Shared model",
 }
 
 
@@ -74,7 +74,7 @@ BASELINES = {
 
 
 def decimals(value: float) -> int:
-    """Digits after the point that are worth reading."""
+    """Digits after the point."""
     size = abs(value)
     return 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
 
@@ -110,7 +110,7 @@ def counted(value: int, one: str, many: str | None = None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as a person would say them."""
+    """Seconds in the largest two units."""
     if seconds is None:
         return MISSING
     if seconds < 0.095:
@@ -132,12 +132,12 @@ def duration(seconds: float | None) -> str:
 def epsilon(value: float) -> str:
     if not math.isfinite(value):
         return "∞"
-    up = rounded_up(value, 3)  # what is shown still holds
+    up = rounded_up(value, 3)  # rounded up: what is shown still holds
     return f"{math.ceil(value):,}" if value >= 1000 else f"{up:#.3g}".rstrip(".")
 
 
 def published_epsilon(value: float) -> str:
-    """A paper's own number, to the nearest of four digits: it promises nothing, and has the digits of the paper."""
+    """A paper's own number, rounded to four digits as papers print it: it is no guarantee."""
     if not math.isfinite(value):
         return "∞"
     return f"{value:,.0f}" if value >= 1000 else f"{value:#.4g}"
@@ -160,7 +160,7 @@ def delta(value: float | None) -> str:
 
 
 def metric(name: str) -> str:
-    """The metric as people write it."""
+    """The usual name of a metric."""
     known = METRICS.get(name.lower().replace("-", "_"))
     return known[0] if known else name.replace("_", " ")
 
@@ -183,7 +183,7 @@ def unit(name: str, *, short: bool = False) -> str:
 
 
 def view(name: str) -> str:
-    """From whom: the views of the design in plain words."""
+    """A view in words."""
     try:
         known = View.parse(name)
     except ValueError:
@@ -203,17 +203,17 @@ def baseline(name: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """A capital in front, a full stop behind; the letters between stay as they are."""
+    """Text with a capital first letter and a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
 def without_folders(plan: str) -> str:
-    """An experiment file to show: where its files lie on somebody's disk is nobody else's business."""
+    """The experiment file without the folders of its paths, which the page must not reveal."""
     return re.sub(r'"/(?:[^"/\n]*/)*([^"/\n]+)"', r'"…/\1"', plan)
 
 
 def in_one_line(run: RunFiles) -> str:
-    """What was done, under the title."""
+    """Method, model, silos, rounds and data: the line below the title."""
     model = str(run.model.get("name") or "model")
     size = run.model.get("parameters")
     parts = [
@@ -233,7 +233,7 @@ def stopped(run: RunFiles) -> str | None:
     if run.status == "diverged":
         return (
             f"Training diverged: after round {count(run.rounds)} the model was no longer finite. "
-            "Its learning rate is too high; nothing here is a result."
+            "Its learning rate is too high; the numbers here are not results."
         )
     if run.status == "budget":
         limit = "" if run.budget is None else f" (epsilon {run.budget:g})"
@@ -259,7 +259,7 @@ def evaluation(run: RunFiles) -> str | None:
         where = "public data" if held_out in ("file", None) else f"{data}, declared public"
         return f"These metrics were computed on {where}; releasing them reveals nothing private."
     if status == "paid":
-        return f"These metrics were computed on {data}; releasing them is paid for within the guarantee."
+        return f"These metrics were computed on {data}; the guarantee covers their release."
     if status == "outside-guarantee":
         return f"These metrics were computed on {data} and are outside the guarantee."
     return None
@@ -270,13 +270,13 @@ def no_metrics(evaluation: Mapping[str, Any]) -> str:
     if evaluation.get("held_out") == "elsewhere" and evaluation.get("status") != "paid":
         return (
             "No metrics: the silos keep metrics without noise (policy metrics = false, or no hold-out). "
-            'Use [evaluation] status = "paid" in the experiment.'
+            'Use [evaluation] status = "private" in the experiment.'
         )
     return "No metric was computed in this run."
 
 
 def metrics_outside(run: RunFiles) -> str | None:
-    """The reminder beside metrics that a finite guarantee does not cover."""
+    """The reminder next to metrics that a finite guarantee does not cover."""
     if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
         return None
     if not run.metric_names and not run.baselines:
@@ -293,11 +293,11 @@ def seed(run: RunFiles) -> str | None:
 
 
 def not_to_publish(run: RunFiles) -> str | None:
-    """With a seed, a finite guarantee holds only as long as nobody outside gets the model."""
+    """With a seed, a finite guarantee holds only if the model is not published."""
     if run.seed is None or not any(line.finite for line in run.guarantees):
         return None
     return (
-        "The model must not be published: whoever knows the seed can remove the noise, "
+        "The model must not be published: anyone who knows the seed can remove the noise, "
         "and the guarantee would not hold."
     )
 
@@ -335,7 +335,7 @@ RANKING = {"auc", "average_precision", "c_index"}
 
 @dataclass(frozen=True)
 class Joining:
-    """How silos fare together against alone, by one metric, at the precision that the page shows."""
+    """Number of silos that are better or worse together than alone by one metric, as precise as the page shows it."""
 
     helped: int
     hurt: int
@@ -361,12 +361,12 @@ def joining(together: Mapping[str, Metrics], alone: Mapping[str, Metrics], metri
     return Joining(sides.count(1), sides.count(-1), sides.count(0), sides.count(None))
 
 
-# Where one class is rare, accuracy is high for a model that never finds it: these two see that.
+# if one class is rare, a model that never predicts it has a high accuracy, but low values of these two
 BESIDE_ACCURACY = ("auc", "average_precision")
 
 
 def judges(task: str, headline: str, metrics: Metrics) -> list[str]:
-    """The metrics that a verdict goes by: the headline, and for two classes also those that see a rare one."""
+    """The metrics of a verdict: the headline, and for two classes also those that show errors in a rare class."""
     others = [name for name in BESIDE_ACCURACY if name != headline and metrics.get(name) is not None]
     return [headline, *(others if task == "binary" else [])]
 
@@ -390,7 +390,7 @@ def is_joining_worth_it(run: RunFiles) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-# ---- models of one's own
+# ---- own models
 
 
 def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[str, float] | None:
@@ -400,7 +400,7 @@ def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[
 
 
 def own_against_shared(run: RunFiles) -> list[str]:
-    """Whether models of the silos' own are better than one for everybody; empty where there are none."""
+    """Whether the silos' own models are better than the shared model; empty if there are none."""
     shared, metric, better = run.shared, run.headline, run.better(run.headline)
     if shared is None:
         return []
@@ -411,7 +411,7 @@ def own_against_shared(run: RunFiles) -> list[str]:
     if verdict.compared:
         level = f", {count(verdict.equal)} are level" if verdict.equal else ""
         sentences.append(
-            f"Silos' own models are better than one model for everybody in {count(verdict.helped)} of "
+            f"The silos' own models are better than the shared model in {count(verdict.helped)} of "
             f"{counted(verdict.compared, 'silo')}{level}."
         )
     if one is not None and all_ is not None:
@@ -421,13 +421,13 @@ def own_against_shared(run: RunFiles) -> list[str]:
     if worst is not None and worst_shared is not None:
         sentences.append(
             f"In the worst silo: {number(worst[1])} ({worst[0]}) with its own model, {number(worst_shared[1])} "
-            f"({worst_shared[0]}) with the one for everybody."
+            f"({worst_shared[0]}) with the shared model."
         )
     return sentences
 
 
 def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:
-    """Whether the metrics that see a rare class say the same as the headline."""
+    """Whether the metrics for a rare class agree with the headline."""
 
     def pair(name: str) -> tuple[float | None, float | None]:
         return _judged(name, run), _judged(name, alone)

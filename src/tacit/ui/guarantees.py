@@ -77,7 +77,7 @@ def metrics_table(result: dict[str, Any]) -> Table:
     in an extra row."""
     from tacit.report.words import worst_silo
 
-    for_all = {"one for everybody": result["shared"]} if result.get("shared") else {}
+    for_all = {"shared model": result["shared"]} if result.get("shared") else {}
     columns = {result["method"]["label"]: result, **for_all, **result["baselines"]}
     own = {"silo-only"} | ({result["method"]["label"]} if result["personal"] else set())
     averaged = [name for name in result["over_silos"] if own & columns.keys()]

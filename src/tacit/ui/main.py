@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tacit.errors import TacitError, UserError
+from tacit.errors import Deprecated, TacitError, UserError
+from tacit.registry import COMMANDS as FAMILY_COMMANDS
+from tacit.registry import load
 from tacit.ui import (
     audit_commands,
     experiment_commands,
     federation_commands,
     ledger_commands,
     report_commands,
-    survey_commands,
 )
-from tacit.ui.console import show, show_error
+from tacit.ui.console import show, show_error, warn
 
 COMMANDS = (
     experiment_commands.demo,
@@ -34,7 +36,7 @@ COMMANDS = (
     report_commands.report,
     report_commands.compare,
     audit_commands.audit,
-    survey_commands.survey,
+    *map(load, FAMILY_COMMANDS),
     federation_commands.server,
     federation_commands.silo,
     federation_commands.analyzer,
@@ -56,6 +58,7 @@ app.add_typer(ledger_commands.app, name="ledger")
 def main() -> None:
     """Entry point: errors that Tacit raises on purpose become one line and their exit code."""
     _keep_compilations()
+    warnings.showwarning = _show_warning
     try:
         app()
     except TacitError as error:
@@ -71,6 +74,17 @@ def main() -> None:
         problem, fix = "the experiment needs more than is available", "lower counts, epochs, batch_size or the model"
         show_error(str(UserError("out-of-memory", "memory", problem, fix)))
         sys.exit(2)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+    """Names that are deprecated are the user's to change: one line, without the place in Tacit's code."""
+    if issubclass(category, Deprecated):
+        warn(str(message))
+    else:
+        _python_warning(message, category, *where, **options)
+
+
+_python_warning = warnings.showwarning
 
 
 def _is_shortage(error: Exception) -> bool:

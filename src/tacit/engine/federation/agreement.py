@@ -22,11 +22,10 @@ from tacit.data import Federation, Labels, Records, source_facts
 from tacit.engine.encoder_work import places_of
 from tacit.engine.federation.messages import read_counts, read_json, write_counts
 from tacit.errors import UserError
-from tacit.exchange import Masked, Plain, Shuffled, Weighted
-from tacit.exchange.post import SERVER, join, join_named, parted
-from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER
+from tacit.exchange import people_of
+from tacit.exchange.post import join, join_named, parted
+from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import Calibrated, Facts, Method
-from tacit.methods.encoders import Encoder, people_of
 from tacit.methods.per_subject import Uldp
 from tacit.privacy import Randomness
 
@@ -136,16 +135,11 @@ def check_federated(plan: Plan) -> None:
     """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
     method = plan.method
     check_method(method)
-    if isinstance(method, Encoder) and plan.promise.facts.max_silos != 1:
+    if method.works_by == "report" and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
-    if isinstance(plan.exchange, Weighted) and plan.exchange.index == "list":
-        problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
-        raise UserError("simulator-only", "exchange.index", problem, 'use "slots"')
-    if isinstance(plan.exchange, Shuffled) and not plan.exchange.sealed:
-        problem = "false is for the simulator: messages that travel are sealed"
-        raise UserError("simulator-only", "exchange.sealed", problem, "leave it out")
-    if not isinstance(plan.exchange, Plain | Masked | Weighted):
+    plan.exchange.check_federated()
+    if not plan.exchange.carries_once:
         for once, what, field in (
             (plan.statistics, "constants", "data.standardize"),
             (plan.evaluation, "metrics", "evaluation.status"),
@@ -170,8 +164,9 @@ def column_bounds(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
-    """Everybody whom the server speaks to in a run: silos, and in a shuffled exchange the analyzer."""
-    return (*silos, *((ANALYZER,) if isinstance(plan.exchange, Shuffled) else ()))
+    """All parties that the server speaks to in a run: silos, and the third party of the exchange."""
+    third = plan.exchange.third_party
+    return (*silos, *(() if third is None else (third,)))
 
 
 def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Federation:
@@ -229,7 +224,7 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
 def discloses_counts(plan: Plan) -> bool:
     """Whether silos tell how many records everybody has, as the plan says and its guarantees count."""
     method = plan.method
-    return isinstance(method, Uldp) and method.weights == "records" and not isinstance(plan.exchange, Weighted)
+    return isinstance(method, Uldp) and method.weights == "records" and plan.exchange.index is None
 
 
 def longest_counts(plan: Plan) -> int:
@@ -264,10 +259,3 @@ def common_randomness(plan: Plan, secret: Secret, run: str, drawn: Mapping[str, 
     told = join([run.encode(), join_named(drawn)])
     key = bytes(secret.expose())
     return Randomness(hashlib.blake2b(told, key=key, digest_size=32, person=b"tacit-common").digest())
-
-
-def shuffling_roster(roster: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The server as the shuffler, and the analyzer, as the shuffled exchange calls them."""
-    if ANALYZER not in roster:
-        raise Refused("bad-terms", "nobody is on the roster as the analyzer")
-    return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}

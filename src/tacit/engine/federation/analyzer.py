@@ -1,12 +1,10 @@
-"""The analyzer's side of a federation: opens what the shuffler, which is the server, has mixed, and adds it up.
+"""The third party's side of a federation: the analyzer, which opens what the server has mixed, and adds it up.
 
-It is a party of its own, run by somebody who does not share what it sees with the server: together they would know
-everybody's reports. It holds no records and learns every dimension's reports in random order, of nobody knows whom.
+It is run by an organisation that does not share what it sees with the server: together they would know every subject's
+reports. It holds no records and learns every dimension's reports in random order, without names.
 """
 
 from __future__ import annotations
-
-import os
 
 from tacit.config import Plan, sum_facts
 from tacit.crypto import Refused
@@ -17,7 +15,6 @@ from tacit.engine.federation.agreement import (
     mark,
     read_hello,
     run_mark,
-    shuffling_roster,
 )
 from tacit.engine.federation.keys import ServerKeys
 from tacit.engine.federation.messages import (
@@ -29,12 +26,9 @@ from tacit.engine.federation.messages import (
     Desk,
     Message,
     read_json,
-    write_sums,
 )
-from tacit.exchange import Shuffled
+from tacit.exchange import Keys, ThirdRole
 from tacit.exchange.post import SERVER, OutOfTurn, named_parts
-from tacit.exchange.shuffled import Analyzer
-from tacit.exchange.shuffled.terms import ANALYZER
 
 
 class AnalyzerSide:
@@ -42,15 +36,15 @@ class AnalyzerSide:
 
     def __init__(self, plan: Plan, keys: ServerKeys) -> None:
         check_federated(plan)
-        if not isinstance(plan.exchange, Shuffled):
-            raise ValueError(f"the {plan.exchange.name} exchange has no analyzer")
-        self.plan, self._keys = plan, keys
-        self._exchange = plan.exchange
+        third = plan.exchange.third_party
+        if third is None:
+            raise ValueError(f"the {plan.exchange.name} exchange has no third party")
+        self.plan, self._keys = plan, Keys(third, keys.identity, keys.roster)
         self._handlers = {HELLO: self._hello, BEGIN: self._begin, WORK: self._key, EXCHANGE: self._sums}
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
         self._desk: Desk | None = None
-        self._analyzer: Analyzer | None = None
+        self._role: ThirdRole
 
     def handle(self, message: bytes) -> bytes:
         """The answer to a message of the coordinator's; Refused where it is not as it should be."""
@@ -58,7 +52,7 @@ class AnalyzerSide:
         if read.phase not in self._next:
             raise OutOfTurn(f"a message for {read.phase} where {' or '.join(self._next)} is due", SERVER)
         if self._desk is None or read.phase == HELLO:
-            self._desk = Desk(read.run, ANALYZER, self._keys.identity, self._keys.roster)
+            self._desk = Desk(read.run, *self._keys)
         desk = self._desk
         if read.phase == WORK:  # which begins a round, if the server has signed it
             desk = desk.later(read.round)
@@ -83,21 +77,18 @@ class AnalyzerSide:
         heard = {silo: desk.read(silo, HELLO, part, to_everyone=True) for silo, part in signed.items()}
         records = {silo: read_hello(part, silo, mark(self.plan)).records for silo, part in heard.items()}
         facts = sum_facts(self.plan.method, agreed_facts(self.plan, self._names, records))
-        terms = self._exchange.terms(run_mark(desk.run, heard), facts)
-        self._analyzer = Analyzer(terms, self._keys.identity, shuffling_roster(self._keys.roster))
-        self._next, self._most = (WORK,), AROUND + terms.longest(terms.people)
+        exchange, numbers = self.plan.exchange, 0 if facts.reports is None else facts.reports.dimensions
+        terms = exchange.terms(run_mark(desk.run, heard), self._names, numbers, facts)
+        self._role = exchange.third(terms, self._keys)
+        self._next, self._most = (WORK,), AROUND + self._role.longest
         return desk.write(SERVER, BEGIN, b"")
 
     def _key(self, desk: Desk, content: bytes) -> bytes:
         """The key of a round, for everyone."""
-        assert self._analyzer is not None
         self._next = (EXCHANGE, WORK)
-        return desk.framed(WORK, self._analyzer.begin(desk.number))
+        return desk.framed(WORK, self._role.begin(desk.number))
 
     def _sums(self, desk: Desk, content: bytes) -> bytes:
         """Every dimension's sum."""
-        assert self._analyzer is not None
         self._next = (WORK,)
-        self._analyzer.receive(content, os.cpu_count() or 1)
-        assert self._analyzer.total is not None
-        return desk.write(SERVER, EXCHANGE, write_sums(self._analyzer.total))
+        return desk.write(SERVER, EXCHANGE, self._role.receive(content))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.config import Plan
-from tacit.crypto import EVERYONE, IDENTITY_BYTES, Refused
+from tacit.crypto import EVERYONE, Refused
 from tacit.crypto.refusals import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
@@ -29,7 +29,6 @@ from tacit.engine.federation.agreement import (
     mark,
     read_hello,
     run_mark,
-    shuffling_roster,
     told_counts,
 )
 from tacit.engine.federation.keys import ServerKeys
@@ -49,18 +48,13 @@ from tacit.engine.federation.messages import (
     WORK,
     Desk,
     Message,
-    read_numbers,
-    read_steps,
-    read_sums,
     write_json,
-    write_sums,
 )
 from tacit.engine.learner import Learner, learner
 from tacit.engine.paid import (
     constants_found,
     constants_query,
     masked_sum,
-    masking,
     metrics_found,
     metrics_query,
     noise_in_sum,
@@ -68,19 +62,12 @@ from tacit.engine.paid import (
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
 from tacit.escape import escaped
-from tacit.exchange import Grid, Masked, Pairwise, Shuffled, Weighted
-from tacit.exchange.local import Leading, led
-from tacit.exchange.masked import MaskedServer
-from tacit.exchange.pairwise import PairwiseServer
+from tacit.exchange import Keys, ServerRole
 from tacit.exchange.plain import Total
-from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
-from tacit.exchange.shuffled import Shuffler
-from tacit.exchange.shuffled.encoder import encoder_name
-from tacit.exchange.shuffled.terms import ANALYZER
-from tacit.exchange.weighted import WeightedServer
+from tacit.exchange.post import SERVER, TooFew, join, join_named, read_sums, write_sums
+from tacit.exchange.session import led
 from tacit.kernels import Steps
 from tacit.methods import ServerState
-from tacit.methods.encoders import people_of
 from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments
@@ -170,7 +157,7 @@ class CoordinatorSide:
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
         self._most = AROUND
-        self._lead: MaskedServer | PairwiseServer | WeightedServer | None = None
+        self._role: ServerRole
         self.server: ServerState
         self.done = 0
 
@@ -208,17 +195,18 @@ class CoordinatorSide:
         self, phase: str, content: bytes, query: Means | Moments
     ) -> Generator[dict[str, bytes], Answers, np.ndarray]:
         """A sum over all silos with the noise that is paid for, carried as updates are."""
-        plan, masked = self.plan, masking(self.plan)
+        plan, masked = self.plan, self.plan.exchange.masking
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
         answers = yield told
         if masked is not None:
             asked = masked_sum(plan, query)
             terms = masked.terms(f"{self._run}/{phase}", self.names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
-            lead = MaskedServer(terms, self._keys.identity, self._keys.roster)
-            lead.begin(self._desk.number)
-            yield from self._led(lead, self._taken(told, answers, phase, lambda silo, content: content))
-            return lead.numbers(Grid(masked.precision))
+            role = masked.server(terms, self._party)
+            role.begin(self._desk.number)
+            yield from self._led(role, self._taken(told, answers, phase, _as_it_is))
+            noisy: np.ndarray = role.numbers()
+            return noisy
 
         def part(silo: str, content: bytes) -> np.ndarray:
             return read_sums(self._desk.read(silo, phase, content), query.numbers, silo)
@@ -256,6 +244,10 @@ class CoordinatorSide:
     @property
     def learner(self) -> Learner:
         return self._silos.learner
+
+    @property
+    def _party(self) -> Keys:
+        return Keys(SERVER, self._keys.identity, self._keys.roster)
 
     @property
     def _state(self) -> Any:
@@ -346,41 +338,26 @@ class CoordinatorSide:
             self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if self.plan.statistics is not None:
             yield from self._standardized()
-        if isinstance(self._lead, WeightedServer):
+        if self.plan.exchange.third_party is not None:
+            yield from self._asked_third(HELLO, greeting)
+            yield from self._asked_third(BEGIN, join_named(signed))
+        if self.plan.exchange.opens:
             told = self._to_all(OPEN, b"")
             answers = yield told
-            first = self._from_all(told, answers, OPEN, lambda silo, content: content)
-            self._lead.begin_setup()
-            yield from self._led(self._lead, first)
-        elif isinstance(self.plan.exchange, Shuffled):
-            yield from self._asked_analyzer(HELLO, greeting)
-            yield from self._asked_analyzer(BEGIN, join_named(signed))
-            told = self._to_all(OPEN, b"")
-            answers = yield told
-            self._know(self._from_all(told, answers, OPEN, self._signed(OPEN)))
+            read = _as_it_is if self._role.signs_opening else self._signed(OPEN)
+            first = self._from_all(told, answers, OPEN, read)
+            self._role.open()
+            yield from self._led(self._role, first)
 
-    def _know(self, people: Mapping[str, bytes]) -> None:
-        """Everybody who reports, as their silos tell."""
-        terms = self._shuffling
-        self._people: dict[str, tuple[str, ...]] = {}
-        roster = shuffling_roster(self._keys.roster)
-        for k, silo in enumerate(self.names):
-            due = [encoder_name(person) for person in people_of(k, terms.people, len(self.names)).tolist()]
-            told = named_parts(people[silo], silo, due)
-            if set(told) != set(due) or any(len(public) != IDENTITY_BYTES for public in told.values()):
-                raise Refused("wrong-parties", "not the identities of all of its people", silo)
-            self._people[silo] = tuple(due)
-            roster |= told
-        self._shuffler = Shuffler(terms, self._keys.identity, roster)
-
-    def _asked_analyzer(
+    def _asked_third(
         self, phase: str, content: bytes, *, signed: bool = True
     ) -> Generator[dict[str, bytes], Answers, bytes]:
-        """What the analyzer answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
-        told = {ANALYZER: self._desk.write(ANALYZER, phase, content)}
+        """What the third party answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
+        third = self.plan.exchange.third_party
+        assert third is not None
+        told = {third: self._desk.write(third, phase, content)}
         answers = yield told
-        read = self._signed(phase) if signed else lambda party, answer: answer
-        return self._from_all(told, answers, phase, read)[ANALYZER]
+        return self._from_all(told, answers, phase, self._signed(phase) if signed else _as_it_is)[third]
 
     def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
         """The model, for records of which the form is now known, and the exchange."""
@@ -408,111 +385,60 @@ class CoordinatorSide:
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.broadcast(self.server))
         self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
-        exchange, known = plan.exchange, silos.sum_facts()
-        identity, roster = self._keys.identity, self._keys.roster
-        if isinstance(exchange, Masked):
-            masking = exchange.terms(run, self.names, self._numbers, known)
-            self._lead = MaskedServer(masking, identity, roster)
-            self._most += masking.longest
-        elif isinstance(exchange, Pairwise):
-            pairing = exchange.terms(run, self.names, self._numbers, known)
-            self._lead = PairwiseServer(pairing, identity, roster)
-            self._most += pairing.longest
-        elif isinstance(exchange, Weighted):
-            weighting = exchange.terms(run, self.names, self._numbers, known)
-            self._lead = WeightedServer(weighting, identity, roster, workers=os.cpu_count() or 1)
-            self._most += weighting.longest
-        elif isinstance(exchange, Shuffled):
-            self._shuffling = exchange.terms(run, known)
-            self._most += self._shuffling.longest(-(-known.people // len(self.names)))
+        known = replace(silos.sum_facts(), complete=plan.method.requires_all_silos(facts))
+        self._role = plan.exchange.server(plan.exchange.terms(run, self.names, self._numbers, known), self._party)
+        self._most += self._role.longest
 
     # -- a round
 
     def _round(self, number: int) -> Generator[dict[str, bytes], Answers, Total]:
         """The sum over silos of what they contribute."""
         self._desk.begin(number)
-        lead, exchange = self._lead, self.plan.exchange
-        is_shuffled = isinstance(exchange, Shuffled)
-        key = (yield from self._asked_analyzer(WORK, b"", signed=False)) if is_shuffled else b""
+        role, has_third = self._role, self.plan.exchange.third_party is not None
+        preface = (yield from self._asked_third(WORK, b"", signed=False)) if has_third else b""
         # the same for everybody, and signed once: it may be long
-        model = self._desk.write(EVERYONE, WORK, join([packed(self.plan.method.broadcast(self.server)), key]))
+        model = self._desk.write(EVERYONE, WORK, join([packed(self.plan.method.broadcast(self.server)), preface]))
         told = dict.fromkeys(self.names, model)
         answers = yield told
-        if is_shuffled:
-            noted = len(self.refusals)
-            mixed = self._mixed(number, key, self._taken(told, answers, WORK, lambda silo, content: content))
-            missing = ", ".join(refusal.reason for refusal in self.refusals[noted:])
-            if missing and self.plan.method.requires_all_silos(self._silos.facts):
-                raise TooFew(f"reports of every silo are needed here; {missing}")
-            sums = yield from self._asked_analyzer(EXCHANGE, mixed)
-            return jnp.asarray(read_sums(sums, self._numbers, ANALYZER), jnp.float32)
-        if lead is None:
-            return self._added_up(told, answers)
-        first = self._taken(told, answers, WORK, lambda silo, content: content)
-        lead.begin(number)
-        yield from self._led(lead, first)
-        assert isinstance(exchange, Masked | Pairwise | Weighted)
-        return jnp.asarray(lead.numbers(Grid(exchange.precision)), jnp.float32)
+        role.begin(number, self._randomness.stream("shuffler", number), preface)
+        yield from self._led(role, self._taken(told, answers, WORK, _as_it_is if role.signs else self._signed(WORK)))
+        total = role.numbers()
+        return total if isinstance(total, Steps) else jnp.asarray(total, jnp.float32)
 
-    def _mixed(self, number: int, key: bytes, reports: Mapping[str, bytes]) -> bytes:
-        """Everybody's sealed reports in one random order; fillings take the places of those who sent none."""
-        self._shuffler.begin(number, key)
-        for silo, content in reports.items():
-            try:
-                sent = named_parts(content, silo, self._people[silo])
-            except Refused as refused:
-                self._note(WORK, silo, refused)
-                continue
-            for person, message in sent.items():
-                try:
-                    self._shuffler.receive(person, message)
-                except Refused as refused:
-                    self._note(WORK, silo, refused)
-        return self._shuffler.mix(self._randomness.stream("shuffler", number), os.cpu_count() or 1)
+    def _led(self, role: ServerRole, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
+        """An exchange's own messages, each in one of ours. Those with the third party are signed here."""
 
-    def _added_up(self, told: Mapping[str, bytes], answers: Answers) -> Total:
-        """The plain sum of the updates that are as they should be. Where a guarantee counts the noise of all silos
-        (``Method.requires_all_silos``), none may be missing: the others' would be less than the ledger says."""
-
-        on_grid = self._silos.grid is not None
-        read = read_steps if on_grid else read_numbers
-
-        def update(silo: str, content: bytes) -> np.ndarray:
-            return read(self._desk.read(silo, WORK, content), self._numbers, silo)
-
-        take = self._from_all if self.plan.method.requires_all_silos(self._silos.facts) else self._taken
-        updates = take(told, answers, WORK, update)
-        if not updates:
-            raise TooFew("no silo has answered")
-        if on_grid:
-            return Steps.of(np.sum([*updates.values()], axis=0, dtype=np.int64))
-        return jnp.asarray(np.sum([*updates.values()], axis=0, dtype=np.float64), jnp.float32)
-
-    def _led(self, lead: Leading, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
-        """An exchange's own messages, each in one of ours.
-
-        A pairwise round ends with a message that has come and cannot be taken: to go on without its silo, the others
-        would show what hides a vector that has been seen.
-        """
-        strict = isinstance(lead, PairwiseServer)
-
-        def refuse(silo: str, refused: Refused) -> None:
-            self._note(EXCHANGE, silo, refused)
-            if strict:
+        def refuse(party: str, refused: Refused) -> None:
+            self._note(EXCHANGE, party, refused)
+            if role.strict:
                 raise refused
 
-        conversation = led(lead, first, refuse)
-        told = next(conversation, None)
-        while told is not None:
-            framed = {silo: self._desk.framed(EXCHANGE, message) for silo, message in told.items()}
-            answers = yield framed
-            arrived = self._taken(framed, answers, EXCHANGE, lambda silo, content: content)
-            if strict and any(answers.get(silo) is not None for silo in framed if silo not in arrived):
-                raise Refused("rejected", self.refusals[-1].reason)
-            try:
+        def framed(party: str, message: bytes) -> bytes:
+            desk = self._desk
+            return desk.framed(EXCHANGE, message) if party in self.names else desk.write(party, EXCHANGE, message)
+
+        def content_of(party: str, content: bytes) -> bytes:
+            return content if party in self.names else self._desk.read(party, EXCHANGE, content)
+
+        conversation = led(role, first, refuse)
+        try:
+            told = next(conversation, None)
+            while told is not None:
+                sent = {party: framed(party, message) for party, message in told.items()}
+                answers = yield sent
+                arrived = self._taken(sent, answers, EXCHANGE, content_of)
+                if role.strict and any(answers.get(party) is not None for party in sent if party not in arrived):
+                    raise Refused("rejected", self.refusals[-1].reason)
                 told = conversation.send(arrived)
-            except StopIteration:
-                told = None
+        except StopIteration:
+            return
+        except TooFew as few:
+            reasons = ", ".join(one.reason for one in self.refusals if one.round == self._desk.number)
+            raise TooFew("; ".join(filter(None, (str(few).removesuffix(f" [{few.code}]"), reasons)))) from None
+
+
+def _as_it_is(party: str, content: bytes) -> bytes:
+    return content
 
 
 def drive(coordinator: CoordinatorSide, carry: Callable[[dict[str, bytes]], Answers]) -> Outcome:

@@ -38,7 +38,6 @@ from tacit.engine.federation.sides import (
 )
 from tacit.engine.kernel import outputs
 from tacit.errors import TacitError, in_file
-from tacit.exchange import Shuffled
 from tacit.exchange.post import SERVER, OutOfTurn
 from tacit.settings import read_section
 
@@ -151,7 +150,7 @@ class AnalyzerHost(Host[AnalyzerSide]):
     """The analyzer in one run."""
 
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> AnalyzerSide:
-        if not isinstance(request.plan.exchange, Shuffled):
+        if request.plan.exchange.third_party is None:
             raise Refusal("request", f"the {request.plan.exchange.name} exchange has no analyzer")
         return AnalyzerSide(request.plan, ServerKeys(self.kit.identity(), self.kit.roster()))
 
@@ -192,9 +191,7 @@ class SiloHost(Host[SiloSide]):
             options = read_silo_data(settings(self.kit)[0])
         with _refusing("ledger"):
             self._dataset, before, self._recounts = registered(self.kit, options)
-        self._guard = guard = Guard(
-            self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES
-        )
+        self._guard = guard = Guard(self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES)
         common = self.kit.pseudonyms()
         if options.pseudonyms is not None:
             with _refusing("data"), in_file(options.file):

@@ -34,7 +34,6 @@ from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
 from tacit.escape import OneLine, escaped
-from tacit.exchange import Shuffled
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.transport.attendant import NVFLARE_LOG
 
@@ -95,7 +94,7 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
         problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
         raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(kit.silos)}")
     received(text, silos)
-    if isinstance(plan.exchange, Shuffled) and not kit.analyzer:
+    if plan.exchange.third_party is not None and not kit.analyzer:
         problem = "'shuffled' needs an analyzer, and the federation has none"
         fix = "let it have one: analyzer = true in FEDERATION.toml"
         raise UserError("not-supported", "exchange.name", problem, fix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,7 +19,6 @@ from tacit.data import Federation, Records
 from tacit.data.holdout_and_caps import within_caps
 from tacit.data.invalid_rows import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
-from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.agreement import (
     DRAWN_BYTES,
     Form,
@@ -35,7 +33,6 @@ from tacit.engine.federation.agreement import (
     mark,
     read_hello,
     run_mark,
-    shuffling_roster,
     tell_counts,
     told_counts,
 )
@@ -57,29 +54,15 @@ from tacit.engine.federation.messages import (
     Desk,
     Message,
     read_json,
-    read_sums,
     write_json,
-    write_numbers,
-    write_steps,
-    write_sums,
 )
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import constants_query, masked_sum, masking, metric_values, metrics_query
-from tacit.engine.people_work import PeopleWork
+from tacit.engine.paid import constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.engine.trees import Unfit, is_finite, unpacked
-from tacit.exchange import Collected, Grid, Masked, Pairwise, Shuffled, Weighted
-from tacit.exchange.masked import MaskedSilo
-from tacit.exchange.masked.terms import VECTORS
-from tacit.exchange.pairwise import PairwiseSilo
-from tacit.exchange.pairwise.terms import VECTORS as PAIRWISE_VECTORS
-from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
-from tacit.exchange.shuffled import Encoders
-from tacit.exchange.weighted import WeightedSilo
-from tacit.exchange.weighted.terms import SUMS
-from tacit.kernels import Steps
-from tacit.methods.encoders import Encoder, people_of
+from tacit.exchange import Keys, SiloRole
+from tacit.exchange.post import SERVER, OutOfTurn, named_parts, parted, read_sums, write_sums
 from tacit.models import Params
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments
@@ -147,7 +130,7 @@ class SiloSide:
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
         self._silos: Silos | None = None
-        self._carrier: MaskedSilo | PairwiseSilo | WeightedSilo | Encoders | None = None
+        self._role: SiloRole | None = None
 
     # -- messages
 
@@ -192,6 +175,17 @@ class SiloSide:
         if self._silos is None:
             raise OutOfTurn("setup has not ended", SERVER)
         return self._silos
+
+    @property
+    def role(self) -> SiloRole:
+        """This silo's side of the exchange that is going on."""
+        if self._role is None:
+            raise OutOfTurn("setup has not ended", SERVER)
+        return self._role
+
+    @property
+    def _party(self) -> Keys:
+        return Keys(self.name, self._keys.identity, self._keys.roster)
 
     @property
     def place(self) -> int:
@@ -275,7 +269,7 @@ class SiloSide:
 
     def _among_all(self, shard: Federation) -> Federation:
         """Our records in their place among those of all silos."""
-        if isinstance(self.plan.method, Encoder):
+        if self.plan.method.works_by == "report":
             shard = in_their_places(shard, self.place, len(self._names), self.plan.promise.facts.subjects or 1)
         return shard.among(self._names, self.place)
 
@@ -332,30 +326,12 @@ class SiloSide:
             self._kept = self._memory.recall(self._done, self._kept)
         self._template = plan.method.broadcast(plan.method.init(plan.server_step, made.params, facts))
         self._most = AROUND + 2 * _bytes_of((self._template, made.frozen))
-        self._next = (WORK, METRICS)
-        exchange, known = plan.exchange, silos.sum_facts()
-        numbers, identity, roster = silos.numbers(self._template), self._keys.identity, self._keys.roster
-        if isinstance(exchange, Masked):
-            masking = exchange.terms(self._run, self._names, numbers, known)
-            self._carrier = MaskedSilo(masking, self.name, identity, roster)
-            self._most += masking.longest
-        elif isinstance(exchange, Pairwise):
-            pairing = exchange.terms(self._run, self._names, numbers, known)
-            self._carrier = PairwiseSilo(pairing, self.name, identity, roster)
-            self._most += pairing.longest
-        elif isinstance(exchange, Weighted):
-            assert isinstance(silos.work, PeopleWork)
-            (members,) = silos.work.members()
-            weighting = exchange.terms(self._run, self._names, numbers, known)
-            workers = os.cpu_count() or 1
-            self._carrier = WeightedSilo(weighting, self.name, identity, roster, members, workers=workers)
-            self._most += weighting.longest
-            self._next = (OPEN,)
-        elif isinstance(exchange, Shuffled):
-            agreed = exchange.terms(self._run, silos.sum_facts())
-            people = people_of(self.place, agreed.people, len(self._names)).tolist()
-            self._carrier = Encoders(agreed, people, shuffling_roster(self._keys.roster), os.cpu_count() or 1)
-            self._next = (OPEN,)
+        exchange = plan.exchange
+        terms = exchange.terms(self._run, self._names, silos.numbers(self._template), silos.sum_facts())
+        (members,) = silos.work.members() or (None,)
+        self._role = exchange.silo(terms, self._party, members)
+        self._most += self._role.longest
+        self._next = (OPEN,) if exchange.opens else (WORK, METRICS)
 
     @property
     def _kept(self) -> Any:
@@ -373,54 +349,45 @@ class SiloSide:
 
     def _open(self, content: bytes) -> bytes:
         self._next = (EXCHANGE, WORK)
-        if isinstance(self._carrier, Encoders):
-            return self._here.write(SERVER, OPEN, join_named(self._carrier.roster))
-        assert isinstance(self._carrier, WeightedSilo)
-        return self._here.framed(OPEN, self._carrier.begin_setup())
+        return self._sent(OPEN, self.role.open(), self.role.signs_opening)
 
     # -- rounds
 
     def _work(self, content: bytes) -> bytes:
         """A round's local work; the answer is what it came to, or the beginning of an exchange about it."""
-        number, desk, silos = self._here.number, self._here, self.silos
-        model, key = parted(content, SERVER, 2)
+        number, silos = self._here.number, self.silos
+        model, preface = parted(content, SERVER, 2)
         broadcast = _tree(model, self._template)
         if not is_finite(broadcast):
             raise Refused("out-of-range", "a model that is not finite", SERVER)
         if not self._done < number <= self.plan.rounds:
             raise Refused("mismatch", f"round {number} where {self._done} of {self.plan.rounds} are done", SERVER)
-        drawn, carrier = silos.work.draw(number), self._carrier
+        drawn = silos.work.draw(number)
         self._next = (WORK, METRICS)  # what was going on is over, whatever becomes of this
         self._leaving = self.plan.method.name, number
-        noise = self._randomness.stream("noise", number, self.place)
-        if carrier is None:
-            worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
-            vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
-            silos.states, not_finite = worked.states, sum(worked.not_finite)
-            self._remember(number)
-            self._release()
-            sent = write_steps(vector.integers()) if isinstance(vector, Steps) else write_numbers(np.asarray(vector))
-            answer = desk.write(SERVER, WORK, sent)
-        elif isinstance(carrier, MaskedSilo | PairwiseSilo):
-            vectors, silos.states, not_finite = silos.integers(drawn, broadcast, self._grid)
-            self._remember(number)
-            answer = desk.framed(WORK, carrier.begin(number, vectors[0], noise))
-        elif isinstance(carrier, Encoders):
-            assert isinstance(silos.work, EncoderWork)
-            reports, not_finite = silos.work.reports(drawn, broadcast, silos.frozen, silos.arrays, Collected)
-            submitted = dict(carrier.submitted(number, key, reports))
-            self._release()
-            answer = desk.framed(WORK, join_named(submitted))
-        else:
-            assert isinstance(silos.work, PeopleWork)
-            people, not_finite = silos.work.people(drawn, broadcast, silos.frozen, silos.arrays, self._grid)
-            answer = desk.framed(WORK, carrier.begin(number, people[0], noise))
-            if carrier.terms.sampling is None:
-                self._release()
-        if self.plan.method.private:  # the others clip nothing
-            silos.not_finite = silos.not_finite + not_finite
+        part, states, not_finite = self._contribution(number, drawn, broadcast)
+        silos.done(states, not_finite)
+        self._remember(number)
+        first = self.role.begin(number, part, self._randomness.stream("noise", number, self.place), preface)
+        answer = self._sent(WORK, first, self.role.signs)
         self._next = (EXCHANGE, WORK, METRICS)
         return answer
+
+    def _contribution(self, number: int, drawn: Any, broadcast: Any) -> tuple[Any, Any, Any]:
+        """What this silo hands to the exchange, what it keeps, and how much was not finite."""
+        silos = self.silos
+        if self.plan.exchange.compiled:
+            worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
+            vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
+            return vector, worked.states, sum(worked.not_finite)
+        found = silos.contributed(drawn, broadcast, self.role.form)
+        return found.parts[0], found.states, found.not_finite
+
+    def _sent(self, phase: str, content: bytes, is_signed: bool) -> bytes:
+        """A message of the exchange, after the ledger line that it may need."""
+        if self.role.shows:
+            self._release()
+        return self._here.framed(phase, content) if is_signed else self._here.write(SERVER, phase, content)
 
     def _metrics(self, content: bytes) -> bytes:
         """Metrics of a model on those who are held out here, under the noise that the plan pays for: after the last
@@ -447,7 +414,7 @@ class SiloSide:
         then: tuple[str, ...],
     ) -> bytes:
         """Our part of a sum that is paid for, or the beginning of a masked sum of its own; ``then`` is due after it."""
-        plan, desk, masked = self.plan, self._here, masking(self.plan)
+        plan, desk, masked = self.plan, self._here, self.plan.exchange.masking
         self._next = then
         part = query.parts(values, records.subject, np.zeros(len(records), int), 1)[0]
         if masked is not None:
@@ -455,8 +422,8 @@ class SiloSide:
             asked = masked_sum(plan, query)
             terms = masked.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
-            self._carrier = MaskedSilo(terms, self.name, self._keys.identity, self._keys.roster)
-            return desk.framed(phase, self._carrier.begin(desk.number, self._grid.truncated(part), noise))
+            self._role = masked.silo(terms, self._party, None)
+            return self._sent(phase, self._role.begin(desk.number, masked.grid.truncated(part), noise), True)
         self._release()
         share = query.sigma / math.sqrt(len(self._names))
         return desk.write(SERVER, phase, write_sums(noisy_sum(part[None], share, [noise])))
@@ -471,12 +438,7 @@ class SiloSide:
 
     def _exchange(self, content: bytes) -> bytes:
         """The next message of an exchange; whatever is wrong with it ends the round for this silo."""
-        if not isinstance(self._carrier, MaskedSilo | PairwiseSilo | WeightedSilo):
-            raise OutOfTurn("this exchange has no messages of its own", SERVER)
-        phase, answer = self._carrier.phase, self._carrier.receive(content)
-        if phase in (VECTORS, PAIRWISE_VECTORS, SUMS):
-            self._release()
-        return self._here.framed(EXCHANGE, answer)
+        return self._sent(EXCHANGE, self.role.receive(content), True)
 
     def _release(self) -> None:
         """What was worked out last is about to leave."""
@@ -492,12 +454,6 @@ class SiloSide:
     def _noise_keys(self, number: int) -> Any:
         found = noise_keys(self.silos.noise, number, self._randomness, [self.place])
         return (found[0][:, 0], found[1]) if found else ()
-
-    @property
-    def _grid(self) -> Grid:
-        exchange = self.plan.exchange
-        assert isinstance(exchange, Masked | Pairwise | Weighted)
-        return Grid(exchange.precision)
 
 
 def _capped(shard: Federation, most: int | None) -> Federation:

@@ -12,12 +12,12 @@ vector arrived, the others open b_s; for one that vanished, its part of the k_sr
     terms      what is agreed on beforehand
     silo       a silo's side, a handler of messages
     server     the server's side
-    exchange   the exchange as a plan sees it, and all parties in one process
+    exchange   the exchange as a plan sees it
 """
 
-from tacit.exchange.masked.exchange import Masked, MaskedSession
+from tacit.exchange.masked.exchange import Masked
 from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
 
-__all__ = ["Masked", "MaskedServer", "MaskedSession", "MaskedSilo", "MaskedTerms"]
+__all__ = ["Masked", "MaskedServer", "MaskedSilo", "MaskedTerms"]

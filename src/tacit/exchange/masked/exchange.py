@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.errors import UserError
+from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid, ring_bits, share_variance
-from tacit.exchange.local import SumSession, introduced, silo_names
 from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Index, Reveals, View
+from tacit.privacy import Reveals, View
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Exchange):
     """Secure aggregation with drop-outs (Bonawitz et al. 2017, double masking) of integers on a grid.
 
     drop_outs  so many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
@@ -35,8 +34,8 @@ class Masked:
     about: ClassVar[str] = (
         "secure aggregation: the server sees the sum, with every silo's noise in it, and no single silo"
     )
-
-    index: ClassVar[Index | None] = None
+    carries = "integers"
+    carries_once = True
 
     drop_outs: int = 0
     colluding: int = 0
@@ -87,13 +86,28 @@ class Masked:
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedTerms:
         """What the parties agree on, for vectors of ``numbers`` numbers."""
         self.check(facts)
-        largest = Grid(self.precision).steps(facts.largest)
+        largest = self.grid.steps(facts.largest)
         threshold = facts.silos - self.drop_outs
         return MaskedTerms(run, tuple(silos), numbers, self._bits(facts), largest, self._share(facts), threshold)
 
-    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts) -> MaskedSession:
-        """All parties in this process."""
-        return MaskedSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts))
+    def server(self, terms: MaskedTerms, keys: Keys) -> MaskedServer:
+        return MaskedServer(terms, keys, self.grid)
+
+    def silo(self, terms: MaskedTerms, keys: Keys, members: None) -> MaskedSilo:
+        return MaskedSilo(terms, keys, self.grid)
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.precision)
+
+    @property
+    def masking(self) -> Masked:
+        return self
+
+    def surplus(self, silos: int) -> float:
+        """The standard deviation of the noise in a sum over that asked for: more, for the sake of silos that might have
+        dropped out."""
+        return math.sqrt(silos * share_variance(silos, self.drop_outs, self.colluding))
 
     def _share(self, facts: SumFacts) -> float:
         """The standard deviation of a silo's noise in steps, rounded up."""
@@ -106,19 +120,4 @@ class Masked:
         return facts.noise.std * math.sqrt(share_variance(facts.silos, self.drop_outs, self.colluding))
 
     def _bits(self, facts: SumFacts) -> int:
-        steps = Grid(self.precision).steps(facts.largest)
-        return ring_bits(steps, math.sqrt(facts.silos) * self._share(facts))
-
-
-class MaskedSession(SumSession):
-    """All parties of a masked sum."""
-
-    server: MaskedServer
-    silos: dict[str, MaskedSilo]
-
-    def __init__(self, exchange: Masked, terms: MaskedTerms) -> None:
-        super().__init__(exchange.precision)
-        self.terms = terms
-        identities, roster = introduced(terms.silos)
-        self.server = MaskedServer(terms, identities["server"], roster)
-        self.silos = {name: MaskedSilo(terms, name, identities[name], roster) for name in terms.silos}
+        return ring_bits(self.grid.steps(facts.largest), math.sqrt(facts.silos) * self._share(facts))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
 from tacit.crypto import (
-    EVERYONE,
-    Identity,
     KeyPair,
     MaskStream,
     Refused,
@@ -23,8 +20,8 @@ from tacit.crypto import (
     split,
 )
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.exchange.answering import Answering, check_vector
-from tacit.exchange.grid import Integers
+from tacit.exchange.base import Keys, SiloRole
+from tacit.exchange.grid import Grid, Integers, check_vector
 from tacit.exchange.masked.terms import KEYS, PROTOCOL, SHARES, SURVIVORS, UNMASKING, VECTORS, MaskedTerms
 from tacit.exchange.post import SERVER, TooFew, join, join_named, named_parts
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
@@ -43,8 +40,8 @@ class _Secrets(NamedTuple):
     own: Secret
 
 
-class MaskedSilo(Answering):
-    """One silo. ``begin`` gives its first message of a round, ``receive`` the answer to each one of the server's.
+class MaskedSilo(SiloRole):
+    """One silo.
 
     phase        answers                               with
     keys         (begins)                              two public keys
@@ -55,11 +52,13 @@ class MaskedSilo(Answering):
                                                        of its pairwise masks if not, never both
     """
 
-    to_everyone = (SURVIVORS,)
+    releases = (VECTORS,)
+    to_everyone = (KEYS, SURVIVORS)
 
-    def __init__(self, terms: MaskedTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
-        super().__init__(PROTOCOL, terms.place, name, identity, identities)
-        self.terms = terms
+    terms: MaskedTerms
+
+    def __init__(self, terms: MaskedTerms, keys: Keys, grid: Grid) -> None:
+        super().__init__(PROTOCOL, terms, keys, grid)
         self._handlers = {
             SHARES: self._share,
             VECTORS: self._mask,
@@ -71,17 +70,17 @@ class MaskedSilo(Answering):
         self._survivors: list[str] = []
         self._forget()
 
-    def begin(self, number: int, vector: Integers, noise: Stream) -> bytes:
-        """Start a round with this silo's ``vector [numbers]``, and ``noise`` from which its share is drawn."""
+    def begin(self, number: int, contribution: Integers, noise: Stream, preface: bytes = b"") -> bytes:
+        """Start a round with this silo's vector ``[numbers]``."""
         terms = self.terms
-        check_vector(vector, terms.numbers, terms.largest)
+        check_vector(contribution, terms.numbers, terms.largest)
         self._post.begin(number)
         self._forget()
         drawn = discrete_gaussian(Fraction(terms.share), terms.numbers, noise)
-        self._vector = (vector + drawn).view(np.uint64)
+        self._vector = (contribution + drawn).view(np.uint64)
         self._secrets = _Secrets(SealingKey(), KeyPair(), Secret.random())
         self._phase = SHARES
-        return self._post.write(EVERYONE, KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
+        return self._written(KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
 
     def _share(self, content: bytes) -> bytes:
         """Both secrets in shares for everybody who has sent keys, and a fingerprint by which one is known again."""

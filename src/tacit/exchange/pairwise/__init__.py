@@ -12,12 +12,12 @@ vanished, its peers show the keys that they shared with it, and the delta are ta
     terms      what is agreed on beforehand
     silo       a silo's side, a handler of messages
     server     the server's side
-    exchange   the exchange as a plan sees it, and all parties in one process
+    exchange   the exchange as a plan sees it
 """
 
-from tacit.exchange.pairwise.exchange import Pairwise, PairwiseSession
+from tacit.exchange.pairwise.exchange import Pairwise
 from tacit.exchange.pairwise.server import PairwiseServer
 from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 
-__all__ = ["Pairwise", "PairwiseServer", "PairwiseSession", "PairwiseSilo", "PairwiseTerms"]
+__all__ = ["Pairwise", "PairwiseServer", "PairwiseSilo", "PairwiseTerms"]

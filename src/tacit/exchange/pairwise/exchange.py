@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
+from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.local import SumSession, introduced, silo_names
 from tacit.exchange.pairwise.server import PairwiseServer
 from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Index, Randomness, Reveals, View
+from tacit.privacy import Randomness, Reveals, View
 from tacit.privacy.proofs.decentralized import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
@@ -36,7 +35,7 @@ Edges = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class Pairwise(Exchange):
     """GOPA: independent noise, and noise that cancels between two silos each, as integers on a grid.
 
     graph                k-out (everybody picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
@@ -61,7 +60,9 @@ class Pairwise:
 
     name: ClassVar[str] = "pairwise"
     about: ClassVar[str] = "GOPA: silos add noise that cancels in pairs; the server sees every message, and the sum"
-    index: ClassVar[Index | None] = None
+    carries = "integers"
+    repeats = False  # pairs draw what they share from new keys in every attempt
+    noise_from_silos_only = True
 
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
     peers: int | None = None
@@ -177,6 +178,10 @@ class Pairwise:
         independent = facts.noise.std / math.sqrt(self.counted(facts.silos))
         return independent, self.ratio(facts.silos) * independent
 
+    def pairs(self, facts: SumFacts) -> tuple[str, tuple[int, int], float, float]:
+        degrees = self.edges(facts.silos).sum(axis=1)
+        return self.graph, (int(degrees.min()), int(degrees.max())), *self.deviations(facts)
+
     def _steps(self, facts: SumFacts) -> tuple[float, float]:
         """The same in steps of the grid, rounded up."""
         independent, shared = self.deviations(facts)
@@ -190,23 +195,15 @@ class Pairwise:
         largest = Grid(self.precision).steps(facts.largest)
         return PairwiseTerms(run, tuple(silos), pairs, numbers, largest, *self._steps(facts), self.drop_outs)
 
-    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts) -> PairwiseSession:
-        """All parties in this process."""
-        return PairwiseSession(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts))
+    def server(self, terms: PairwiseTerms, keys: Keys) -> PairwiseServer:
+        return PairwiseServer(terms, keys, self.grid)
 
+    def silo(self, terms: PairwiseTerms, keys: Keys, members: None) -> PairwiseSilo:
+        return PairwiseSilo(terms, keys, self.grid)
 
-class PairwiseSession(SumSession):
-    """All parties of a sum with noise that cancels in pairs."""
-
-    server: PairwiseServer
-    silos: dict[str, PairwiseSilo]
-
-    def __init__(self, exchange: Pairwise, terms: PairwiseTerms) -> None:
-        super().__init__(exchange.precision)
-        self.terms = terms
-        identities, roster = introduced(terms.silos)
-        self.server = PairwiseServer(terms, identities["server"], roster)
-        self.silos = {name: PairwiseSilo(terms, name, identities[name], roster) for name in terms.silos}
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.precision)
 
 
 def _members(view: View, silos: int) -> tuple[int, tuple[int, ...]] | None:

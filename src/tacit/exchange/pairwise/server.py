@@ -6,97 +6,58 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from tacit.crypto import Identity, Refused, Replayed, Secret
+from tacit.crypto import Refused, Secret
 from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.exchange.base import Keys, ServerRole
 from tacit.exchange.grid import Grid, Integers
-from tacit.exchange.pairwise.terms import KEYS, PHASES, PROTOCOL, VECTORS, PairwiseTerms
-from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join_named, named_parts
+from tacit.exchange.pairwise.terms import KEYS, PHASES, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
+from tacit.exchange.post import TooFew, join_named, named_parts
+from tacit.privacy.randomness import Stream
 
 
-class PairwiseServer:
-    """Collects one message of every silo in each phase; ``advance`` closes a phase with those who have answered.
+class PairwiseServer(ServerRole):
+    """After the last phase ``total`` is the sum over ``survivors``.
 
-    After the last phase ``total`` is the sum over ``survivors``. A message that is refused, or too few of them, ends
-    the round: ``total`` stays None. (To go on without its sender, as masked sums do, would take the noise of its pairs
-    from a vector that the server has seen.) What comes after its phase is refused unread, for the same reason.
+    A message that is refused ends the round. (To go on without its sender, as masked sums do, would take the noise of
+    its pairs from a vector that the server has seen.) A message after its phase is refused unread, for the same reason.
     """
 
-    def __init__(self, terms: PairwiseTerms, identity: Identity, identities: Mapping[str, bytes]) -> None:
-        self.terms = terms
-        self._post = Post(PROTOCOL, terms.place, SERVER, identity, identities)
-        self._phase: str | None = None
-        self.total: Integers | None = None
-        self.survivors: tuple[str, ...] = ()
-        self._there: tuple[str, ...] = ()
-        self._inbox: dict[str, bytes] = {}
-        self._gone: dict[str, bytes] = {}
-        self._vectors: dict[str, Integers] = {}
-        self._seeds: dict[str, dict[str, Secret]] = {}
+    strict = True
+    to_everyone = (KEYS,)
+    terms: PairwiseTerms
 
-    def begin(self, number: int) -> None:
-        self._post.begin(number)
+    def __init__(self, terms: PairwiseTerms, keys: Keys, grid: Grid) -> None:
+        super().__init__(PROTOCOL, terms, keys, grid)
+        self.survivors: tuple[str, ...] = ()
+        self._gone: dict[str, bytes] = {}
         self._forget()
-        self.total, self.survivors, self._there = None, (), tuple(sorted(self.terms.silos))
-        self._phase = KEYS
 
     @property
-    def phase(self) -> str | None:
-        """What silos are to send now; None outside of a round."""
-        return self._phase
+    def least(self) -> int:
+        return self.terms.least
+
+    def begin(self, number: int, stream: Stream | None = None, preface: bytes = b"") -> None:
+        self._begin(number, KEYS)
+        self._forget()
+        self.survivors = ()
 
     @property
     def messages(self) -> dict[str, Integers]:
         """The vectors as they came, by silo: what the server sees of a round."""
         return dict(self._vectors)
 
-    def receive(self, sender: str, message: bytes) -> None:
-        """Take ``sender``'s message of this phase."""
-        phase = self._phase
-        if phase is None:
-            raise OutOfTurn("a message outside of a round", sender)
-        try:
-            if sender in self._inbox:
-                raise Replayed(f"a second message in the phase of {phase}", sender)
-            if sender not in self._there:
-                raise OutOfTurn("a message of somebody who is no longer part of the round", sender)
-            self._read(phase, sender, self._post.read(sender, phase, message, to_everyone=phase == KEYS))
-        except BaseException:
-            self._phase = None
-            raise
-        self._inbox[sender] = message
-
-    def advance(self) -> dict[str, bytes]:
-        """Close the phase; messages for everybody who is still there."""
-        phase = self._phase
-        if phase is None:
-            raise OutOfTurn("there is no phase to close", SERVER)
-        self._phase = None
-        if len(self._inbox) < self.terms.least:
-            missing = ", ".join(silo for silo in self.terms.silos if silo not in self._inbox)
-            left = f"{len(self._inbox)} silos are left where {self.terms.least} are needed"
-            raise TooFew(f"{left} (phase of {phase}); missing: {missing}")
-        there = self._there
-        self._there = tuple(sorted(self._inbox))
-        if phase == KEYS:
-            told = {silo: self._of_peers(silo, self._inbox) for silo in self._there}
-        elif phase == VECTORS:
-            self.survivors = self._there
-            self._gone = dict.fromkeys(set(there) - set(self._there), b"")
-            told = {silo: self._of_peers(silo, self._gone) for silo in self._there}
-        else:
+    def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
+        before, self._there = self._there, tuple(sorted(self._inbox))
+        if phase == SEEDS:
             self.total = self._sum()
-            return {}
-        self._inbox = {}
-        self._phase = PHASES[PHASES.index(phase) + 1]
-        return {silo: self._post.write(silo, self._phase, content) for silo, content in told.items()}
-
-    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]:
-        """The sum as numbers, after a round."""
-        if self.total is None:
-            raise OutOfTurn("there is no sum", SERVER)
-        return grid.numbers(self.total)
+            return None, {}
+        told = self._inbox
+        if phase == VECTORS:
+            self.survivors = self._there
+            told = self._gone = dict.fromkeys(set(before) - set(self._there), b"")
+        following = PHASES[PHASES.index(phase) + 1]
+        return following, {silo: self._of_peers(silo, told) for silo in self._there}
 
     def _of_peers(self, silo: str, parts: Mapping[str, bytes]) -> bytes:
         """Of ``parts`` by silo, those of one silo's peers."""
@@ -134,4 +95,6 @@ class PairwiseServer:
         return total
 
     def _forget(self) -> None:
-        self._there, self._inbox, self._gone, self._vectors, self._seeds = (), {}, {}, {}, {}
+        self._gone = {}
+        self._vectors: dict[str, Integers] = {}
+        self._seeds: dict[str, dict[str, Secret]] = {}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 
-from tacit.crypto import EVERYONE, Identity, KeyPair, Refused, Secret
+from tacit.crypto import KeyPair, Refused, Secret
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.exchange.answering import Answering, check_vector
-from tacit.exchange.grid import Integers
+from tacit.exchange.base import Keys, SiloRole
+from tacit.exchange.grid import Grid, Integers, check_vector
 from tacit.exchange.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.exchange.post import SERVER, join_named, named_parts
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
 
-class PairwiseSilo(Answering):
-    """One silo. ``begin`` gives its first message of a round, ``receive`` the answer to each one of the server's.
+class PairwiseSilo(SiloRole):
+    """One silo.
 
     phase     answers                       with
     keys      (begins)                      a public key
@@ -26,23 +25,26 @@ class PairwiseSilo(Answering):
     seeds     who of its peers has vanished what it shared with them
     """
 
-    def __init__(self, terms: PairwiseTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
-        super().__init__(PROTOCOL, terms.place, name, identity, identities)
-        self.terms = terms
+    releases = (VECTORS,)
+    to_everyone = (KEYS,)
+    terms: PairwiseTerms
+
+    def __init__(self, terms: PairwiseTerms, keys: Keys, grid: Grid) -> None:
+        super().__init__(PROTOCOL, terms, keys, grid)
         self._handlers = {VECTORS: self._add_noise, SEEDS: self._show}
         self._seeds: dict[str, Secret] = {}
         self._vector = np.zeros(0, np.int64)
 
-    def begin(self, number: int, vector: Integers, noise: Stream) -> bytes:
-        """Start a round with this silo's ``vector [numbers]``, and ``noise`` from which its own noise is drawn."""
+    def begin(self, number: int, contribution: Integers, noise: Stream, preface: bytes = b"") -> bytes:
+        """Start a round with this silo's vector ``[numbers]``."""
         terms = self.terms
-        check_vector(vector, terms.numbers, terms.largest)
+        check_vector(contribution, terms.numbers, terms.largest)
         self._post.begin(number)
         self._forget()
-        self._vector = vector + discrete_gaussian(Fraction(terms.independent), terms.numbers, noise)
+        self._vector = contribution + discrete_gaussian(Fraction(terms.independent), terms.numbers, noise)
         self._keys = KeyPair()
         self._phase = VECTORS
-        return self._post.write(EVERYONE, KEYS, self._keys.public)
+        return self._written(KEYS, self._keys.public)
 
     def _add_noise(self, content: bytes) -> bytes:
         """The vector with the noise of every pair whose other silo has sent a key."""

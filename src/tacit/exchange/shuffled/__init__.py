@@ -5,12 +5,14 @@ encoder    one person: seals reports for the analyzer, one by one
 shuffler   takes them from everybody, forgets whose they are, fills up, cuts and mixes
 analyzer   opens and adds up
 mixing     what is cut, and what is missing
-exchange   what each of them learns; all of them in one process
+roles      the server as the shuffler, and a silo as the place of its people's encoders
+exchange   what each of them learns
 """
 
 from tacit.exchange.shuffled.analyzer import Analyzer
 from tacit.exchange.shuffled.encoder import Collected, Encoders, ShuffledEncoder
-from tacit.exchange.shuffled.exchange import OpenSession, SealedSession, Shuffled, ShuffledSession
+from tacit.exchange.shuffled.exchange import OpenSession, Shuffled
+from tacit.exchange.shuffled.roles import ShuffledServer, ShuffledSilo
 from tacit.exchange.shuffled.shuffler import Shuffler
 from tacit.exchange.shuffled.terms import ShuffledTerms
 
@@ -19,10 +21,10 @@ __all__ = [
     "Collected",
     "Encoders",
     "OpenSession",
-    "SealedSession",
     "Shuffled",
     "ShuffledEncoder",
-    "ShuffledSession",
+    "ShuffledServer",
+    "ShuffledSilo",
     "ShuffledTerms",
     "Shuffler",
 ]

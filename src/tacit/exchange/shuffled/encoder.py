@@ -65,11 +65,12 @@ class Collected:
 
     @staticmethod
     def together(collected: Sequence[Collected]) -> tuple[Indices, Indices, Values]:
-        """(person, index, value) of all of them."""
+        """(person, index, value) of all of them, by person: what is cut does not depend on who worked when."""
         nothing = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
         parts = [nothing, *(part for some in collected for part in some._parts)]
         person, index, value = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return person, index, value
+        order = np.argsort(person, kind="stable")
+        return person[order], index[order], value[order]
 
 
 class Encoders:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tacit.crypto import Identity
 from tacit.errors import UserError
+from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.plain import FLOATS
+from tacit.exchange.session import Summing
 from tacit.exchange.shuffled.analyzer import Analyzer
-from tacit.exchange.shuffled.encoder import Collected, Encoders
+from tacit.exchange.shuffled.encoder import Collected
 from tacit.exchange.shuffled.mixing import places
-from tacit.exchange.shuffled.shuffler import Shuffler
-from tacit.exchange.shuffled.terms import ANALYZER, SHUFFLER, Indices, ShuffledTerms, Values
+from tacit.exchange.shuffled.roles import ShuffledServer, ShuffledSilo
+from tacit.exchange.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
 from tacit.exchange.sums import SumFacts
-from tacit.privacy import Index, Reveals, View
+from tacit.privacy import Reveals, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class Shuffled(Exchange):
     """FLAME's framework with messages that cannot be linked (specification 5.2).
 
     sealed  with real cryptography; False: the same sums, drawn without making any message, for large studies
@@ -40,7 +40,10 @@ class Shuffled:
 
     name: ClassVar[str] = "shuffled"
     about: ClassVar[str] = "people send single reports to a shuffler, which fills up, mixes and passes them on"
-    index: ClassVar[Index | None] = None
+    carries = "reports"
+    adds = frozenset()
+    opens = True
+    third_party = ANALYZER
 
     sealed: bool = True
     linked: bool = False
@@ -68,21 +71,35 @@ class Shuffled:
             fix = 'use method.index_sampling = "fixed", or linked = false'
             raise UserError("conflict", "exchange.linked", problem, fix)
 
-    def session(self, facts: SumFacts) -> ShuffledSession:
-        """All parties in this process."""
-        terms = self.terms(secrets.token_hex(16), facts)
-        if self.sealed:
-            return SealedSession(terms, os.cpu_count() or 1)
-        assert facts.reports is not None
-        return OpenSession(terms, facts.reports.crowd)
+    def check_federated(self) -> None:
+        if not self.sealed:
+            problem = "false is for the simulator: messages that travel are sealed"
+            raise UserError("simulator-only", "exchange.sealed", problem, "leave it out")
 
-    def terms(self, run: str, facts: SumFacts) -> ShuffledTerms:
-        """What the parties agree on."""
+    def session(self, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Any] = ()) -> Summing:
+        if self.sealed:
+            return super().session(silos, numbers, facts, members)
+        assert facts.reports is not None
+        return OpenSession(self.terms("", silos, numbers, facts), facts.reports.crowd)
+
+    def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> ShuffledTerms:
         reports = facts.reports
         if reports is None:
             raise InvalidArgument("not-supported", "messages", "only single reports can be shuffled")
-        law = reports.randomizer
-        return ShuffledTerms(run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked)
+        law, parties = reports.randomizer, (tuple(silos), facts.complete)
+        return ShuffledTerms(
+            run, facts.people, reports.dimensions, reports.padded, law, reports.listed, self.linked, *parties
+        )
+
+    def server(self, terms: ShuffledTerms, keys: Keys) -> ShuffledServer:
+        return ShuffledServer(terms, keys)
+
+    def silo(self, terms: ShuffledTerms, keys: Keys, members: Sequence[int]) -> ShuffledSilo:
+        """``members``: the numbers of its people."""
+        return ShuffledSilo(terms, keys, members)
+
+    def third(self, terms: ShuffledTerms, keys: Keys) -> Analyzer:
+        return Analyzer(terms, keys.identity, servers_of(keys.roster), os.cpu_count() or 1)
 
 
 class AddedUp(Collected):
@@ -97,16 +114,6 @@ class AddedUp(Collected):
         self.count += np.bincount(index, minlength=self.total.size)
 
 
-class ShuffledSession(Protocol):
-    """A run's shuffled rounds."""
-
-    def collect(self) -> Collected:
-        """Where reports of a round are put; one for each thread."""
-
-    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
-        """The sum of ``report - 1/2`` for every dimension, as the analyzer finds it. ``stream`` is the shuffler's."""
-
-
 class OpenSession:
     """Nothing is sealed: the analyzer's sums, from the same law, without its messages."""
 
@@ -114,11 +121,21 @@ class OpenSession:
         self.terms = terms
         self._cuts = crowd > terms.padded and not terms.linked
 
-    def collect(self) -> Collected:
+    def form(self) -> Collected:
+        """Where reports of a round are put; one for each thread."""
         return Collected() if self._cuts else AddedUp(self.terms.dimensions)
 
-    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
+    def sum(
+        self,
+        number: int,
+        contributions: Iterable[Sequence[Collected]],
+        noise: Sequence[Stream],
+        *,
+        stream: Stream | None = None,
+    ) -> Values:
+        assert stream is not None
         terms, whole = self.terms, AddedUp(self.terms.dimensions)
+        collected = [part for own in contributions for part in own]
         if self._cuts:
             person, index, value = Collected.together(collected)
             kept = places(index, terms.dimensions, terms.padded, stream)
@@ -137,27 +154,3 @@ class OpenSession:
             own = lacking[first : first + step]
             drawn = self.terms.randomizer.blanket(int(own.sum()), stream) - 0.5
             total[first : first + step] += np.bincount(np.repeat(np.arange(own.size), own), drawn, own.size)
-
-
-class SealedSession:
-    """Encoders, shuffler and analyzer in one process, each with its own keys; messages between them are bytes."""
-
-    def __init__(self, terms: ShuffledTerms, workers: int = 1) -> None:
-        self.terms, self.workers = terms, workers
-        identities = {name: Identity() for name in (ANALYZER, SHUFFLER)}
-        servers = {name: identity.public for name, identity in identities.items()}
-        self.encoders = Encoders(terms, range(terms.people), servers, workers)
-        self.analyzer = Analyzer(terms, identities[ANALYZER], servers)
-        self.shuffler = Shuffler(terms, identities[SHUFFLER], servers | self.encoders.roster)
-
-    def collect(self) -> Collected:
-        return Collected()
-
-    def sum(self, number: int, collected: Sequence[Collected], stream: Stream) -> Values:
-        key = self.analyzer.begin(number)
-        self.shuffler.begin(number, key)
-        for name, message in self.encoders.submitted(number, key, collected):
-            self.shuffler.receive(name, message)
-        self.analyzer.receive(self.shuffler.mix(stream, self.workers), self.workers)
-        assert self.analyzer.total is not None
-        return self.analyzer.total

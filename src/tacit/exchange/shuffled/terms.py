@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy.typing as npt
 
 from tacit.crypto import EVERYONE, Context, Refused
 from tacit.crypto.sealed import OVERHEAD
-from tacit.exchange.post import join, parted
+from tacit.exchange.post import SERVER, join, parted
+from tacit.exchange.sums import people_of
 from tacit.privacy.mechanisms.randomizers import Randomizer
 
 PROTOCOL = "tacit-shuffled-1"
 SHUFFLER, ANALYZER = "shuffler", "analyzer"
-# who sends what: the analyzer its key, encoders their reports, the shuffler what it has mixed
-KEY, REPORTS, MIXED = "key", "reports", "mixed"
+# who sends what: the analyzer its key, encoders their reports, the shuffler what it has mixed; silos, in setup, the
+# identities of their people
+KEY, REPORTS, MIXED, PEOPLE = "key", "reports", "mixed", "people"
 
 Indices = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint8]
@@ -46,6 +49,8 @@ class ShuffledTerms:
     randomizer  by which reports are made, and fillings drawn
     listed      how many numbers one encoder reports; None where that is random
     linked      all numbers of one encoder in one message, as the paper prints it; otherwise each is one
+    silos       who hands over the reports of their people
+    complete    whether none of them may be missing in a round
     """
 
     run: str
@@ -55,6 +60,8 @@ class ShuffledTerms:
     randomizer: Randomizer
     listed: int | None = None
     linked: bool = False
+    silos: tuple[str, ...] = field(default=("all",), repr=False)
+    complete: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.linked and self.listed is None:
@@ -79,6 +86,10 @@ class ShuffledTerms:
         sent = people * -(-self.dimensions // self.width)
         mixed = -(-self.dimensions * self.padded // self.width) + self.padded + self.people
         return max(sent, mixed) * (self.sealed_bytes + 4 * self.width) + people * _PER_PERSON
+
+    def people_of(self, silo: str) -> list[int]:
+        """The people whose reports a silo hands over, by number."""
+        return people_of(self.silos.index(silo), self.people, len(self.silos)).tolist()
 
     def sealing(self, number: int) -> Context:
         """Where sealed reports of a round belong; nothing in it says who sent one."""
@@ -110,3 +121,10 @@ class ShuffledTerms:
             raise Refused("wrong-length", "messages of another length", peer)
         indices = np.frombuffer(index, "<u4").astype(np.int64).reshape(count, self.width)
         return Messages(indices, np.frombuffer(sealed, np.uint8).reshape(count, self.sealed_bytes))
+
+
+def servers_of(roster: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Of the roster of a run, the server as the shuffler, and the analyzer."""
+    if ANALYZER not in roster:
+        raise Refused("bad-terms", "nobody is on the roster as the analyzer")
+    return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}

@@ -15,10 +15,10 @@ of M freshly encrypted slots.
     terms      what is agreed on, and whether it fits the modulus
     silo       a silo's side, a handler of messages
     server     the server's side
-    exchange   the exchange as a plan sees it, and all parties in one process
+    exchange   the exchange as a plan sees it
 """
 
-from tacit.exchange.weighted.exchange import Weighted, WeightedSession
+from tacit.exchange.weighted.exchange import Weighted
 from tacit.exchange.weighted.server import WeightedServer
 from tacit.exchange.weighted.silo import Members, PersonVectors, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms
@@ -28,7 +28,6 @@ __all__ = [
     "PersonVectors",
     "Weighted",
     "WeightedServer",
-    "WeightedSession",
     "WeightedSilo",
     "WeightedTerms",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,24 +10,24 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto import SecretKey
 from tacit.crypto.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.errors import UserError
+from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.grid import Grid
-from tacit.exchange.local import Carrier, converse, delivered, introduced, silo_names
+from tacit.exchange.masked import Masked
 from tacit.exchange.sums import SumFacts
 from tacit.exchange.weighted.server import WeightedServer
-from tacit.exchange.weighted.silo import Members, PersonVectors, WeightedSilo
+from tacit.exchange.weighted.silo import Members, WeightedSilo
 from tacit.exchange.weighted.terms import WeightedTerms, agreed
 from tacit.privacy import Index, Reveals, View
-from tacit.privacy.randomness import Stream, shares
+from tacit.privacy.randomness import shares
 
 # as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
 _MOST_BITS = 15360
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Weighted(Exchange):
     """Protocol 1 of [ULDP-FL], corrected (specification 4.6): weights n_su / (1 + N_u) under Paillier encryption.
 
     precision        the step of the grid
@@ -47,6 +46,10 @@ class Weighted:
 
     name: ClassVar[str] = "weighted"
     about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
+    carries = "subjects"
+    opens = True
+    carries_once = True
+
     precision: float = 1e-8
     key_bits: int = 3072
     hidden_sampling: bool = False
@@ -83,13 +86,16 @@ class Weighted:
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> WeightedTerms:
         """What the parties agree on, for contributions of ``numbers`` numbers."""
-        facts = replace(facts, people=self.slots or facts.people)
+        facts = replace(facts, people=self.slot_count(facts.people))
         return agreed(run, tuple(silos), numbers, facts, self.precision, self.key_bits, self.hidden_sampling)
+
+    def slot_count(self, people: int) -> int:
+        return self.slots or people
 
     def slots_of(self, keys: npt.NDArray[np.int64], people: int) -> npt.NDArray[np.int64]:
         """The slots of people with these ``keys``, of whom ``people`` are declared. A list needs all of its people in
         one place: it is made here, as all silos would make it together."""
-        count = self.slots or people
+        count = self.slot_count(people)
         if self.index == "slots":
             return shares(keys, count)
         listed, place = np.unique(keys, return_inverse=True)
@@ -98,45 +104,22 @@ class Weighted:
             raise UserError("too-few", "exchange.slots", problem, "raise it, or data.subjects.count")
         return place.astype(np.int64)
 
-    def session(
-        self, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Members]
-    ) -> WeightedSession:
-        """All parties in this process, with the people of every silo."""
-        terms = self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts)
-        return WeightedSession(Grid(self.precision), terms, members, workers=os.cpu_count() or 1)
+    def server(self, terms: WeightedTerms, keys: Keys) -> WeightedServer:
+        return WeightedServer(terms, keys, self.grid, workers=os.cpu_count() or 1)
 
+    def silo(self, terms: WeightedTerms, keys: Keys, members: Members) -> WeightedSilo:
+        return WeightedSilo(terms, keys, self.grid, members, workers=os.cpu_count() or 1)
 
-class WeightedSession:
-    """The parties of a weighted sum in one process, each with its own keys; messages between them are bytes."""
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.precision)
 
-    def __init__(
-        self,
-        grid: Grid,
-        terms: WeightedTerms,
-        members: Sequence[Members],
-        *,
-        workers: int = 1,
-        insecure_key_for_tests: SecretKey | None = None,
-        carry: Carrier = delivered,
-    ) -> None:
-        self.grid, self.terms = grid, terms
-        identities, roster = introduced(terms.silos)
-        key, insecure = insecure_key_for_tests, insecure_key_for_tests is not None
-        self.server = WeightedServer(terms, identities["server"], roster, key=key, workers=workers)
-        self.silos = {
-            name: WeightedSilo(terms, name, identities[name], roster, own, workers=workers, insecure_for_tests=insecure)
-            for name, own in zip(terms.silos, members, strict=True)
-        }
-        self.server.begin_setup()
-        first = {name: silo.begin_setup() for name, silo in self.silos.items()}
-        converse(self.server, self.silos, first, carry)
+    @property
+    def masking(self) -> Masked:
+        """Ciphertexts are for weights: what is released once is a masked sum."""
+        return Masked(precision=self.precision)
 
-    def sum(
-        self, number: int, people: Sequence[PersonVectors], noise: Sequence[Stream], carry: Carrier = delivered
-    ) -> npt.NDArray[np.float64]:
-        """The sum over silos and people of weights times contributions, with everybody's noise, as numbers."""
-        self.server.begin(number)
-        parties = zip(self.silos.items(), people, noise, strict=True)
-        first = {name: silo.begin(number, own, stream) for (name, silo), own, stream in parties}
-        converse(self.server, self.silos, first, carry)
-        return self.server.numbers(self.grid)
+    def check_federated(self) -> None:
+        if self.index == "list":
+            problem = '"list" is for the simulator: silos of a federation do not exchange lists of their subjects'
+            raise UserError("simulator-only", "exchange.index", problem, 'use "slots"')

@@ -3,106 +3,65 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 from gmpy2 import gcd, invert, mpz
 
-from tacit.crypto import Ciphertexts, Identity, Refused, Replayed, SecretKey, TransferSender
+from tacit.crypto import Ciphertexts, Refused, SecretKey, TransferSender
 from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.exchange.base import Keys, ServerRole
 from tacit.exchange.grid import Grid
-from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew, join, join_named, named_parts
+from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.privacy.randomness import Stream
 
 
-class WeightedServer:
-    """As :class:`~tacit.exchange.masked.MaskedServer`, but nobody may be missing: ``begin_setup`` and ``begin``, then
-    ``receive`` every silo's message and ``advance``. A message that is refused counts as none. After a round ``total``
-    holds the sums, times C_LCM and in steps of the grid; after one that failed, None."""
+class WeightedServer(ServerRole):
+    """No silo may be missing. After a round ``total`` holds the sums, times C_LCM and in steps of the grid."""
+
+    to_everyone = (KEYS,)
+    terms: WeightedTerms
 
     def __init__(
-        self,
-        terms: WeightedTerms,
-        identity: Identity,
-        identities: Mapping[str, bytes],
-        *,
-        key: SecretKey | None = None,
-        workers: int = 1,
+        self, terms: WeightedTerms, keys: Keys, grid: Grid, *, key: SecretKey | None = None, workers: int = 1
     ) -> None:
-        self.terms = terms
-        self._post = Post(PROTOCOL, terms.place, SERVER, identity, identities)
+        super().__init__(PROTOCOL, terms, keys, grid)
         self._key = SecretKey.generate(terms.key_bits) if key is None else key
         self._workers = workers
-        self._phase: str | None = None
-        self._inbox: dict[str, bytes] = {}
-        self._signed: dict[str, bytes] = {}
+        self._contents: dict[str, bytes] = {}
         self._inverses: list[mpz] | None = None
-        self.total: list[int] | None = None
 
-    @property
-    def phase(self) -> str | None:
-        """What silos are to send now; None outside of setup and rounds."""
-        return self._phase
-
-    def begin_setup(self) -> None:
+    def open(self) -> None:
         self._begin(0, KEYS)
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, stream: Stream | None = None, preface: bytes = b"") -> None:
         if self._inverses is None:
             raise OutOfTurn("a round before setup has ended", SERVER)
         self._begin(number, READY if self.terms.sampling else SUMS)
 
-    def _begin(self, number: int, phase: str) -> None:
-        self._post.begin(number)
-        self.total, self._inbox, self._signed, self._phase = None, {}, {}, phase
+    def numbers(self) -> npt.NDArray[np.float64]:
+        if self.total is None or self._grid is None:
+            raise OutOfTurn("there is no sum", SERVER)
+        return np.array([value / self.terms.common for value in self.total]) * self._grid.precision
 
-    def receive(self, sender: str, message: bytes) -> None:
-        """Take ``sender``'s message of this phase, or refuse it."""
-        phase = self._phase
-        if phase is None:
-            raise OutOfTurn("a message outside of setup or a round", sender)
-        if sender in self._inbox:
-            raise Replayed(f"a second message in the phase of {phase}", sender)
-        content = self._post.read(sender, phase, message, to_everyone=phase == KEYS)
+    def _read(self, phase: str, sender: str, content: bytes) -> None:
         if phase == KEYS and len(content) != 2 * KEY_BYTES:
             raise Refused("malformed", "a message without two keys", sender)
-        self._inbox[sender], self._signed[sender] = content, message
+        self._contents[sender] = content
 
-    def advance(self) -> dict[str, bytes]:
-        """Close the phase; what every silo is told next."""
-        phase = self._phase
-        if phase is None:
-            raise OutOfTurn("there is no phase to close", SERVER)
-        try:
-            missing = [silo for silo in self.terms.silos if silo not in self._inbox]
-            if missing:
-                raise TooFew(f"a weighted sum needs every silo; missing (phase of {phase}): {', '.join(missing)}")
-            following, contents = self._next(phase)
-        except BaseException:
-            self._end()
-            raise
-        self._inbox, self._signed, self._phase = {}, {}, following
-        if following is None:
-            self._end()
-            return {}
-        return {silo: self._post.write(silo, following, contents[silo]) for silo in self.terms.silos}
-
-    def numbers(self, grid: Grid) -> npt.NDArray[np.float64]:
-        """The sums as numbers, after a round."""
-        if self.total is None:
-            raise OutOfTurn("there is no sum", SERVER)
-        common = self.terms.common
-        return np.array([value / common for value in self.total]) * grid.precision
+    def _end(self) -> None:
+        super()._end()
+        self._contents = {}
 
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
         silos = self.terms.silos
         if phase == KEYS:
-            told = join([self._key.public.to_bytes(), join_named(self._signed)])
+            told = join([self._key.public.to_bytes(), join_named(self._inbox)])
             return SEED, dict.fromkeys(silos, told)
         if phase == SEED:
             leader = self.terms.leader
-            sealed = named_parts(self._inbox[leader], leader, silos)
+            sealed = named_parts(self._contents[leader], leader, silos)
             if set(sealed) != set(silos) - {leader}:
                 raise Refused("incomplete", "no seed for some of the silos", leader)
             return COUNTS, {silo: sealed.get(silo, b"") for silo in silos}
@@ -118,7 +77,7 @@ class WeightedServer:
             return REQUESTS, {silo: sender.offer for silo, sender in self._senders.items()}
         if phase == REQUESTS:
             slots = self._slots()
-            replies = {silo: sender.reply(self._inbox[silo], slots) for silo, sender in self._senders.items()}
+            replies = {silo: sender.reply(self._contents[silo], slots) for silo, sender in self._senders.items()}
             return SUMS, {silo: join(reply) for silo, reply in replies.items()}
         if phase == SUMS:
             self.total = self._sum()
@@ -129,7 +88,7 @@ class WeightedServer:
         is uniform among the units, as r_u is."""
         n, size, people = self._key.public.n, (self._key.public.bits + 7) // 8, self.terms.people
         totals = [mpz(0)] * people
-        for silo, content in self._inbox.items():
+        for silo, content in self._contents.items():
             if len(content) != size * people:
                 raise Refused("wrong-length", f"{len(content)} bytes are not {people} counts", silo)
             for place in range(people):
@@ -160,7 +119,7 @@ class WeightedServer:
     def _sum(self) -> list[int]:
         """The product of all silos' messages, decrypted and taken out of its slots."""
         product: Ciphertexts | None = None
-        for silo, content in self._inbox.items():
+        for silo, content in self._contents.items():
             sums = self._key.public.ciphertexts(content, silo)
             if len(sums) != self.terms.outputs:
                 raise Refused("wrong-length", f"{len(sums)} ciphertexts where {self.terms.outputs} are due", silo)
@@ -178,7 +137,3 @@ class WeightedServer:
             numbers.append(number)
             value = (value - number) >> width
         return numbers
-
-    def _end(self) -> None:
-        self._phase = None
-        self._inbox, self._signed = {}, {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ from gmpy2 import mpz
 from tacit.crypto import (
     EVERYONE,
     Ciphertexts,
-    Identity,
     KeyPair,
     MaskStream,
     PublicKey,
@@ -23,8 +21,8 @@ from tacit.crypto import (
 )
 from tacit.crypto.blinding import blinding_for
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.exchange.answering import Answering
-from tacit.exchange.grid import Integers, beyond
+from tacit.exchange.base import Keys, SiloRole
+from tacit.exchange.grid import Grid, Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
 from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 from tacit.privacy.invalid import InvalidArgument
@@ -50,7 +48,7 @@ class PersonVectors(NamedTuple):
     vectors: Integers
 
 
-class WeightedSilo(Answering):
+class WeightedSilo(SiloRole):
     """One silo. Setup goes ``keys``, ``seed``, ``counts``; a round is ``sums``, or ``ready``, ``requests``, ``sums``
     where sampling is hidden. Whatever is wrong with a message ends setup or the round; nobody else can take its place.
 
@@ -68,12 +66,15 @@ class WeightedSilo(Answering):
     one person moves the sum.
     """
 
+    releases = (SUMS,)
+    to_everyone = (KEYS,)
+    terms: WeightedTerms
+
     def __init__(
         self,
         terms: WeightedTerms,
-        name: str,
-        identity: Identity,
-        identities: Mapping[str, bytes],
+        keys: Keys,
+        grid: Grid,
         members: Members,
         *,
         workers: int = 1,
@@ -85,10 +86,10 @@ class WeightedSilo(Answering):
         if counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
             problem = f"between 0 and {terms.cap} records of each person are due"
             raise InvalidArgument("out-of-range", "records", problem)
-        super().__init__(PROTOCOL, terms.place, name, identity, identities)
+        super().__init__(PROTOCOL, terms, keys, grid)
         held = np.zeros(terms.people, np.int64)
         np.add.at(held, slots, counts)
-        self.terms, self._members = terms, members
+        self._members = members
         self._counts = np.minimum(held, terms.cap)  # of every slot
         self._counted = (counts > 0) & (held <= terms.cap)[slots]  # of every person
         self._workers, self._insecure = workers, insecure_for_tests
@@ -104,11 +105,11 @@ class WeightedSilo(Answering):
 
     # -- setup
 
-    def begin_setup(self) -> bytes:
+    def open(self) -> bytes:
         self._post.begin(0)
         self._sealing, self._pairs = SealingKey(), KeyPair()
         self._phase = SEED
-        return self._post.write(EVERYONE, KEYS, self._sealing.public + self._pairs.public)
+        return self._written(KEYS, self._sealing.public + self._pairs.public)
 
     def _deal(self, content: bytes) -> bytes:
         """Everybody's keys; the first silo deals the common seed."""
@@ -176,9 +177,9 @@ class WeightedSilo(Answering):
 
     # -- a round
 
-    def begin(self, number: int, people: PersonVectors, noise: Stream) -> bytes:
-        """Start round ``number`` (from 1) with what this silo's people add, and the stream of its noise."""
-        terms = self.terms
+    def begin(self, number: int, contribution: PersonVectors, noise: Stream, preface: bytes = b"") -> bytes:
+        """Start round ``number`` (from 1) with what this silo's subjects add."""
+        terms, people = self.terms, contribution
         if not self._set_up:
             raise OutOfTurn("a round before setup has ended", self.name)
         if people.vectors.shape != (len(people.places), terms.numbers) or people.vectors.dtype != np.int64:
@@ -193,9 +194,9 @@ class WeightedSilo(Answering):
         self._people, self._noise = PersonVectors(people.places[counted], people.vectors[counted]), noise
         if terms.sampling:
             self._phase = REQUESTS
-            return self._post.write(SERVER, READY, b"")
+            return self._written(READY, b"")
         self._phase = None
-        return self._post.write(SERVER, SUMS, self._sums())
+        return self._written(SUMS, self._sums())
 
     def _request(self, content: bytes) -> bytes:
         """Ask for one of M slots of each person: which, R says, so that all silos ask for the same."""

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit.errors import UserError
+from tacit.families.survey.ask import Survey
 from tacit.privacy import Ledger
-from tacit.surveys import Survey
 from tacit.ui.main import app
 from tests.refusals import refuses
 
@@ -63,7 +63,7 @@ def test_json_is_one_object(table, tmp_path):
     )
     found = json.loads(done.stdout)
     assert found["kind"] == "mean"
-    assert found["people"] == 600  # every row somebody of their own
+    assert found["people"] == 600  # every row is a subject
     assert {line["view"]: line["epsilon"] for line in found["guarantees"]} == {"server": 2.0, "public": 2.0}
     assert found["other_error"] < found["expected_error"]
 
@@ -77,7 +77,7 @@ def test_estimates_are_near_the_truth(visits, tmp_path, place):
     assert answer["low"] < answer["estimate"] < answer["high"]
 
 
-def test_a_trusted_server_sees_everything_and_a_local_survey_trusts_nobody(visits, tmp_path):
+def test_a_trusted_server_sees_everything_and_a_local_survey_trusts_no_party(visits, tmp_path):
     central = {str(line.view): line.epsilon for line in ask(visits, tmp_path).guarantees}
     assert central == {"public": 1.0, "server": float("inf")}
 
@@ -97,7 +97,7 @@ def test_surveys_share_a_budget(table, tmp_path):
 
 def test_the_line_is_there_before_the_answer(visits, tmp_path, monkeypatch):
     """Whatever goes wrong in between, what may have left is counted."""
-    from tacit.privacy.mechanisms.survey_questions import CentralShares
+    from tacit.families.survey.questions import CentralShares
 
     def fails(*_: object) -> None:
         raise RuntimeError("cut off")

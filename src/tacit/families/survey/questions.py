@@ -1,20 +1,20 @@
-"""Questions to people: the share of every answer, or a mean, with noise from one trusted place or from everybody.
+"""Questions to people: the share of every answer, or a mean, with central or local noise.
 
-    central   a trusted server knows what people say and adds noise to the result
-    local     everybody randomises what they say, and nobody need be trusted
+    central   a trusted server sees all answers and adds noise to the result
+    local     every person randomises the answer, and no party is trusted
 
-**Every person counts once.** Somebody with several records counts by their average. In the local model a person answers
-a question with categories by one of the own records, drawn by lot, which says the same on average.
+**Every person counts once.** A person with several records counts by their average. In the local model a person answers
+a question with categories by one record, drawn at random, which has the same mean.
 
-**Formal guarantees.** Unit subject, relation replace: another person's answers in the place of one's own; the number of
-people is public. Central: whoever sees the result, not the server. A person's part of the counts is a probability
+**Formal guarantees.** Unit subject, relation replace: the answers of one person replaced by others; the number of
+people is public. Central: every view of the result, but not the server. A person's part of the counts is a probability
 vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
 (high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
 Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
 Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
 
-**Errors** are those of the noise: how far an estimate is from what these people would have said. That they may not be
-typical of others is not in them. Every estimate is unbiased; a share may come out below 0.
+**Errors** are those of the noise: how far an estimate is from the result without noise. They do not include that these
+people may not be typical of others. Every estimate is unbiased; a share may be below 0.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CentralShares:
 class LocalShares:
     """The same by k-ary randomised response; with two categories, Warner's (1965).
 
-    one_record  it is public that nobody has more than one record: errors are then given exactly
+    one_record  it is public that no person has more than one record: errors are then given exactly
     """
 
     categories: int
@@ -151,15 +151,15 @@ class LocalShares:
         """With one record each the error is that of :meth:`Response.squared_error`, at the estimated share. Else a
         person gives an answer with probability P, linear in the share s of it among the own records; the variance of
         the number of such reports, the sum of P(1 - P), is at most n P(1 - P) at the mean of P: that is the error."""
-        own, everybody = _one_record_each(values, subject, stream)
+        own, people = _one_record_each(values, subject, stream)
         reports = self.response.release(own, stream)
         estimate = self.response.histogram(reports)
         if self.one_record:
-            error = np.sqrt(self.response.squared_error(np.clip(estimate, 0.0, 1.0), everybody))
+            error = np.sqrt(self.response.squared_error(np.clip(estimate, 0.0, 1.0), people))
         else:
-            seen = np.bincount(reports, minlength=self.categories) / everybody
+            seen = np.bincount(reports, minlength=self.categories) / people
             scale = (math.expm1(self.epsilon) + self.categories) / math.expm1(self.epsilon)
-            error = scale * np.sqrt(seen * (1 - seen) / everybody)
+            error = scale * np.sqrt(seen * (1 - seen) / people)
         return Estimates(estimate, error, NORMAL * error)
 
 
@@ -194,7 +194,7 @@ class CentralMean:
 
 @dataclass(frozen=True)
 class LocalMean:
-    """The same where everybody reports a randomised number: rounded at random to one of the bounds and randomised
+    """The same if every person reports a randomised number: rounded at random to one of the bounds and randomised
     response (Duchi, Jordan, Wainwright 2018, in one dimension), or with Laplace noise, whichever errs less."""
 
     low: float

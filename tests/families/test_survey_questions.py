@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from tacit.families.survey.questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.privacy import Gaussian, Pure, RandomizedResponse, Randomness, account
-from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 
 TIMES = 400
 SHARES = np.array([0.6, 0.3, 0.1])

@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit.report.svg import Mark, dots
 
-PLACES = {"central": "noise by a trusted server", "local": "everybody randomises"}
+PLACES = {"central": "noise by a trusted server", "local": "every person randomises"}
 
 
 def picture(survey: Mapping[str, Any]) -> str:

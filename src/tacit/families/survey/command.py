@@ -13,7 +13,7 @@ from tacit.ui.console import show, show_json, show_line, table_of
 from tacit.ui.guarantees import show_guarantees
 
 if TYPE_CHECKING:
-    from tacit.surveys import Survey
+    from tacit.families.survey.ask import Survey
 
 
 def survey(
@@ -42,9 +42,9 @@ def survey(
     as_json: Json = False,
 ) -> None:
     """Ask one question of a table: shares of answers, or a mean over subjects, with error bars."""
-    from tacit import api
+    from tacit.families.survey import ask
 
-    found, folder = api.survey(
+    found, folder = ask.survey(
         table,
         column,
         epsilon=epsilon,

@@ -1,10 +1,10 @@
-"""A survey: one column of a table, one number per answer, with error bars, and written down before it leaves.
+"""A survey asks one question about one column of a table. Every answer is a number with an error bar.
 
     survey("visits.csv", "smoker", epsilon=1.0, categories=("no", "yes"), subject="person")
     survey(frame, "age", epsilon=0.5, bounds=(0, 120), place="local")
 
-What may be asked is public: the categories, or the bounds of a number. A line in a ledger comes first, then the answer;
-several surveys, and runs, may share one ledger and one budget.
+The categories, or the bounds of a number, are public. The line in the ledger is written before the answer is computed;
+several surveys and runs may share one ledger and one budget.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ import pandas as pd
 
 from tacit.data.cells import as_name, gaps, match_names, numbers_in
 from tacit.data.table_files import Table, from_frame, read_file
+from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.families.survey.picture import picture
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
 from tacit.privacy.ledger import place as ledger_place
 from tacit.promise import REPRODUCIBLE, cost, linkage
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanisms.survey_questions import Place, Question
+    from tacit.families.survey.questions import Place, Question
 
-BUDGET_DELTA = 1e-5  # at which a budget is reckoned where the survey itself has none
+BUDGET_DELTA = 1e-5  # delta of a budget if the survey itself has none
 
-TRUSTED = "the server is trusted: it knows what everybody says, and adds the noise"
-NOBODY_TRUSTED = "everybody randomises their own answer before anybody sees it"
-CLEAR = "the server sees what everybody says"
+TRUSTED = "the server is trusted: it sees all answers and adds the noise"
+LOCAL = "every subject randomises the answer before any other party sees it"
+CLEAR = "the server sees all answers"
 PUBLIC = "the number of people, the categories or bounds and the question are public"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``estimate`` with the standard error of its noise, and an interval that covers what people said with probability
-    0.95 (of the noise)."""
+    """``estimate`` with the standard error of its noise, and an interval that contains the result without noise with
+    probability 0.95 (over the noise)."""
 
     answer: str
     estimate: float
@@ -52,10 +54,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was asked, of how many, what came out, and what is promised.
+    """Question, number of people, answers and guarantees.
 
-    other_error  the standard error that the other place of the noise would give at this epsilon: nothing was asked for
-                 it, it follows from public numbers
+    other_error  the standard error of noise in the other place at this epsilon; it follows from public numbers
     """
 
     column: str
@@ -84,7 +85,7 @@ class Survey:
         }
 
 
-def survey(
+def ask(
     source: str | Path | pd.DataFrame,
     column: str,
     *,
@@ -100,10 +101,10 @@ def survey(
 ) -> Survey:
     """Ask one question of a table: the share of every one of ``categories``, or the mean of a number within ``bounds``.
 
-    subject  the column that says whose a row is; left out: every row is somebody of their own
+    subject  the column that identifies the subject of each row; if omitted, every row is a subject
     delta    central only: 0 is Laplace noise, more is Gaussian noise
-    ledger   the file in which the survey is written down first; ``budget`` is the epsilon that it may come to
-    seed     for studies only: whoever knows it can draw the same noise again
+    ledger   the file to which the survey is written first; ``budget`` is the largest epsilon that it may reach
+    seed     for studies only: anyone who knows it can draw the same noise again
     """
     names = None if categories is None else tuple(str(as_name(name)) for name in categories)
     asked, other = _questions(names, bounds, epsilon, delta, place, one_record=subject is None)
@@ -112,7 +113,7 @@ def survey(
     who = np.arange(table.rows) if subject is None else _people(table, subject)
     people = int(np.unique(who).size)
     events = _events(asked)
-    # the stream has the whole question in its name: another one has other noise, also under the same seed
+    # the stream has the whole question in its name: another question has other noise under the same seed
     question = f"survey {column} {asked}"
     mark = "" if seed is None else mark_of(f"{seed} {question}")
     _write_down(Path(ledger), column, asked, events, delta or BUDGET_DELTA, budget, mark)
@@ -137,6 +138,35 @@ def survey(
     )
 
 
+def survey(
+    source: str | Path | pd.DataFrame,
+    column: str,
+    *,
+    epsilon: float,
+    out: str | Path | None = None,
+    ledger: str | Path | None = None,
+    **question: Any,
+) -> tuple[Survey, Path]:
+    """Ask one question of a table. Returns the survey and a new folder with ``survey.json``, ``survey.svg`` and, unless
+    ``ledger`` names another file, ``ledger.jsonl``.
+
+    ``question`` are the other arguments of :func:`ask`: categories or bounds, place, subject, delta, budget, seed.
+    """
+    folder = free_folder(f"survey {column}") if out is None else Path(out)
+    if folder.exists():
+        raise UserError("exists-already", "--out", f"'{folder}' exists", "name a new folder")
+    folder.mkdir(parents=True)
+    try:
+        found = ask(source, column, epsilon=epsilon, ledger=ledger or folder / LEDGER, **question)
+    except TacitError:  # refused before anything was written to the ledger
+        (folder / LEDGER).unlink(missing_ok=True)
+        folder.rmdir()
+        raise
+    write_json(folder / "survey.json", found.as_dict())
+    (folder / "survey.svg").write_text(picture(found.as_dict()), encoding="utf-8")
+    return found, folder
+
+
 def _questions(
     names: tuple[str, ...] | None,
     bounds: tuple[float, float] | None,
@@ -145,8 +175,8 @@ def _questions(
     place: Place,
     one_record: bool,
 ) -> tuple[Question, Question]:
-    """The question, and the same with its noise in the other place; everything refused that cannot be asked."""
-    from tacit.privacy.mechanisms.survey_questions import CentralMean, CentralShares, LocalMean, LocalShares
+    """The question, and the same with its noise in the other place; UserError for invalid arguments."""
+    from tacit.families.survey.questions import CentralMean, CentralShares, LocalMean, LocalShares
 
     if not 0 < epsilon < math.inf:
         problem = f"{epsilon} is not accepted"
@@ -179,7 +209,7 @@ def _questions(
 
 
 def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndarray:
-    """What every row says: the number of its category, or a number."""
+    """The answer of every row: the index of its category, or a number."""
     values = table.column(column, "--column")
     if names is None:
         numbers = numbers_in(values).astype(np.float64)
@@ -284,6 +314,6 @@ def _guarantees(asked: Question, delta: float, seed: int | None) -> tuple[Guaran
         )
 
     if asked.place == "local":
-        return line("server", NOBODY_TRUSTED), line("public", NOBODY_TRUSTED)
+        return line("server", LOCAL), line("public", LOCAL)
     server = Guarantee("subject", "replace", View.parse("server"), "none", math.inf, delta, "none", (CLEAR,))
     return line("public", TRUSTED), server

@@ -1,0 +1,122 @@
+"""What a worker is: a round's local work of the silos that are here, in one of the forms that exchanges carry.
+
+A method says by whom its work is done (``Method.works_by``). :data:`tacit.engine.silos.WORKERS` lists the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tacit.data import Federation
+from tacit.engine.kernel import Kernels, Summed, Worked
+from tacit.exchange import Collected, Exchange, Grid
+from tacit.kernels import Arrays, Objective
+from tacit.methods import Facts
+from tacit.models import Params
+from tacit.privacy import Randomness
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a worker works with.
+
+    people      how many subjects a sum is declared to have
+    grid        the step of the grid of a sum that gets noise inside the compiled round; None without such noise
+    here        the silos of which this is the work, where not all are
+    common      what all silos draw from
+    totals      the records in all silos of each subject that has some here, by rising key, where not all silos are here
+                and weights need them: ``[subjects]``
+    """
+
+    method: Any
+    exchange: Exchange
+    facts: Facts
+    federation: Federation
+    objective: Objective
+    params: Params
+    kernels: Kernels
+    arrays: Arrays
+    randomness: Randomness
+    people: int
+    grid: float | None = None
+    here: Sequence[int] | None = None
+    common: Randomness | None = None
+    totals: np.ndarray | None = None
+
+
+class Contributed(NamedTuple):
+    """What silos that are here hand to an exchange, one entry for each; what they keep; and how much was not finite."""
+
+    parts: Sequence[Any] | np.ndarray
+    states: Any
+    not_finite: int
+
+
+class Worker:
+    """A round's local work: who takes part and what they look at is drawn first, then it is done.
+
+    ``do``, ``integers``, ``subjects`` and ``reports`` are the same work in the form that an exchange carries; a worker
+    has those that its methods can use.
+    """
+
+    def draw(self, number: int) -> Any:
+        """Who takes part in a round, and which records they look at."""
+        raise NotImplementedError
+
+    def participants(self, drawn: Any) -> int:
+        """How many take part, as far as that is public."""
+        raise NotImplementedError
+
+    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+        """How many numbers a contribution has."""
+        self._unsuited("contributions")
+
+    def members(self) -> Sequence[Any]:
+        """Of each silo that is here, what its side of the exchange must know about its subjects."""
+        return ()
+
+    def do(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+        """The sums of all that is contributed."""
+        self._unsuited("sums")
+
+    def integers(
+        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
+    ) -> Contributed:
+        """Of each silo its contribution ``[numbers]`` in steps of the grid."""
+        self._unsuited("integers")
+
+    def subjects(
+        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
+    ) -> Contributed:
+        """Of each silo what each of its subjects adds (``PersonVectors``)."""
+        self._unsuited("contributions of subjects")
+
+    def reports(
+        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Collected]
+    ) -> Contributed:
+        """Of each silo what its people report, in pieces that ``form`` makes."""
+        self._unsuited("reports")
+
+    def own(self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Params:
+        """The own models of the silos that are here, stacked ``[silos, …]``."""
+        self._unsuited("own models")
+
+    def messages(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+        """What every person of a round sends, ``[people, numbers]``, where people protect what they send."""
+        self._unsuited("messages of people")
+
+    def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
+        """The sum before any silo contributed: zeros, the same in every round."""
+        self._unsuited("sums over silos")
+
+    @property
+    def draws_everybody_always(self) -> bool:
+        """Whether every round has the same people with the same records."""
+        return False
+
+    def _unsuited(self, what: str) -> NoReturn:
+        raise AssertionError(f"{type(self).__name__} makes no {what}")

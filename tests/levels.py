@@ -1,0 +1,63 @@
+"""The level of every test, by its file: ``pytest -m unit`` runs those of one level.
+
+unit       functions and small objects; the whole level ends in less than a minute on two cores
+component  one package with its real parts: compiled kernels, exact accountants, protocols of an exchange
+engine     whole runs in this process, and attacks on them
+process    real processes: commands, browsers, federations
+slow       minutes, or real data; marked one by one, whatever the file
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+# A folder or file below tests/; the longest entry that a test's file is in decides.
+LEVELS = {
+    ".": "unit",
+    "audit": "engine",
+    "crypto": "unit",
+    "data": "unit",
+    "engine": "engine",
+    "engine/federation": "process",
+    "engine/federation/test_kits.py": "component",
+    "engine/federation/test_ledgers.py": "component",
+    "engine/federation/test_policy.py": "component",
+    "engine/federation/test_shard.py": "component",
+    "examples": "engine",
+    "exchange": "component",
+    "kernels": "component",
+    "methods": "engine",
+    "methods/test_promises.py": "component",
+    "methods/test_refusals.py": "unit",
+    "models": "unit",
+    "models/test_models.py": "component",
+    "models/test_tasks.py": "component",
+    "neighbours": "engine",
+    "privacy": "unit",
+    "privacy/test_account.py": "component",
+    "privacy/test_decentralized.py": "component",
+    "privacy/test_gaussian_mixture.py": "component",
+    "privacy/test_private_selection.py": "component",
+    "privacy/test_properties.py": "component",
+    "privacy/test_sampled.py": "component",
+    "privacy/test_shuffled_protocols.py": "component",
+    "report": "component",
+    "report/test_report_browser.py": "process",
+    "research": "component",
+    "stability": "engine",
+    "test_cli.py": "process",
+    "test_ledger_backup.py": "component",
+    "test_ledger_check.py": "component",
+    "test_surveys.py": "component",
+    "transport": "component",
+    "transport/test_attendant.py": "process",
+    "transport/test_client.py": "process",
+}
+
+
+def level_of(file: PurePosixPath) -> str | None:
+    """The level of a file, given from tests/; None where its folder has no level."""
+    if file.parent == PurePosixPath("."):
+        return LEVELS.get(str(file), LEVELS["."])
+    places = (str(place) for place in (file, *file.parents[:-1]))
+    return next((LEVELS[place] for place in places if place in LEVELS), None)
