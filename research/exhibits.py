@@ -32,7 +32,7 @@ from tacit.engine.learner import learner
 from tacit.privacy import Pure, Randomness, Unprotected, View, account
 from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.accounting.rdp import ORDERS, rdp_epsilon
-from tacit.privacy.proofs.decentralized import as_published_gossip, gossip_event
+from tacit.privacy.proofs.serverless import as_published_gossip, gossip_event
 from tacit.privacy.proofs.shuffled_protocols import as_published_flame_simple
 
 Array = npt.NDArray[np.float64]

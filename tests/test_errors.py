@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tacit.crypto import Refused, Tampered
-from tacit.crypto.refusals import MISUSES, REFUSALS, Misused
+from tacit.crypto.crypto_errors import MISUSES, REFUSALS, Misused
 from tacit.errors import CODES, Forbidden, InvalidSetting, TacitError, UserError, in_file
 from tacit.privacy.invalid import ARGUMENTS, InvalidArgument
 from tacit.settings import explained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.crypto.refusals import MISUSES, REFUSALS
+from tacit.crypto.crypto_errors import MISUSES, REFUSALS
 from tacit.errors import CODES
 from tacit.privacy.invalid import ARGUMENTS
 
@@ -46,7 +46,7 @@ def page() -> str:
         "## Invalid arguments\n",
         "`tacit.privacy.invalid.InvalidArgument` is a `ValueError` of the accountants, mechanisms and kernels.\n",
         short(dict(ARGUMENTS)),
-        "`tacit.crypto.refusals.Misused` is a `ValueError` of the cryptographic primitives.\n",
+        "`tacit.crypto.crypto_errors.Misused` is a `ValueError` of the cryptographic primitives.\n",
         short(dict(MISUSES)),
     ]
     return "\n".join(parts)

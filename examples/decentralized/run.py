@@ -33,7 +33,7 @@ from tacit.exchange import Pairwise
 from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.network import network
 from tacit.privacy import Randomness, View
-from tacit.privacy.proofs.decentralized import as_published_gossip
+from tacit.privacy.proofs.serverless import as_published_gossip
 from tacit.report.styles import RUN_STYLES
 
 HERE = Path(__file__).parent

@@ -20,8 +20,8 @@ from tacit.crypto import (
     TransferSender,
     split,
 )
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.paillier import insecure_key_for_tests
-from tacit.crypto.refusals import Misused
 from tacit.crypto.secret import SelfWiping
 from tests.refusals import refuses
 

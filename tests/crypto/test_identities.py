@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import BadSignature, Context, Identity, Refused, Replayed, Roster, Secret, fingerprint, verify
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tests.refusals import refuses
 
 NORTH, SOUTH = Identity(), Identity()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tacit.crypto import Context, KeyPair, Refused, Secret, derive
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tests.crypto.references import hkdf_expand, hkdf_extract
 from tests.refusals import refuses
 

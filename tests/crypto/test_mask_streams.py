@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Context, MaskStream, Secret, derive, masked
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tests.crypto.references import chacha20_block
 from tests.refusals import refuses
 

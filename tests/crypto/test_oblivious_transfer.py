@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Context, Refused, Tampered, TransferReceiver, TransferSender
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.oblivious_transfer import _NONCE, _common, _key
-from tacit.crypto.refusals import Misused
 from tests.refusals import refuses
 
 HERE = Context("weighted", "run-1", 3, "server", "north", "sampling")

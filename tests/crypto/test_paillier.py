@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.crypto import Blinding, Context, MaskStream, PublicKey, Refused, Secret, SecretKey, WeakKeyWarning
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.modular_powers import _Integers, inverses, power_tables, products_of_powers
 from tacit.crypto.paillier import _random_primes, insecure_key_for_tests
-from tacit.crypto.refusals import Misused
 from tests.refusals import refuses
 
 KEY = insecure_key_for_tests(256)

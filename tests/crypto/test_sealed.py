@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import EVERYONE, Context, Refused, SealingKey, Secret, Tampered, seal, seal_many, seal_rows, sealed
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.sealed import OVERHEAD
 from tests.crypto.references import hpke_open
 from tests.refusals import refuses

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import BadShares, Secret, Share, combine, split
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.shamir import PRIME
 from tests.refusals import refuses
 

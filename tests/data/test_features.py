@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.data import DataOptions, Encoder, Federation, load
+from tacit.data import DataOptions, FeatureEncoder, Federation, load
 from tacit.data.encode import Columns, match_names
 from tacit.data.options import NumericColumn
 from tests.refusals import refuses
@@ -92,7 +92,7 @@ def test_per_silo_refuses_rows_of_an_unknown_silo(read: Read, visits: pd.DataFra
 def test_an_encoder_survives_json(read: Read, visits: pd.DataFrame, standardize: str) -> None:
     encoder = read(standardize=standardize).encoder
     assert encoder is not None
-    again = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    again = FeatureEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
     np.testing.assert_array_equal(again.encode(visits), encoder.encode(visits))
 
 
@@ -179,7 +179,7 @@ def test_categories_match_numbers_whatever_their_type() -> None:
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-100, 100), st.floats(0.01, 100))
 def test_encoding_is_the_declared_line(values: list[float], mean: float, scale: float) -> None:
-    encoder = Encoder(Columns({"x": NumericColumn(mean=mean, scale=scale)}))
+    encoder = FeatureEncoder(Columns({"x": NumericColumn(mean=mean, scale=scale)}))
     features = encoder.encode(pd.DataFrame({"x": values}))
     np.testing.assert_allclose(features[:, 0], ((np.array(values) - mean) / scale).astype(np.float32), rtol=1e-5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.data import Encoder, NumericColumn
+from tacit.data import FeatureEncoder, NumericColumn
 from tests.refusals import refused_section
 
 BOUNDS = {"age": {"low": 0, "high": 100}, "pressure": {"low": 60, "high": 200}}
@@ -29,7 +29,7 @@ def test_released_constants_are_used_everywhere_and_by_nobody_before(read, visit
     assert ready.train.features[:, :2] == pytest.approx((raw - [41, 125]) / [11, 17], abs=1e-5)
     assert np.array_equal(ready.train.features[:, 2:], federation.train.features[:, 2:])  # categories stay
     assert ready.unpaid is None
-    again = Encoder.from_dict(ready.encoder.to_dict())
+    again = FeatureEncoder.from_dict(ready.encoder.to_dict())
     assert again == ready.encoder
     declared = read(numeric={"age": {"mean": 41, "scale": 11}, "pressure": {"mean": 125, "scale": 17}})
     assert np.array_equal(ready.train.features, declared.train.features)

@@ -21,7 +21,7 @@ from tacit.exchange.post import TooFew
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.proofs.decentralized import gopa
+from tacit.privacy.proofs.serverless import gopa
 from tests.refusals import refuses
 
 GRAPHS = ("k-out", "ring", "complete", "erdos-renyi")

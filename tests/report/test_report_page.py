@@ -275,7 +275,7 @@ def test_a_seeded_run_says_that_its_noise_can_be_regenerated_and_forbids_publica
     text = Page(write(private_run(make_run, seed=7))).text
     assert "can be regenerated from the seed" in text
     assert "The model must not be published" in text
-    assert "whoever knows it can regenerate the noise" in text
+    assert "a party that knows it can regenerate the noise" in text
 
 
 def test_a_run_without_a_guarantee_has_a_sheet_that_promises_nothing(make_run):

@@ -17,7 +17,7 @@ from nvflare.fuel.utils.fobs.lobs import MARKER_DATUM_BLOB, MARKER_DATUM_FILE, M
 from nvflare.private.admin_defs import Message
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from tacit.transport.objects import TYPES, Refused, restrict
+from tacit.transport.objects import TYPES, ForbiddenObject, restrict
 
 
 @pytest.fixture(autouse=True)
@@ -50,14 +50,14 @@ def test_no_other_object_is_built(name):
         "__fobs_data__": {"data": {"datum_id": str(uuid.uuid4()), "datum_type": 3, "dot": 0, "value": "/etc/hostname"}},
     }
     for nested in (content, {"peer": [content]}):
-        with pytest.raises(Refused):
+        with pytest.raises(ForbiddenObject):
             fobs.loads(section(MARKER_MAIN, msgpack.packb(nested)))
 
 
 def test_no_message_writes_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("NVFLARE_DATUM_DIR", str(tmp_path / "datums"))
     content = section(MARKER_MAIN, b"\xc0") + section(MARKER_DATUM_FILE, uuid.uuid4().bytes + b"content")
-    with pytest.raises(Refused):
+    with pytest.raises(ForbiddenObject):
         fobs.loads(content)
     assert not (tmp_path / "datums").exists()
 
@@ -65,12 +65,12 @@ def test_no_message_writes_a_file(tmp_path, monkeypatch):
 def test_no_message_sends_a_file(tmp_path):
     file = tmp_path / "secret.txt"
     file.write_text("secret")
-    with pytest.raises((Refused, RuntimeError)):
+    with pytest.raises((ForbiddenObject, RuntimeError)):
         fobs.dumps({"peer": Datum.file_datum(str(file))})
 
 
 @pytest.mark.parametrize("dot", [1, 2, 255])
 def test_no_part_of_a_message_has_a_handler(dot):
     content = section(MARKER_MAIN, b"\xc0") + section(MARKER_DATUM_BLOB, uuid.uuid4().bytes + b"content", dot)
-    with pytest.raises(Refused):
+    with pytest.raises(ForbiddenObject):
         fobs.loads(content)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, Bound, Places, Streams
+from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, FrameLimit, Places, Streams
 
 
 class Receiver:
@@ -15,7 +15,7 @@ class Receiver:
     def __init__(self) -> None:
         self.ended: set[object] = set()
         self.now = 0.0
-        self.bound = Bound()
+        self.bound = FrameLimit()
         self.streams = Streams(lambda stream: stream not in self.ended, self.bound, lambda: self.now)
 
     def takes(self, number: object, declared: object = 0, length: int = 1, sender: str = "eve") -> bool:

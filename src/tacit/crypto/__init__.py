@@ -19,12 +19,12 @@ the peer and holds no secret.
 
 from tacit.crypto.blinding import Blinding
 from tacit.crypto.context import EVERYONE, Context
+from tacit.crypto.crypto_errors import BadShares, BadSignature, Refused, Replayed, Tampered
 from tacit.crypto.identities import IDENTITY_BYTES, Identity, Roster, fingerprint, verify
 from tacit.crypto.key_agreement import KeyPair, derive
 from tacit.crypto.mask_streams import MaskStream, masked
 from tacit.crypto.oblivious_transfer import TransferReceiver, TransferSender
 from tacit.crypto.paillier import Ciphertexts, PublicKey, SecretKey, WeakKeyWarning
-from tacit.crypto.refusals import BadShares, BadSignature, Refused, Replayed, Tampered
 from tacit.crypto.sealed import SealingKey, seal, seal_many, seal_rows
 from tacit.crypto.secret import Secret
 from tacit.crypto.shamir import Share, combine, split

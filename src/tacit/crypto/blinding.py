@@ -4,7 +4,7 @@ Encrypting, and re-randomising so that not even the owner of the key learns how 
 rho^n mod n^2 for a uniform rho in G = Z_n^*. One such power costs a full exponentiation. The usual shortcut, powers of
 one public h^n with short exponents (Damgård, Jurik, Nielsen 2010), hides only from those who cannot factor n, and only
 up to the subgroup that h generates. In the private weighting protocol it is the server, who knows the factors, from
-whom silos must hide. So the pool here gives what is *statistically* uniform in all of G:
+from which silos must hide. So the pool here gives what is *statistically* uniform in all of G:
 
     X = h_1^a_1 ... h_k^a_k,   h_j = x_j^n for uniform x_j in G (drawn once),   a_j uniform in 2^t consecutive integers
 
@@ -41,8 +41,8 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import gcd, mpz
 
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.modular_powers import WIDEST, power_tables, powers, product, quotients
-from tacit.crypto.refusals import Misused
 
 WINDOW = 8
 _LEAST_BASES = 64

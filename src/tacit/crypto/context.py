@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 
 EVERYONE = "*"
 _VERSION = b"tacit-context-1"

@@ -1,7 +1,7 @@
 """Who says so: Ed25519 identities, and messages that are signed for one place.
 
 Key agreement through a relaying server is only safe if the server cannot put its own keys in the middle. So every key
-message is signed (Ed25519, RFC 8032) by the identity of its sender over the context *and* the content, and whoever
+message is signed (Ed25519, RFC 8032) by the identity of its sender over the context *and* the content, and a party that
 receives it verifies it against a roster of identities that was agreed beforehand, outside of the protocol (compare
 :func:`fingerprint` over the telephone, or let an administrator install the roster). What is signed is
 
@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import BadSignature, Misused, Refused, Replayed
+from tacit.crypto.crypto_errors import BadSignature, Misused, Refused, Replayed
 from tacit.crypto.secret import Secret
 
 _DOMAIN = b"tacit-signed-1"
@@ -43,7 +43,7 @@ class Identity:
         self.public = self._key.public_key().public_bytes_raw()
 
     def secret(self) -> Secret:
-        """The 32 bytes from which this identity can be made again: for its owner's key store, nobody else."""
+        """The 32 bytes from which this identity can be made again: for its owner's key store only."""
         return Secret(self._key.private_bytes_raw())
 
     def sign(self, context: Context, content: bytes) -> bytes:
@@ -91,7 +91,7 @@ class Roster:
     def open(self, context: Context, message: bytes) -> bytes:
         """The content of ``context.sender``'s message for this context, once."""
         if context.sender not in self._identities:
-            raise BadSignature("nobody of this name is on the roster", context.sender)
+            raise BadSignature("this name is not on the roster", context.sender)
         content = verify(self._identities[context.sender], context, message)
         place = hashlib.sha256(context.encode()).digest()
         if place in self._filled:

@@ -3,7 +3,7 @@
 X25519 (RFC 7748) gives both ends the same 32 bytes; HKDF-SHA256 (RFC 5869) turns them into a key for one context. The
 context and both public keys enter the derivation, so that keys of different runs, rounds and purposes are independent
 and both ends must agree about who the two are. Public keys must come in signed messages
-(:mod:`tacit.crypto.identities`): without, whoever carries them can replace them.
+(:mod:`tacit.crypto.identities`): otherwise the server that carries them can replace them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import Misused, Refused
+from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.secret import Secret
 
 KEY_BYTES = 32

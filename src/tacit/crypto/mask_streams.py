@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from gmpy2 import gcd, mpz
 
 from tacit.crypto.context import Context
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.key_agreement import KEY_BYTES, derive
-from tacit.crypto.refusals import Misused
 from tacit.crypto.secret import Secret
 
 # the 32-bit block counter and the nonce of RFC 8439; one stream per derived key, 256 GiB long
@@ -58,7 +58,8 @@ class MaskStream:
     def units(self, modulus: int, count: int) -> list[mpz]:
         """``count`` elements of Z_modulus that have an inverse: others are drawn again.
 
-        For a product of two large primes nobody will ever see another; both ends skip the same ones in any case.
+        For a product of two large primes all other numbers are practically impossible; both ends skip the same ones in
+        any case.
         """
         units: list[mpz] = []
         while len(units) < count:

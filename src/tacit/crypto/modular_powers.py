@@ -28,12 +28,12 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import f_divmod, invert, mpz, powmod_base_list
 
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.worker_process import shared
 
 # digits of 14 bits fit an int16 with their carry
 WIDEST = 14
-# below so many numbers, starting a process takes longer than the work
+# below this count, starting a process takes longer than the work
 _WORTH_A_PROCESS = 20_000
 
 Exponents = npt.NDArray[np.int64] | Sequence[Sequence[int]]

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl.exceptions import CryptoError
 
 from tacit.crypto.context import Context
-from tacit.crypto.refusals import Misused, Refused, Tampered
+from tacit.crypto.crypto_errors import Misused, Refused, Tampered
 
 POINT_BYTES = 32
 TAG_BYTES = 16

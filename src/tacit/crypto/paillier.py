@@ -7,7 +7,7 @@ Paillier, "Public-key cryptosystems based on composite degree residuosity classe
     multiply    Enc(a)^b = Enc(a b)
     decrypt     m = L(c^(p-1) mod p^2) / L((1 + n)^(p-1) mod p^2) mod p with L(x) = (x - 1) / p, likewise mod q, joined
 
-Encryptions hide their content from everybody without the factors p, q of n under the decisional composite residuosity
+Encryptions hide their content from any party without the factors p, q of n under the decisional composite residuosity
 assumption. They do *not* hide how a ciphertext was computed: the owner of the key reads the randomness of a product of
 powers as well as its content. What leaves a silo must be re-randomised (:meth:`Ciphertexts.rerandomised`) or masked
 (:meth:`Ciphertexts.masked`).
@@ -30,9 +30,9 @@ import numpy.typing as npt
 from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.blinding import WINDOW, Blinding, random_units
+from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.mask_streams import MaskStream
 from tacit.crypto.modular_powers import Exponents, powers, product, products_of_powers, quotients, shared_products
-from tacit.crypto.refusals import Misused, Refused
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
@@ -174,7 +174,7 @@ class Ciphertexts:
         """Multiplied by elements of Z_{n^2} from some streams, divided by those from others (non-units: never seen).
 
         A ciphertext with one mask that its reader does not know is uniform in Z_{n^2}^*: neither content nor randomness
-        can be read, by the owner of the key as little as by anybody. When all of a group of silos do this pairwise, one
+        can be read, not even by the owner of the key. When all of a group of silos do this pairwise, one
         multiplying and the other dividing, only the product of all their ciphertexts says anything: the sum of their
         contents, and the product of their randomness, which is why they must re-randomise as well.
         """

@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from tacit.crypto.context import Context
+from tacit.crypto.crypto_errors import Misused, Refused, Tampered
 from tacit.crypto.key_agreement import KEY_BYTES
-from tacit.crypto.refusals import Misused, Refused, Tampered
 from tacit.crypto.secret import Secret
 from tacit.crypto.worker_process import shared
 
 OVERHEAD = 48
-# below so many messages, starting a process takes longer than sealing or opening them
+# below this count, starting a process takes longer than sealing or opening messages
 _WORTH_A_PROCESS = 5_000
 
 Rows = npt.NDArray[np.uint8]
@@ -33,7 +33,7 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 class SealingKey:
-    """The key pair of somebody to whom messages are sealed. ``public`` goes to those who seal."""
+    """The key pair of a recipient of sealed messages. ``public`` goes to those who seal."""
 
     def __init__(self, secret: Secret | None = None) -> None:
         """A new pair, or the one whose 32 secret bytes are given."""
@@ -76,7 +76,7 @@ def seal(content: bytes, public: bytes, context: Context) -> bytes:
 def seal_many(contents: Sequence[bytes], public: bytes, context: Context) -> list[bytes]:
     """Each of many contents of equal length, sealed with an ephemeral key of its own."""
     if len({len(content) for content in contents}) > 1:
-        raise Misused("mismatch", "messages", "messages of different lengths can be told apart: pad them")
+        raise Misused("mismatch", "messages", "messages have different lengths: pad them")
     if len(public) != KEY_BYTES:
         raise Refused("bad-key", f"a public key has {KEY_BYTES} bytes, not {len(public)}", context.recipient)
     key, information = X25519PublicKey.from_public_bytes(public), context.encode()

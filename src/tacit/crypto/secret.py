@@ -1,10 +1,10 @@
 """Bytes that are overwritten when they are no longer needed, and that nothing prints.
 
 How far this goes: a :class:`Secret` holds its bytes in one place and zeroes that place in :meth:`Secret.wipe`, at the
-end of a ``with`` block and when nobody uses it any more. Python and the libraries below it make copies that cannot be
-reached from here (``bytes`` objects on the way in and out, the key objects of OpenSSL, which cleans them itself,
-integers of gmpy2, which does not). So this shortens the life of keys in memory; it is no defence against somebody who
-can read the memory of the process while it runs.
+end of a ``with`` block and when it is no longer referenced. Python and the libraries below it make copies that cannot
+be reached from here (``bytes`` objects on the way in and out, the key objects of OpenSSL, which cleans them itself,
+integers of gmpy2, which does not). So this shortens the life of keys in memory; it is no defence against an attacker
+who can read the memory of the process while it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from types import TracebackType
 from typing import NoReturn
 
-from tacit.crypto.refusals import Misused
+from tacit.crypto.crypto_errors import Misused
 
 
 class SelfWiping(bytearray):

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tacit.crypto.refusals import BadShares, Misused
+from tacit.crypto.crypto_errors import BadShares, Misused
 from tacit.crypto.secret import Secret
 
 PRIME = 2**256 + 297

@@ -1,7 +1,7 @@
 """Work shared with other processes: neither multiplications of long integers nor sealing run side by side in one.
 
 A worker is a program that runs :func:`serve`: it gets one piece of work on its standard input, answers on its standard
-output and ends. It is started as a new program, not forked: whoever calls may have threads of its own (JAX has).
+output and ends. It is started as a new program, not forked: the caller may have threads (JAX has).
 """
 
 from __future__ import annotations

@@ -5,27 +5,27 @@ publicly known about it without reading a record; ``describe`` counts it exactly
 """
 
 from tacit.data.describe import describe
-from tacit.data.encode import Encoder
+from tacit.data.encode import FeatureEncoder
 from tacit.data.evaluation import load_evaluation
 from tacit.data.holdout_and_caps import OverCap
 from tacit.data.load import check_silo_cap, load
-from tacit.data.options import DataOptions, NumericColumn, Silos, Subjects, SurvivalLabel
+from tacit.data.options import DataOptions, NumericColumn, SiloOptions, SubjectOptions, SurvivalLabel
 from tacit.data.records import Federation, Labels, Records, Silo
 from tacit.data.sources import SOURCES, SourceFacts, source_facts
 
 __all__ = [
     "SOURCES",
     "DataOptions",
-    "Encoder",
+    "FeatureEncoder",
     "Federation",
     "Labels",
     "NumericColumn",
     "OverCap",
     "Records",
     "Silo",
-    "Silos",
+    "SiloOptions",
     "SourceFacts",
-    "Subjects",
+    "SubjectOptions",
     "SurvivalLabel",
     "check_silo_cap",
     "describe",

@@ -1,9 +1,9 @@
 """Assigned subjects and silos, for studies on data that have none.
 
 Records per person (``subjects.assign``) and a person's spread over silos (``silos.assign``) are two draws. A record's
-lot comes from what the record says (its key), a person's order of silos from the person's key: nobody's presence
-changes them. The draws that look at all labels, or at the sizes of fixed silos, depend on all records; guarantees then
-say that data are assigned once.
+lot comes from what the record says (its key), a person's order of silos from the person's key: they do not
+depend on other people. The draws that look at all labels, or at the sizes of fixed silos, depend on all records;
+guarantees then say that data are assigned once.
 
 ``uniform``  every record to every person, or silo, with equal probability.
 ``zipf``     person k with probability proportional to k^-alpha; within a person, the silo that is r-th in that
@@ -12,7 +12,7 @@ say that data are assigned once.
 ``power``    x in [0, 1] with density alpha x^(alpha - 1), cut into equal slots: persons, or the silos in that person's
              own random order (subject-level paper, section 4.2; alpha = 1 is uniform).
 
-Silos can also differ by their labels, whoever the records belong to; held-out rows then follow the training rows:
+Silos can also differ by their labels, independently of subjects; held-out rows then follow the training rows:
 
 ``labels``     silos of about equal size with at most ``labels`` different labels each.
 ``dirichlet``  silos of about equal size, the shares of labels in each drawn from a Dirichlet law with parameter alpha:
@@ -24,14 +24,14 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.data.holdout_and_caps import lots, mixed
-from tacit.data.options import Silos, Subjects
+from tacit.data.options import SiloOptions, SubjectOptions
 from tacit.errors import UserError
 
 HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one silo where silos are fixed
 
 
 def assign_subjects(
-    spec: Subjects,
+    spec: SubjectOptions,
     labels: np.ndarray,
     keys: np.ndarray,
     seed: int,
@@ -54,7 +54,7 @@ def assign_subjects(
     return subject.astype(np.int32)
 
 
-def assign_silos(spec: Silos, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+def assign_silos(spec: SiloOptions, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given the record's key and that of its person."""
     count = _count(spec.count, "data.silos.count")
     place = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "silos"))
@@ -67,7 +67,7 @@ def assign_silos(spec: Silos, subject: np.ndarray, keys: np.ndarray, seed: int) 
     return silo
 
 
-def assign_silos_by_label(spec: Silos, labels: np.ndarray, seed: int) -> np.ndarray:
+def assign_silos_by_label(spec: SiloOptions, labels: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given all labels."""
     rng = _generator(seed, "silos")
     count = _count(spec.count, "data.silos.count")
@@ -86,7 +86,7 @@ def follow(labels: np.ndarray, train_labels: np.ndarray, silo: np.ndarray, keys:
     """Held-out rows ``[rows]`` over silos as the training rows of the same label are, by lot."""
     silos, classes = int(silo.max()) + 1, int(max(labels.max(), train_labels.max())) + 1
     counts = np.bincount(train_labels * silos + silo, minlength=classes * silos).reshape(classes, silos)
-    # a label that nobody trains on goes anywhere
+    # a label without training records goes anywhere
     shares = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1).cumsum(axis=1)
     draw = lots(keys, seed, "held-out") * shares[labels, -1]
     return (draw[:, None] >= shares[labels]).sum(axis=1).astype(np.int32)

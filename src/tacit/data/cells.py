@@ -3,8 +3,8 @@
 A column is an array ``[rows]``: of numbers, where the schema of a file or frame says so for all rows, and of texts
 otherwise, None where a cell is empty. Each cell is read by itself, and a number says the same in both kinds of column.
 The type that a reader finds for a whole column depends on every row: one gap makes floats of integers, one letter makes
-text of numbers and of truth values. So nothing here looks at more than one cell, and one person's cell changes nobody
-else's row.
+text of numbers and of truth values. So nothing here looks at more than one cell, and one person's cell changes no
+other row.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ def match_names(values: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, s
 
 
 def identifiers(values: np.ndarray) -> np.ndarray:
-    """Who is meant, as text ``[rows]``, None where nobody is: what is written, and ``7.0`` is ``7``.
+    """Identifiers as text ``[rows]``, None where a cell is empty: as written, but ``7.0`` is ``7``.
 
-    No other texts are one: ``1.1`` and ``1.10`` may be two people. A float that may have been rounded is nobody's.
+    No other texts are equal: ``1.1`` and ``1.10`` may be two people. A float that may have been rounded is no
+    identifier.
     """
     found = as_written(values)
     if values.dtype.kind == "f":

@@ -2,10 +2,10 @@
 
 ``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
 silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
-``"paid"`` waits for constants that somebody releases with noise and pays for; until then columns are scaled by their
-public bounds.
-Categories are always declared. An :class:`Encoder` carries all of it, so that a trained model meets new rows in the
-same clothes as its training rows.
+``"paid"`` waits for constants that are released with noise within the guarantee; until then columns are scaled by
+their public bounds.
+Categories are always declared. An :class:`FeatureEncoder` carries all of it, so that new rows are encoded like training
+rows.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class FeatureEncoder:
     """Turns raw rows into features ``[rows, features]`` float32; frozen, public unless ``per_silo`` is set.
 
     ``per_silo[column]`` holds the means and the scales of a numeric column, one per silo of ``silo_names``.
@@ -146,11 +146,11 @@ class Encoder:
         columns = [self._numbers(table, name)[part.rows].astype(np.float64) for name in self.columns.numeric]
         return np.stack(columns, axis=1)
 
-    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> Encoder:
+    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> FeatureEncoder:
         """The same with constants that were released, one mean and one scale per numeric column."""
         return replace(self, columns=self.columns.with_constants(means, scales))
 
-    def fitted(self, table: Table, train: Part) -> Encoder:
+    def fitted(self, table: Table, train: Part) -> FeatureEncoder:
         """With each silo's own mean and deviation (n - 1 in the divisor, 1 where it is zero) of its training rows."""
         if self.standardize != "per-silo" or train.silo is None:
             return self
@@ -173,7 +173,7 @@ class Encoder:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Encoder:
+    def from_dict(cls, values: Mapping[str, Any]) -> FeatureEncoder:
         """The inverse of :meth:`to_dict`."""
         numeric = {name: NumericColumn(**column) for name, column in values["numeric"].items()}
         categorical = {name: tuple(categories) for name, categories in values["categorical"].items()}
@@ -269,7 +269,7 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
         columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
     if not columns.width:
         problem = "there is no feature column"
-        raise UserError("empty", "data.numeric", problem, "add columns beside label, subject and silo")
+        raise UserError("empty", "data.numeric", problem, "add columns other than label, subject and silo")
     return columns
 
 

@@ -27,7 +27,7 @@ def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 def drawn(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot: each row's ``key`` and the seed decide alone.
 
-    So nobody's presence changes whether others are held out, and what is proved about training holds for adding and
+    So one person does not change whether others are held out, and what is proved about training holds for adding and
     removing people, too. Rows of one person have one key. How many are held out is itself random.
     """
     lots = mixed(mixed(keys.astype(np.uint64)) ^ mixed(np.array([seed % 2**64], np.uint64)))
@@ -36,7 +36,7 @@ def drawn(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 
 def lots(keys: np.ndarray, seed: int, purpose: str) -> np.ndarray:
-    """One number of [0, 1) for each key, by lot: key, seed and purpose decide alone, whoever else is there."""
+    """A pseudo-random number of [0, 1) for each key. It depends on key, seed and purpose only."""
     salt = np.frombuffer(hashlib.blake2b(f"{seed % 2**64} {purpose}".encode(), digest_size=8).digest(), np.uint64)
     return (mixed(mixed(keys.astype(np.uint64)) ^ salt) >> np.uint64(11)) * 2.0**-53
 

@@ -1,8 +1,8 @@
 """Rows that are not as an experiment declares them, found without an error.
 
-An error about a row tells whoever reads it something about that row. Where the one who asks may learn nothing about
-single rows, in a federation, rows that do not fit are left out by a rule that looks at nothing but the row itself, and
-only their holder is told how many.
+An error about a row reveals something about that row. In a federation the requester may learn nothing about single
+rows, so that rows which do not fit are left out, by a rule that looks at the row itself only. Only the data holder
+learns how many.
 """
 
 from __future__ import annotations

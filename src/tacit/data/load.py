@@ -2,7 +2,7 @@
 
 Everything that decides *which* rows are used and in what order works on small integer arrays; features are built last,
 once, straight into their final place. All chance comes from one seed and a purpose, so that (say) another number of
-silos does not change who is held out, and from the key of each record or person, so that nobody else's presence does.
+silos does not change who is held out, and from the key of each record or person, so that other people do not either.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data import assignment as allocate
-from tacit.data import holdout_and_caps as arrange
+from tacit.data import assignment
 from tacit.data.encode import Part
+from tacit.data.holdout_and_caps import OverCap, held_out, mixed, within_caps
 from tacit.data.options import DataOptions
 from tacit.data.raw import Raw, record_keys, subject_keys
 from tacit.data.records import Federation, Records
@@ -28,7 +28,7 @@ def load(
     hold_out: bool = True,
     max_records_per_subject_and_silo: int | None = None,
     max_silos_per_subject: int | None = None,
-    over_silo_cap: arrange.OverCap = "drop",
+    over_silo_cap: OverCap = "drop",
 ) -> Federation:
     """The records of an experiment, grouped by silo and subject, with held-out rows apart.
 
@@ -41,14 +41,14 @@ def load(
     seed = options.seed if options.seed is not None else seed
     raw = find_source(options.source).read(options, frame, np.random.default_rng([seed % 2**64, 0]))
     keys = subject_keys(raw)
-    held_out, is_test = _hold_out(raw, keys, options, seed, hold_out)
+    how, is_test = _hold_out(raw, keys, options, seed, hold_out)
     train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
     subject, test_subject = _subjects(raw, keys, options, train, test, seed)
     silo, test_silo, silo_names = _silos(raw, options, train, test, subject, seed)
 
     if over_silo_cap == "refuse":
         check_silo_cap(np.append(subject, test_subject), np.append(silo, test_silo), max_silos_per_subject)
-    kept = arrange.within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
+    kept = within_caps(subject, silo, records=max_records_per_subject_and_silo, silos=max_silos_per_subject)
     train, subject, silo = train[kept], subject[kept], silo[kept]
     _check_silos(silo, silo_names, options)
     order = np.lexsort((subject, silo))
@@ -63,7 +63,7 @@ def load(
         silo_names=silo_names,
         subject_count=len(np.union1d(subject, test_subject)),
         feature_names=built.names,
-        held_out=held_out,
+        held_out=how,
         encoder=built.encoder,
         unpaid=built.unpaid,
     )
@@ -71,7 +71,7 @@ def load(
 
 def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
     """Refuse data that break the promise about a subject's silos, held-out rows included: they are paid for, too."""
-    if not arrange.within_caps(subject, silo, silos=most).all():
+    if not within_caps(subject, silo, silos=most).all():
         problem = f"a subject has records in more than {most} silos"
         fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
         raise UserError("mismatch", "privacy.max_silos_per_subject", problem, fix)
@@ -86,7 +86,7 @@ def _hold_out(raw: Raw, keys: np.ndarray, options: DataOptions, seed: int, wante
             problem = f"source '{options.source}' comes with its own held-out records"
             raise UserError("no-effect", "data.test_fraction", problem, "leave it out")
         return "given", raw.test
-    return "records" if raw.subject is None else "subjects", arrange.held_out(keys, options.test_fraction, seed)
+    return "records" if raw.subject is None else "subjects", held_out(keys, options.test_fraction, seed)
 
 
 def _subjects(
@@ -106,7 +106,7 @@ def _subjects(
     if options.labels_per_subject is not None and labels.dtype.kind != "i":
         problem = f"a {raw.kind.kind} task has no classes"
         raise UserError("not-supported", "data.labels_per_subject", problem, "leave it out")
-    subject = allocate.assign_subjects(
+    subject = assignment.assign_subjects(
         options.subjects,
         labels,
         keys[train],
@@ -114,7 +114,7 @@ def _subjects(
         labels_per_subject=options.labels_per_subject,
         silo=None if raw.silo is None else raw.silo[train],
     )
-    return subject.astype(np.int64), arrange.mixed(keys[test].astype(np.uint64)).view(np.int64)
+    return subject.astype(np.int64), mixed(keys[test].astype(np.uint64)).view(np.int64)
 
 
 def _silos(
@@ -136,10 +136,10 @@ def _silos(
     keys = record_keys(raw)
     if options.silos.by_label:
         labels = raw.labels[train]
-        silo = allocate.assign_silos_by_label(options.silos, labels, seed)
-        return silo, allocate.follow(raw.labels[test], labels, silo, keys[test], seed), names
-    silo = allocate.assign_silos(options.silos, subject, keys[train], seed)
-    return silo, allocate.spread(keys[test], count, seed), names
+        silo = assignment.assign_silos_by_label(options.silos, labels, seed)
+        return silo, assignment.follow(raw.labels[test], labels, silo, keys[test], seed), names
+    silo = assignment.assign_silos(options.silos, subject, keys[train], seed)
+    return silo, assignment.spread(keys[test], count, seed), names
 
 
 def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions) -> None:

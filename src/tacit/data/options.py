@@ -72,14 +72,14 @@ class _Assignable(Section):
         return self
 
 
-class Subjects(_Assignable):
+class SubjectOptions(_Assignable):
     """Whose row it is: a ``column`` of the table, or assigned for a study."""
 
     assign: Literal["uniform", "zipf", "power"] | None = None
     alpha: Positive = 0.5
 
 
-class Silos(_Assignable):
+class SiloOptions(_Assignable):
     """Where a row lives: a ``column`` of the table, or assigned for a study; ``labels`` goes with assign "labels"."""
 
     assign: Literal["uniform", "zipf", "power", "labels", "dirichlet"] | None = None
@@ -115,8 +115,8 @@ class DataOptions(Section):
     label: str | SurvivalLabel | None = None
     task: Literal["binary", "multiclass", "real", "survival"] | None = None
     classes: Count | tuple[Name, ...] | None = None
-    subjects: Subjects = Subjects()
-    silos: Silos = Silos()
+    subjects: SubjectOptions = SubjectOptions()
+    silos: SiloOptions = SiloOptions()
     labels_per_subject: Count | None = None
     test_fraction: Share = 0.2
     standardize: Annotated[Literal["declared", "private", "per-silo", "none", "paid"], Respelled] = "declared"
@@ -131,8 +131,8 @@ class DataOptions(Section):
 
     @property
     def assigned_together(self) -> bool:
-        """Whether it depends on other records to whom or where a record is assigned. Equal rows that are assigned to
-        subjects are told apart by their order: where one goes, the next one takes its subject."""
+        """Whether the subject or silo of a record depends on other records. Equal rows that are assigned to subjects
+        are distinguished by their order: without one, the next one takes its subject."""
         return self.subjects.assign is not None or self.silos.by_label
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What a source hands over: labels, ids and a way to build features, before anybody is held out or assigned."""
+"""What a source returns: labels, ids and a way to build features, before records are held out or assigned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.data.encode import Encoder, Part
+from tacit.data.encode import FeatureEncoder, Part
 from tacit.data.records import Labels
 
 
@@ -28,7 +28,7 @@ class Built:
     train: np.ndarray
     test: np.ndarray
     names: tuple[str, ...]
-    encoder: Encoder | None = None
+    encoder: FeatureEncoder | None = None
     unpaid: Unpaid | None = None
 
 
@@ -63,7 +63,7 @@ class Raw:
     silo          ``[rows]`` numbers into ``silo_names``, or None
     test          ``[rows]`` mask of the source's own held-out rows, or None
     test_is_drawn whether the source drew that mask itself, by ``data.test_fraction``
-    keys          gives ``[rows]`` keys of 64 bits, each made from its person's name alone, or, where nobody is named,
+    keys          gives ``[rows]`` keys of 64 bits, each made from its person's name alone, or, without names,
                   from what the row says; None: person numbers, or numbers of rows, are those of a public file
     record_keys   the same for single rows, made from what each says, whether a person is named or not
     """
@@ -81,7 +81,7 @@ class Raw:
 
 
 def subject_keys(raw: Raw) -> np.ndarray:
-    """The key of every row's person, ``[rows]`` int64; of every row, where nobody is named."""
+    """The key of every row's person, ``[rows]`` int64; of every row, where there are no names."""
     if raw.keys is not None:
         keys: np.ndarray = raw.keys().view(np.int64)
         return keys

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tacit.data.encode import Encoder
+    from tacit.data.encode import FeatureEncoder
     from tacit.data.raw import Unpaid
 
 
@@ -84,7 +84,7 @@ class Federation:
     subject_count: int
     feature_names: tuple[str, ...]
     held_out: str
-    encoder: Encoder | None = field(default=None, repr=False)
+    encoder: FeatureEncoder | None = field(default=None, repr=False)
     unpaid: Unpaid | None = field(default=None, repr=False)
 
     def standardized(self, means: Sequence[float], scales: Sequence[float]) -> Federation:

@@ -1,6 +1,6 @@
 """Tables in: csv, csv.gz, parquet, npz or a pandas frame, seen as named columns that are read one at a time.
 
-A column at a time keeps memory low: a million rows of thirty columns never exist as one wide table of doubles beside
+A column at a time keeps memory low: a million rows of thirty columns never exist as one wide table of doubles next to
 the float32 features that are made from it.
 """
 
@@ -29,7 +29,7 @@ from tacit.errors import UserError, nearest
 class Table:
     """Named columns of equal length; ``read`` gives one of them ``[rows]``: numbers or texts, see ``data.cells``.
 
-    ``unread``: so many more lines of the file cannot be read.
+    ``unread``: the number of lines of the file that cannot be read.
     """
 
     names: tuple[str, ...]

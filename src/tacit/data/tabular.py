@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from tacit.data import holdout_and_caps as arrange
 from tacit.data.cells import as_name, as_written, gaps, match_names, numbers_in, texts
-from tacit.data.encode import Columns, Encoder, Part
+from tacit.data.encode import Columns, FeatureEncoder, Part
+from tacit.data.holdout_and_caps import mixed
 from tacit.data.labels import read_labels
 from tacit.data.options import DataOptions, SurvivalLabel
 from tacit.data.raw import Built, Raw
@@ -45,7 +45,7 @@ class TableFeatures:
     """Features from declared columns of a table."""
 
     table: Table
-    encoder: Encoder
+    encoder: FeatureEncoder
 
     def build(self, train: Part, test: Part, silo_names: tuple[str, ...]) -> Built:
         encoder = replace(self.encoder, silo_names=silo_names).fitted(self.table, train)
@@ -58,7 +58,7 @@ class UnpaidColumns:
     """The numeric columns of a table's training rows, of which noisy constants have still to be released."""
 
     table: Table
-    encoder: Encoder
+    encoder: FeatureEncoder
     train: Part
     test: Part
 
@@ -80,7 +80,7 @@ class UnpaidColumns:
         return replace(self, train=self.train.take(train), test=self.test.take(test))
 
 
-def _built(table: Table, encoder: Encoder, train: Part, test: Part) -> Built:
+def _built(table: Table, encoder: FeatureEncoder, train: Part, test: Part) -> Built:
     train_features, test_features = encoder.encode_parts(table, [train, test])
     return Built(train_features, test_features, encoder.feature_names, encoder)
 
@@ -101,7 +101,7 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
     columns = declared.columns.checked()
     if options.standardize == "paid":
         columns = columns.scaled_by_bounds()
-    encoder = Encoder(columns, options.standardize, options.missing, silo_column)
+    encoder = FeatureEncoder(columns, options.standardize, options.missing, silo_column)
     return Raw(
         declared.labels,
         read_labels(table, declared.label, declared.labels),
@@ -158,9 +158,9 @@ def _keys(table: Table, subject_column: str | None) -> np.ndarray:
         return identifier_keys(table.identifiers(subject_column, SUBJECTS))
     keys = np.zeros(table.rows, np.uint64)
     for name in table.names:
-        keys = arrange.mixed(keys ^ _cell_keys(table.read(name)))
+        keys = mixed(keys ^ _cell_keys(table.read(name)))
     before = pd.Series(keys).groupby(keys, sort=False).cumcount().to_numpy(np.uint64)
-    return arrange.mixed(keys ^ arrange.mixed(before))
+    return mixed(keys ^ mixed(before))
 
 
 def identifier_keys(identifiers: np.ndarray) -> np.ndarray:

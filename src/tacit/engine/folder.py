@@ -28,7 +28,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.data import Encoder, Labels
+from tacit.data import FeatureEncoder, Labels
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
@@ -139,7 +139,7 @@ class Run:
                 problem = "this run was not trained on a table"
                 raise UserError("not-supported", "frame", problem, "pass an array of features")
             try:
-                encoder = Encoder.from_dict(read_json(source, "run"))
+                encoder = FeatureEncoder.from_dict(read_json(source, "run"))
             except (KeyError, TypeError, ValueError):
                 raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
             return encoder.encode(frame)

@@ -18,7 +18,7 @@ from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import Arrays, Contributions, Lane, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.grid_integers import FINEST
 from tacit.methods import Facts
@@ -202,7 +202,7 @@ class PeopleWork(Worker):
     def _numbers(self) -> int:
         return self._layout.parameters + (self.method.adaptive_clip is not None)
 
-    def _integers(self, found: Contributions, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
+    def _integers(self, found: ClippedVectors, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
         """What people add, ``[people, numbers]``: see ``Adaptive.sent``."""
         method, vectors = self.method, found.vectors.astype(np.float64)
         integers = grid.truncated(vectors, weights * (method.clip / clip))

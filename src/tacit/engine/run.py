@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.config import Plan
-from tacit.data import Encoder, Federation, check_silo_cap, describe, load, load_evaluation
+from tacit.data import FeatureEncoder, Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import Numbers, Scores, by_decile
@@ -437,9 +437,9 @@ def _check_paid(plan: Plan, federation: Federation) -> None:
         raise AssertionError(f"people are not held out as planned, but {federation.held_out}")
 
 
-def _read_encoder(place: Path) -> Encoder:
+def _read_encoder(place: Path) -> FeatureEncoder:
     try:
-        return Encoder.from_dict(read_json(place / ENCODER, "--resume"))
+        return FeatureEncoder.from_dict(read_json(place / ENCODER, "--resume"))
     except (KeyError, TypeError, ValueError):
         raise UserError("file-damaged", "--resume", f"'{ENCODER}' is damaged", "restore it from a backup") from None
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.exchange.base import Exchange
-from tacit.exchange.plain import FLOATS
 from tacit.privacy import Reveals, View
+from tacit.privacy.guarantee import FLOATING_POINT
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,4 @@ class Direct(Exchange):
         return "messages" if view.kind == "coalition" else self.reveals.get(view.kind)
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
-        return (FLOATS,)
+        return (FLOATING_POINT,)

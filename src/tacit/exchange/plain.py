@@ -19,13 +19,13 @@ from tacit.exchange.sums import SumFacts
 from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Noise, Reveals, View
+from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.randomness import Stream
 
 PROTOCOL, UPDATE = "tacit-plain-1", "update"
 # The use of a round's key for the noise on a sum; local work uses other numbers.
 SUM_NOISE = 0
 jax.tree_util.register_dataclass(Noise, data_fields=["std"], meta_fields=["place", "weights"])
-FLOATS = "noise is drawn in floating point; its least significant bits are not covered"
 # the least standard deviation of a party's noise, in steps of the grid of a sum
 LEAST_STEPS = 8.0
 # a sum on a grid, or in floating point
@@ -49,7 +49,7 @@ class Plain(Exchange):
         return self.reveals.get(STANDS_FOR.get(view.kind, view.kind))
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
-        return (FLOATS,)
+        return (FLOATING_POINT,)
 
     def check(self, facts: SumFacts) -> None:
         """Refuse (UserError) sums that do not fit 64 bits, and noise too small for the grid on which sums are taken."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
-from tacit.crypto.refusals import CodedRefusal
+from tacit.crypto.crypto_errors import CodedRefusal
 from tacit.exchange.grid import LARGEST_STEPS, beyond
 
 SERVER = "server"

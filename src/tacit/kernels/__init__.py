@@ -7,9 +7,9 @@ from tacit.kernels.descent import Work, descend, walk
 from tacit.kernels.grid_integers import Counts, Steps
 from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn
 from tacit.kernels.noise import gaussian, key_words, nonce_words, random_bits
-from tacit.kernels.noisy_descent import Tally, noisy_descend
+from tacit.kernels.noisy_descent import StepTally, noisy_descend
 from tacit.kernels.objective import Arrays, Objective, split_frozen, tree_zeros
-from tacit.kernels.people import Contributions, Local, PeopleSum, each_person, people_sum
+from tacit.kernels.people import ClippedVectors, Local, PeopleSum, each_person, people_sum
 from tacit.kernels.sampling import PoissonBatches, Sampled
 from tacit.kernels.server_optimizer import ServerOptimizer, ServerStep
 
@@ -17,7 +17,7 @@ __all__ = [
     "Arrays",
     "Batches",
     "ClippedSum",
-    "Contributions",
+    "ClippedVectors",
     "Counts",
     "Lane",
     "Layout",
@@ -30,8 +30,8 @@ __all__ = [
     "Schedule",
     "ServerOptimizer",
     "ServerStep",
+    "StepTally",
     "Steps",
-    "Tally",
     "Work",
     "arrange",
     "bounded",

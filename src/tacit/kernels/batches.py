@@ -3,7 +3,7 @@
 Drawn on the host from a named stream (see ``privacy.randomness``), then handed to compiled kernels as index arrays. A
 plan of batches has a fixed capacity and a dynamic number of steps. The capacity is the batch size, or the next power of
 two where a batch is a whole silo; loops run only as many steps as there are. So silos of any size share a handful of
-compiled shapes, and nobody does padded work.
+compiled shapes, and padding costs no work.
 
 The shape of a silo's plan follows from its own number of records and from public numbers, never from other silos
 (:meth:`Schedule.shape`). A compiler orders the additions of a sum by its length, padding included: were a silo padded
@@ -21,7 +21,7 @@ import numpy as np
 from tacit.privacy import Stream
 from tacit.privacy.invalid import InvalidArgument
 
-# Up to so many keys, silos are padded to the largest and sorted together; beyond, one by one.
+# Up to this many keys, silos are padded to the largest and sorted together; beyond, one by one.
 DRAWN_AT_ONCE = 50_000
 
 
@@ -52,7 +52,7 @@ class Schedule(NamedTuple):
     """How a silo goes through its records in a round, without privacy.
 
     size    records per batch; None: all of them in one batch
-    steps   exactly so many batches; None: as ``epochs`` says
+    steps   exact number of batches; None: as ``epochs`` says
     epochs  shuffled passes over the records
     """
 

@@ -53,7 +53,7 @@ VANISHING = 1.1e-19
 BLOCK = 256
 TOGETHER = 3
 
-# Operations that only arrange numbers anew
+# Operations that only rearrange numbers
 _ARRANGING = frozenset({"transpose", "reshape", "squeeze", "expand_dims"})
 
 
@@ -146,7 +146,7 @@ def clipped_gradient_sum(
 
 
 def blocks_for(expected: float) -> int:
-    """Into how many blocks the entries of a batch are dealt, by a coin each, if so many are expected."""
+    """The number of blocks to which the expected number of entries of a batch are assigned, by a coin each."""
     return max(1, math.ceil(expected / BLOCK))
 
 
@@ -171,7 +171,7 @@ def rounding(expected: float, parameters: int, noise: float, repeated: int = 1) 
     sum goes in the end.
 
     Every entry falls into one of :func:`blocks_for` blocks by a coin of its own (those that share a weight by one
-    coin). Given everybody's coins, an entry less changes its own block and no other. In this block:
+    coin). Given all coins, an entry less changes its own block and no other. In this block:
 
     - A term takes part in k roundings: 32 in the product of a chunk, one for each chunk in their sum, one in its
       factor, and 7 are to spare for factors that another place in the chunk rounds in another way. The error is at most
@@ -315,7 +315,7 @@ def _record_gradients(
 def _outer_product(
     result: Any, made_by: dict[Any, JaxprEqn]
 ) -> tuple[tuple[Any, Any], Callable[[jax.Array], jax.Array]] | None:
-    """The factors of ``result`` where it is an outer product, arranged anew or not; None where it is something else."""
+    """The factors of ``result`` where it is an outer product, rearranged or not; None where it is something else."""
     arranging: list[JaxprEqn] = []
     equation = None if isinstance(result, Literal) else made_by.get(result)
     while equation is not None and equation.primitive.name in _ARRANGING:

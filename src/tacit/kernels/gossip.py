@@ -25,7 +25,7 @@ NODE_NOISE, STEP_NOISE = 1, 2
 # Rows per pass over a visited node: always the largest of these that it has left, in the end the smallest, padded.
 # Whatever the others have.
 WALK_ROWS = 1024, 128, 16
-# About so many normals are drawn at once: enough for full speed, few enough for the cache.
+# About this many normals are drawn at once: enough for full speed, few enough for the cache.
 NORMALS_AT_ONCE = 1 << 17
 
 

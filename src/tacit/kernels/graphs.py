@@ -1,11 +1,11 @@
-"""Who talks to whom where there is no server, and with what weights they average.
+"""Communication graphs of nodes without a server, and the weights with which neighbours average.
 
 A graph is a symmetric relation between nodes, made by networkx. Its nodes average by a matrix W of weights that is
 symmetric and doubly stochastic, so that averaging keeps the mean and, on a connected graph, ends at it: after t steps
 the distance to the mean has shrunk by (1 - gap)^t, gap = 1 - max(|lambda_2|, |lambda_n|) (Boyd et al. 2006). With
 Chebyshev's polynomials T in place of powers it shrinks by 1 / T_t(1 / (1 - gap)), about 2 (1 - sqrt(2 gap))^t.
 
-Everything here is public: graphs are drawn from a seed that everybody knows, never from data.
+Everything here is public: graphs are drawn from a public seed, never from data.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PUBLIC = Randomness(b"tacit: graphs without a server".ljust(32))
 
 
 class NoSuchGraph(InvalidArgument):
-    """There is no graph of this kind with so many nodes, or none that is connected."""
+    """There is no graph of this kind with this number of nodes, or none that is connected."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class GraphChoice:
     degree     small-world: neighbours before rewiring (even)
     edge_rate  erdos-renyi: probability of an edge; small-world: of rewiring one
     seed       of everything that is drawn
-    changing   drawn anew in every round: random graphs as such, the others with their nodes in another order
+    changing   drawn again in every round: random graphs as such, the others with their nodes in another order
     """
 
     topology: Topology
@@ -69,7 +69,8 @@ class GraphChoice:
     changing: bool = False
 
     def edges(self, number: int = 1) -> sparse.csr_array:
-        """Who talks to whom in round ``number``: ``[nodes, nodes]``, 1 for a pair; NoSuchGraph where it is none."""
+        """The pairs that exchange values in round ``number``: ``[nodes, nodes]``, 1 for a pair; NoSuchGraph where there
+        is none."""
         number = number if self.changing else 1
         edges = _as_matrix(self._drawn(number), self.nodes)
         if not self.changing or self._is_random:
@@ -203,7 +204,7 @@ class Mixing:
         return np.asarray(self._matrix(values.dtype) @ values)
 
     def gossip(self, values: Floats, steps: int, acceleration: Acceleration = "none") -> Floats:
-        """``values [nodes, numbers]`` after so many exchanges."""
+        """``values [nodes, numbers]`` after ``steps`` exchanges."""
         for after in self.exchanges(values, steps, acceleration):  # noqa: B007
             pass
         return after
@@ -240,7 +241,7 @@ class Mixing:
         return {}
 
     def row(self, node: int, steps: int, acceleration: Acceleration = "none") -> npt.NDArray[np.float64]:
-        """What a node has after so many exchanges, as weights ``[nodes]`` of everybody's first values (W is
+        """What a node has after ``steps`` exchanges, as weights ``[nodes]`` of all nodes' first values (W is
         symmetric, so this is what its own first value has become)."""
         first = np.zeros((self.nodes, 1))
         first[node] = 1.0
@@ -257,7 +258,7 @@ class Mixing:
 
 
 class Uniform(Mixing):
-    """Everybody with everybody, W = 1 / nodes: one exchange is the mean. The matrix is made only if asked for."""
+    """All pairs of nodes, W = 1 / nodes: one exchange is the mean. The matrix is made only if asked for."""
 
     second = 0.0
 

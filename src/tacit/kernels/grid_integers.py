@@ -108,7 +108,7 @@ COUNT_MARGIN = 5e-7
 
 def toward_zero(numbers: jax.Array, scale: jax.Array | float = 1.0) -> jax.Array:
     """``numbers * scale`` as int32, rounded toward zero (as the cast does), so that no norm grows. The cast ends at
-    2^31 without a sign: whoever chooses the scale has to know that numbers are smaller."""
+    2^31 without a sign: the scale must be chosen so that numbers are smaller."""
     return (numbers * scale).astype(jnp.int32)
 
 

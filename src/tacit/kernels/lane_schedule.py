@@ -1,8 +1,8 @@
 """Who is worked on when: people with very different numbers of records, arranged for the kernel of ``people.py``.
 
-People are sorted into a handful of sizes, so that nobody is padded to the largest person and few shapes are compiled.
-People of one size are cut into chunks that the kernel takes at once, and chunks are dealt to lanes of equal cost: every
-core is busy even where one silo holds most of the people. All of it on the host, in whole arrays.
+People are sorted into a handful of sizes, so that no person is padded to the largest one and few shapes are compiled.
+People of one size are cut into chunks that the kernel takes at once, and chunks are assigned to lanes of equal cost:
+every core is busy even where one silo holds most of the people. All of it on the host, in whole arrays.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tacit.privacy.invalid import InvalidArgument
 
 # Chunks per compiled call. Their real number is data, not shape, so that rounds of sampled people compile nothing new.
 CALL_CHUNKS = 64
-# A pass over so many numbers of input stays in the cache (26k CNN: 16 images, as fast as 64 and less padding) …
+# A pass over this many numbers of input stays in the cache (26k CNN: 16 images, as fast as 64 and less padding) …
 PASS_NUMBERS = 1 << 14
-# … with so many rows at least and at most.
+# … with at least and at most this many rows.
 PASS_ROWS = 16, 256
-# People side by side in a chunk: so many rows and so many numbers of model altogether (measured for MLP and CNN).
+# People side by side in a chunk: the most rows and the most numbers of models in all (measured for MLP and CNN).
 CHUNK_ROWS = 512
 CHUNK_NUMBERS = 1 << 15
 # Gradients of single records are as large as models.
@@ -35,7 +35,7 @@ RECORD_NUMBERS = 1 << 20
 MERGE_COST = 0.04
 # The work that does not depend on a person's records (copy, clip, add), in rows.
 PERSON_COST = 2
-# Up to so many chunks per lane are dealt one by one to the lane with the least work.
+# Up to this many chunks per lane are assigned one by one to the lane with the least work.
 DEALT_SINGLY = 64
 
 
@@ -248,7 +248,7 @@ def drawn(
     starts: np.ndarray, counts: np.ndarray, lots: np.ndarray, most: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each person's records in the order of their ``lots [records]``, at most ``most`` of them: ``(rows, starts,
-    counts)`` for :func:`arrange`. A uniform subset of everybody's own records, whatever the others have."""
+    counts)`` for :func:`arrange`. A uniform subset of each person's own records, independent of all others."""
     starts, counts = np.asarray(starts), np.asarray(counts)
     owner = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
@@ -285,7 +285,7 @@ def _dealt(costs: np.ndarray, lanes: int) -> np.ndarray:
     """A lane for each chunk, such that the lanes' sums of ``costs [chunks]`` differ by little.
 
     The largest chunks go one by one to the lane with the least work. The others, each a small part of the whole, are
-    dealt in proportion to what is missing, and evenly along their order: estimates of cost need not be exact.
+    assigned in proportion to what is missing, and evenly along their order: estimates of cost need not be exact.
     """
     order = np.argsort(-costs, kind="stable")
     lane_of = np.zeros(len(costs), int)

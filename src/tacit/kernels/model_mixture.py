@@ -71,7 +71,7 @@ def em_descend(work: Work, components: Params, weights: jax.Array, rate: float) 
 
 
 def fitted_weights(work: Work, components: Params, weights: jax.Array, steps: int) -> jax.Array:
-    """A silo's weights after so many EM steps on its first batch, the components as they are."""
+    """A silo's weights after ``steps`` EM steps on its first batch, with fixed components."""
     index, size = work.batch(0)
 
     def step(_: jax.Array, weights: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Cryptographic noise inside compiled kernels: ChaCha20 (RFC 8439) as JAX operations, and normals drawn from it.
 
 A stream is named by a 256-bit key (``uint32 [8]``, derived on the host by :class:`tacit.privacy.Randomness`) and a
-nonce (``uint32 [3]``, see :func:`nonce_words`). Whoever does not know the key cannot tell the noise from true noise;
+nonce (``uint32 [3]``, see :func:`nonce_words`). Without the key the noise cannot be distinguished from true noise;
 under one key, every use needs a nonce of its own: noise that is drawn twice protects only once. Everything here works
 under ``jit``, ``scan``, ``fori_loop`` and ``vmap``, and depends on its arguments alone.
 

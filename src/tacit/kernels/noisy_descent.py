@@ -35,7 +35,7 @@ FINEST_COUNT = 2.0**-25
 PASS_ROWS = 256
 
 
-class Tally(NamedTuple):
+class StepTally(NamedTuple):
     """What local training counted.
 
     not_finite  ``[]`` int32, contributions that were left out as zeros
@@ -132,7 +132,7 @@ def noisy_descend(
     rule: BatchRule,
     radius: float | None = None,
     counting: Counting | None = None,
-) -> tuple[Params, Tally]:
+) -> tuple[Params, StepTally]:
     """``params`` after a step ``params -= rate * (vector + noise) / divisor`` for every batch.
 
     ``radius``: after every step, back into the ball of this l2 norm around zero (projected descent). ``counting``:
@@ -140,7 +140,7 @@ def noisy_descend(
     """
     batches: Sampled = work.batches
     start, restore = ravel_pytree(params)
-    padding = -start.size % PIECE  # holds noise that nobody sees
+    padding = -start.size % PIECE  # holds noise that is not used
 
     unit = FINEST_COUNT if counting is None else jnp.maximum(FINEST_COUNT, counting.noise * LARGEST_NORMAL / REACHED)
     counts = None if counting is None else _counts(counting.quantile, 1 / unit)
@@ -151,7 +151,7 @@ def noisy_descend(
         noise = noise_steps(gaussian(batches.key, nonce_words(COUNT_NOISE, t), (1,)), counting.noise, unit)
         return found.counted.added(noise).numbers(unit)[0]
 
-    def step(t: jax.Array, so_far: tuple[jax.Array, Tally]) -> tuple[jax.Array, Tally]:
+    def step(t: jax.Array, so_far: tuple[jax.Array, StepTally]) -> tuple[jax.Array, StepTally]:
         flat, tally = so_far
         found = rule(work, restore(flat[: start.size]), t, clip, counts)
         more = _doublings(batches.noise[t])
@@ -160,12 +160,12 @@ def noisy_descend(
         noise = noise_steps(normals, batches.noise[t] * clip, step)
         vector = found.vector.followed_by(Steps.zeros((padding,))).coarser(more).added(noise).numbers(step)
         flat = flat - rate * vector / found.divisor
-        tally = Tally(tally.not_finite + found.not_finite, tally.excess + counted(t, found))
+        tally = StepTally(tally.not_finite + found.not_finite, tally.excess + counted(t, found))
         if radius is not None:
             flat = jnp.pad(clipped(flat[: start.size], radius), (0, padding))
         return flat, tally
 
-    nothing = Tally(jnp.int32(0), jnp.float32(0))
+    nothing = StepTally(jnp.int32(0), jnp.float32(0))
     flat, tally = jax.lax.fori_loop(0, batches.steps, step, (jnp.pad(start, (0, padding)), nothing))
     return restore(flat[: start.size]), tally
 

@@ -14,7 +14,7 @@ from tacit.models import Params, Task
 
 # Rows per pass where a batch is summed up in pieces: large enough for full speed, small enough for the cache.
 PASS_ROWS = 1024
-# Records with at least so many numbers are copied row by row.
+# Records with at least this many numbers are copied row by row.
 WIDE_ROW = 128
 
 
@@ -27,7 +27,8 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of a model on a task. ``frozen`` layers travel beside the trainable ones and are never differentiated.
+    """The loss of a model on a task. ``frozen`` layers are passed next to the trainable ones and are never
+    differentiated.
 
     apply    ``(params, x) -> outputs``, over the trainable and the frozen layers together
     prepare  what the model computes of records once, before training; None: nothing

@@ -1,8 +1,8 @@
-"""Per-person work: for everybody, start at the global model, learn from that person's records alone, clip, weight, add.
+"""Per-person work: start at the global model, train on one person's records, clip, weight, add; for every person.
 
 The inner loop of ULDP-AVG and ULDP-SGD ([ULDP-FL], algorithm 3) and of every method whose unit is the subject:
 
-    x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  so many times
+    x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  repeated
     total = sum_u  trunc(w_u * clip(x_u - x) / step)
 
 One compiled function per shape of ``lanes.py`` goes through chunks of people and adds to one total. A person's model
@@ -37,15 +37,15 @@ from tacit.kernels.objective import Arrays, Objective
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]
-# Integers that are added up exactly: so many people, of up to 2^20 steps each, in single precision (a product with ones
-# is as fast as the plain weighted sum), and so many counts in 32 bits.
+# Integers that are added up exactly: people of up to 2^20 steps each in single precision (a product with ones is as
+# fast as the plain weighted sum), and counts in 32 bits.
 TOGETHER = 16
 COUNTS_TOGETHER = 256
 
 
 @dataclass(frozen=True)
 class Local:
-    """What everybody does with their records.
+    """What is computed from each person's records.
 
     kind        training          ``x_u - x`` after local training
                 gradient          the gradient of the person's mean loss at the global model (it points uphill)
@@ -94,7 +94,7 @@ class PeopleSum(NamedTuple):
         )
 
 
-class Contributions(NamedTuple):
+class ClippedVectors(NamedTuple):
     """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
     ``arrange`` was given, who was not clipped (``below [n]`` bool), and how much was not finite (the last two as in
     ``PeopleSum``)."""
@@ -137,7 +137,7 @@ def each_person(
     lane: Lane,
     local: Local,
     clip: float | jax.Array,
-) -> Iterator[Contributions]:
+) -> Iterator[ClippedVectors]:
     """The clipped vectors themselves, a chunk at a time: for exchanges that encrypt or shuffle what a person adds.
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
@@ -151,7 +151,7 @@ def each_person(
             )
             real = index[chunk] >= 0
             lost = int(np.asarray(not_finite)[real].sum())
-            yield Contributions(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
+            yield ClippedVectors(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
 
 
 class _Numbers(NamedTuple):
@@ -305,8 +305,8 @@ class _Work:
     def _trained(self, start: jax.Array, count: jax.Array) -> Params:
         """The person's model after local training.
 
-        Side by side, everybody stops after their own last step. A further step on nothing would be no step only where
-        nothing overflows, and would make what a person adds depend on how many records the others have.
+        Side by side, each person's training stops after its own last step. A further step on nothing would be no step
+        only where nothing overflows, and would make what a person adds depend on how many records the others have.
         """
         gradient: Callable[[jax.Array, Params], Params]
         steps: jax.Array | np.int32 = self.numbers.epochs

@@ -28,8 +28,9 @@ def proximal_point(
     rate: float | jax.Array,
     steps: int,
 ) -> Params:
-    """``argmin_x f(x) + weight/2 |x - centre|^2`` by so many proximal gradient steps from ``start`` (the inner problem
-    of Dinh, Tran, Nguyen 2020, "pFedMe"): along ``gradient`` of f with ``rate``, then implicitly towards the centre."""
+    """``argmin_x f(x) + weight/2 |x - centre|^2`` by ``steps`` proximal gradient steps from ``start`` (the inner
+    problem of Dinh, Tran, Nguyen 2020, "pFedMe"): along ``gradient`` of f with ``rate``, then implicitly towards the
+    centre."""
 
     def step(_: jax.Array, own: Params) -> Params:
         moved = jax.tree.map(lambda p, g: p - rate * g, own, gradient(own))
@@ -52,7 +53,7 @@ def smoothing(relations: jax.Array, strength: float | jax.Array) -> jax.Array:
 
 
 def learned_relations(rows: jax.Array, temperature: float | jax.Array) -> jax.Array:
-    """Relations ``[n, n]`` of models ``[n, numbers]``: who is near whom.
+    """Relations ``[n, n]`` of models ``[n, numbers]``: which are near each other.
 
     Row k minimises ``sum_l W_kl |x_k - x_l|^2 + T sum_l W_kl ln W_kl`` over probabilities, T the ``temperature`` times
     the mean squared distance: W_kl is proportional to exp(-distance^2 / T). Made symmetric at the end.

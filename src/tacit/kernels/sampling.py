@@ -4,8 +4,8 @@ A batch has no fixed size, is never cut short, and may be empty; what is divided
 realised size (specification 0.4). The batches of one round and silo lie one behind the other in one array, so that a
 kernel works off each of them in as many chunks as it really has.
 
-Within a batch, entries are dealt to blocks by a secret coin of each (``averaged``: of each subject), and kernels round
-block by block. An entry more or less then changes the rounding of its own block alone, wherever it stands.
+Within a batch, entries are assigned to blocks by a secret coin of each (``averaged``: of each subject), and kernels
+round block by block. An entry more or less then changes the rounding of its own block alone, wherever it stands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tacit.kernels.clipped_sum import blocks_for, most_expected
 from tacit.kernels.noise import key_words
 from tacit.privacy import Stream
 
-# Room for at least so many entries: small silos share one compiled shape from round to round.
+# Smallest capacity: small silos share one compiled shape from round to round.
 SMALLEST_CAPACITY = 256
 # Coins per draw: bounds the memory of a large silo with many batches.
 COINS = 1 << 22
@@ -61,7 +61,7 @@ class PoissonBatches:
     divisors   for each silo the public expected size of a batch
     noise      noise multiplier of a batch; several: by the largest number of records of one subject in it, 0, 1, 2, …
     averaged   each entry is weighted by one over the number of its subject's entries in the batch
-    cap        at most so many entries of one subject in a batch; the others are dropped at random
+    cap        most entries of one subject in a batch; the others are dropped at random
     """
 
     rates: tuple[float, ...]

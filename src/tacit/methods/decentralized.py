@@ -70,7 +70,7 @@ from tacit.privacy import (
     Unprotected,
     View,
 )
-from tacit.privacy.proofs.decentralized import (
+from tacit.privacy.proofs.serverless import (
     as_published_gossip,
     as_published_random_walk_rdp,
     gaussian_event,

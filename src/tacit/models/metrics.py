@@ -90,8 +90,8 @@ def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
 def f1(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Harmonic mean of precision and recall of the positive class (one output), or its mean over classes (several).
 
-    The mean runs over the classes that are somebody's label or somebody's prediction. For one output NaN where nobody
-    is positive and nobody is predicted to be.
+    The mean runs over the classes that occur as a label or as a prediction. For one output NaN where no record is
+    positive and none is predicted to be.
     """
     predicted = _classes(outputs)
     labels = labels.astype(np.int64)
@@ -145,7 +145,7 @@ def c_index(outputs: np.ndarray, labels: np.ndarray) -> float:
     order = np.lexsort((event, -times))
     times, event = times[order], event[order]
     rank = np.unique(risk[order], return_inverse=True)[1]
-    # whoever comes before position `outlived[i]` outlives i: ends before i's first companion in (time, event)
+    # records before position `outlived[i]` outlive i: ends before i's first companion in (time, event)
     starts = np.append(True, (times[1:] != times[:-1]) | (event[1:] != event[:-1]))
     outlived = np.maximum.accumulate(np.where(starts, np.arange(len(times)), 0))[event]
     pairs = outlived.sum()

@@ -206,7 +206,7 @@ def _importable(folder: str) -> Iterator[None]:
 def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> None:
     try:
         known, takes_any = _keys(factory)
-    except ValueError:  # some builtins tell no signature
+    except ValueError:  # some builtins have no signature
         return
     for key in numbers:
         if key not in known and not takes_any:

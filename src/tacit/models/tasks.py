@@ -97,7 +97,7 @@ def cox_loss(outputs: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Arra
     """
     keep = mask > 0
     risk = jnp.where(keep, outputs[:, 0], 0.0)
-    # before everybody's time, a masked row is at risk for nobody else
+    # before all other times, a masked row is in no other row's risk set
     times = jnp.where(keep, labels[:, 0], -jnp.inf)
     events = jnp.where(keep & (labels[:, 1] > 0), 1.0, 0.0).astype(risk.dtype)
     return jnp.sum(events * (_log_risk_sums(risk, times) - risk)) / jnp.maximum(jnp.sum(events), 1.0)

@@ -14,8 +14,8 @@ delta       1 / (10 units), at most 1e-5: well below the chance of naming one un
 adaptive    the median, rate 0.2, count noise of a twentieth of the expected batch (Andrew, Thakkar, McMahan,
             Ramaswamy 2021): the clip then finds itself, for an event of its own.
 statistics  noise of ten times the sensitivity on means and deviations that are paid for: epsilon 0.34 at delta 1e-5
-            (mu = 0.1), lost beside any training; the error of a mean is 10 sqrt(2 F + 1) / subjects half widths of its
-            bounds, a few per cent from some thousand people on.
+            (mu = 0.1), little compared to training; the error of a mean is 10 sqrt(2 F + 1) / subjects half widths of
+            its bounds, a few per cent from some thousand people on.
 log loss    a record whose true class was given less than e^-4 = 2 % counts as e^-4 in metrics that are paid for.
 grid        three clips times three learning rates, by factors of about 3.
 runs        as many runs on average as there are settings, three at least, geometric. Of m settings a given one is then

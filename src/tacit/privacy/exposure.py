@@ -1,4 +1,4 @@
-"""Whose data somebody looks at, and what that somebody gets to see; and who adds the noise against it."""
+"""What a view sees of a unit's data, and which party adds the noise."""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from tacit.privacy.terms import Relation, Unit, View
 
+# the assumption of every guarantee whose noise is not drawn in steps of a grid
+FLOATING_POINT = "noise is drawn in floating point; its least significant bits are not covered"
+
 
 @dataclass(frozen=True)
 class AsPublished:
@@ -21,7 +24,7 @@ class AsPublished:
 
 @dataclass(frozen=True)
 class Linkage:
-    """The same for a subject to whom identifiers gave several pseudonyms that nothing links (``unlinked_subjects``)."""
+    """The same for a subject with several unlinked pseudonyms (``unlinked_subjects``)."""
 
     pseudonyms: int
     epsilon: float

@@ -10,12 +10,12 @@ unless the line is ``joint``: then its events stand for the whole mechanism up t
 over rounds, a gossip projection), and only the last such line of the mechanism and party counts.
 
 A line with ``people`` is about people of a run who are in none of its releases but those of the same name (held-out
-people, on whom a model is evaluated that was trained without them; batches of people who take turns). Nobody is then in
-two of them, and of that run the largest counts for anybody: ``Largest``. A silo has people in all of them: there all
-lines add up. Under replacement, a subject that is trained on may be replaced by one that is held out: there different
-mechanisms add up. (Of the batches of one mechanism the largest counts: a replaced subject keeps its identifier and so
-its batch, and the events of a replaced record count the subjects of both.) Over runs everything adds up: who is held
-out in one may be trained on in the next.
+people, on whom a model is evaluated that was trained without them; batches of people who take turns). No person is then
+in two of them, and of that run the largest counts for each person: ``Largest``. A silo has people in all of them: there
+all lines add up. Under replacement, a subject that is trained on may be replaced by one that is held out: there
+different mechanisms add up. (Of the batches of one mechanism the largest counts: a replaced subject keeps its
+identifier and so its batch, and the events of a replaced record count the subjects of both.) Over runs everything adds
+up: who is held out in one may be trained on in the next.
 
 A ledger may have an id: a line of the chain that is no release. It says which budget this is, wherever the file lies.
 
@@ -107,10 +107,10 @@ class Ledger:
         people: str | None = None,
         unless: Callable[[Sequence[Mapping[str, Any]]], Exception | None] = lambda lines: None,
     ) -> None:
-        """Write down one release of ``run`` by ``party``; ``events`` by place. ``people`` names those whom it is about
+        """Write down one release of ``run`` by ``party``; ``events`` by place. ``people`` names those that it is about
         where they are in no other release of the run.
 
-        ``unless`` is asked first, with all lines and while nobody else can write: an exception that it returns is
+        ``unless`` is asked first, with all lines and while the file is locked: an exception that it returns is
         raised, and nothing is written. So runs that share a budget cannot both take its last part.
         """
         body = {
@@ -207,7 +207,7 @@ class Ledger:
         return self._end + len(text)
 
     def _check_place(self) -> None:
-        """What is appended to a file that was moved, replaced or cut meanwhile is lost for everybody else."""
+        """What is appended to a file that was moved, replaced or cut meanwhile is lost for all other readers."""
         here = os.fstat(self._file.fileno())
         try:
             in_place = os.path.samestat(here, os.lstat(self.path))
@@ -275,7 +275,7 @@ class Tally:
         groups = list(dict.fromkeys((*self._joint, *self._single)))
         unit, relation = self.place.partition("/")[0], self.place.rpartition("/")[2]
         parted = {run for run, people, _ in groups if people is not None and unit != "silo"}
-        # runs in which everybody is in everything add up without ado
+        # runs in which every person is in every release simply add up
         parts = self._parts([group for group in groups if group[0] not in parted])
         for run in sorted(parted):
             own = [group for group in groups if group[0] == run]
@@ -295,7 +295,7 @@ class Tally:
         return [*joint, *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
 
 
-# a run, the people whom a release is about where they are in no other release of that run, and the mechanism
+# a run, the people of a release where they are in no other release of that run, and the mechanism
 _Group = tuple[str, str | None, str]
 
 

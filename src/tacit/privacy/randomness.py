@@ -1,8 +1,8 @@
 """Where all randomness of a run comes from: one 256-bit key, and streams derived from it.
 
-The key is taken from the operating system unless a seed is given; a seed is for studies, because whoever knows it can
-draw the same noise again. Every use has a stream of its own, named by its purpose (and round, silo, …), so that no two
-uses share numbers, and a resumed run draws what the uninterrupted one would have drawn. Streams are ChaCha20 key
+The key is taken from the operating system unless a seed is given; a seed is for studies, because a party that knows it
+can draw the same noise again. Every use has a stream of its own, named by its purpose (and round, silo, …), so that no
+two uses share numbers, and a resumed run draws what the uninterrupted one would have drawn. Streams are ChaCha20 key
 streams (RFC 8439, through the ``cryptography`` package).
 
 What is drawn *for a subject* comes from the subject's key alone (:meth:`Randomness.lots`): parties that share a root
@@ -50,7 +50,7 @@ class Randomness:
         self, keys: npt.NDArray[np.integer], purpose: str, *place: int, nth: npt.NDArray[np.integer] | None = None
     ) -> npt.NDArray[np.uint64]:
         """64 pseudorandom bits for each of ``keys`` (64 bits), or for the ``nth`` record of each: AES-256 of (key, nth)
-        under a key for this use. Equal keys have equal lots, wherever they stand and whoever else is there."""
+        under a key for this use. Equal keys have equal lots, wherever they stand and whichever other keys there are."""
         blocks = np.zeros((len(keys), 2), np.uint64)
         blocks[:, 0] = keys.astype(np.uint64)
         if nth is not None:

@@ -1,8 +1,8 @@
-"""A promise in words: one sentence for everybody, and a sheet for the person who has to sign.
+"""A guarantee in words: one sentence for the public, and a sheet for the data-protection officer.
 
 Words are derived from :class:`Guarantee` values; nothing here computes an epsilon. What a guarantee means against an
-attacker follows by hypothesis testing (Kairouz, Oh, Viswanath 2015): whoever guesses whether a unit's data were used,
-with false-positive rate f, is right about the used ones at most at the rate
+attacker follows by hypothesis testing (Kairouz, Oh, Viswanath 2015): an attacker who guesses whether a unit's data were
+used, with false-positive rate f, has a true-positive rate of at most
 ``min(e^eps f + delta, 1 - e^-eps (1 - delta - f))``. That holds for every pair (epsilon, delta) which an event
 satisfies, so where the event is known the limits come from its whole trade-off curve (``attack_limits``).
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.privacy.accounting.events import Event
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import FLOATING_POINT, Guarantee
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import Relation, Unit
 
@@ -51,8 +51,8 @@ METRICS = {
     "public": "Metrics on private records; those of this run were computed on data declared public.",
     "none": "Metrics on private records; this run has none.",
 }
-REFERENCES = "The references beside this run: models for comparison, which this guarantee does not cover."
-SEEDED = "The run had a seed: whoever knows it can regenerate the noise, so the model must not be published."
+REFERENCES = "The reference models of this run, trained for comparison without a guarantee."
+SEEDED = "The run had a seed: a party that knows it can regenerate the noise, so the model must not be published."
 
 
 def sentence(guarantee: Guarantee) -> str:
@@ -156,7 +156,7 @@ class Sheet:
 
     @property
     def promise(self) -> str | None:
-        """The sentence of the first view to which anything is promised; None where nothing is to anybody."""
+        """The sentence of the first view with a finite guarantee; None where there is none."""
         return next((row.promise for row in self.rows if row.guarantee.finite), None)
 
 
@@ -168,11 +168,11 @@ def sheet(
     evaluation: str = "outside-guarantee",
     references: bool = False,
 ) -> Sheet:
-    """Everything that somebody who signs must know, from the guarantees of one unit.
+    """The sheet of the guarantees of one unit.
 
     events      what happened in all, by view (``str(view)``): attack limits then come from its whole trade-off curve
     evaluation  on what the metrics were computed: ``public``, ``outside-guarantee``, ``paid``; ``none``: there are none
-    references  other models were trained beside the run, for comparison
+    references  other models were trained for comparison
     """
     if not guarantees:
         raise InvalidArgument("missing", "guarantees", "a sheet needs at least one guarantee")
@@ -180,9 +180,8 @@ def sheet(
     known = events or {}
     rows = tuple(_row(guarantee, known.get(str(guarantee.view))) for guarantee in guarantees)
     stated = dict.fromkeys(text for g in guarantees if g.finite for text in g.assumptions)
-    # where noise is in floating point, its last bits stand under what is not covered
-    assumed = [text for text in stated if "least significant bits" not in text]
-    floats = [FLOATS] if len(assumed) < len(stated) else []
+    assumed = [text for text in stated if text != FLOATING_POINT]
+    floats = [FLOATS] if FLOATING_POINT in stated else []
     not_covered = (METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED, *floats)
     return Sheet(
         unit_word(first.unit),
@@ -225,7 +224,7 @@ def epsilon_text(epsilon: float, digits: int = 4) -> str:
 
 
 def rounded_up(value: float, digits: int) -> float:
-    """The smallest number of so many significant digits that is at least ``value`` (to within 1e-12 of it)."""
+    """The smallest number of ``digits`` significant digits that is at least ``value`` (to within 1e-12 of it)."""
     if value <= 0:
         return 0.0
     value = max(value, 1e-290)  # what is smaller has fewer digits

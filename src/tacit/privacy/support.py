@@ -80,7 +80,7 @@ SUPPORTED: tuple[Supported, ...] = (
         "zero-out",
         _MEMBERS,
         "exact shift of the members' Gaussian view (specification 6.1, 6.3)",
-        ("decentralized.gopa", "decentralized.gossip_event"),
+        ("serverless.gopa", "serverless.gossip_event"),
     ),
     Supported(
         "none",
@@ -88,7 +88,7 @@ SUPPORTED: tuple[Supported, ...] = (
         "replace",
         _MEMBERS,
         "exact shift of the members' Gaussian view, twice the sensitivity (specification 6.1, 6.3)",
-        ("decentralized.gopa", "decentralized.gossip_event"),
+        ("serverless.gopa", "serverless.gossip_event"),
     ),
     Supported(
         "none",

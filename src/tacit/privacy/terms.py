@@ -1,4 +1,5 @@
-"""The closed sets of words in which every promise is made: who is protected, against what change, from whom."""
+"""The terms of every guarantee, as closed sets: who is protected (unit), against what change (relation), from which
+view."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Index = Literal["slots", "list"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
-# kind -> the sentence's "from whom"; kinds with a number or a list of members carry it after a colon
+# kind -> the view in a sentence; kinds with a number or a list of members carry it after a colon
 _KINDS = {
     "public": "anyone who sees the released models",
     "server": "the server",
@@ -31,7 +32,7 @@ _KINDS = {
     "coalition": "a declared coalition",
 }
 _COUNTED = ("silos", "server+silos")
-_FAR = "neighbour"  # may carry a number: so many steps away, or more
+_FAR = "neighbour"  # may carry a number: this many steps away, or more
 _FORM = re.compile(r"([a-z+]+)(?::(\d+|\[[^\]]*\]))?")
 
 

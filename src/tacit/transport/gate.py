@@ -69,7 +69,7 @@ from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifier, get_cn_from_cert
 
 from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.objects import Refused, restrict
+from tacit.transport.objects import ForbiddenObject, restrict
 from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams
 from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
 
@@ -189,7 +189,7 @@ def _decoded(old: Any, refusals: Refusals) -> Any:
         """Called for every message that a cell receives, and for every stream at its end."""
         try:
             old(message, *args, **more)
-        except Refused as error:
+        except ForbiddenObject as error:
             origin = Cell.named(message.get_header(MessageHeaderKey.ORIGIN))
             words = [message.get_header(key) for key in (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC)]
             party = _UNKNOWN if origin is None else origin.party

@@ -26,7 +26,7 @@ TYPES: Final = frozenset(
 _SECTIONS: Final = (lobs.MARKER_MAIN, lobs.MARKER_DATUM_TEXT, lobs.MARKER_DATUM_BLOB)
 
 
-class Refused(ValueError):
+class ForbiddenObject(ValueError):
     """A message holds an object that no run needs."""
 
 
@@ -38,20 +38,20 @@ def restrict() -> None:
 
     def unpack_known(self: Any, obj: Any) -> Any:
         if type(obj) is dict and fobs.FOBS_TYPE in obj and obj[fobs.FOBS_TYPE] not in TYPES:
-            raise Refused("a message holds an object of a type that no run needs")
+            raise ForbiddenObject("a message holds an object of a type that no run needs")
         return unpack(self, obj)
 
     def read_header(buffer: bytes) -> Any:
         """Called for every section of a message, before the section is read."""
         section = header(buffer)
         if section.marker not in _SECTIONS or section.dot != 0:
-            raise Refused("a message holds a file, or a part with a handler")
+            raise ForbiddenObject("a message holds a file, or a part with a handler")
         return section
 
     def add_known(self: Any, datum: Datum) -> None:
         """Called for every part that is sent or received."""
         if datum.datum_type not in (DatumType.TEXT, DatumType.BLOB):
-            raise Refused("a file is no part of a message")
+            raise ForbiddenObject("a file is no part of a message")
         add_datum(self, datum)
 
     unpack_known.restricted = True  # type: ignore[attr-defined]

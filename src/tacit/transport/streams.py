@@ -2,7 +2,7 @@
 
 NVFlare 2.9.0 takes the memory that the first message of a stream declares, up to 4 GB. :class:`Streams` counts what is
 declared and what has arrived, before NVFlare sees a message. Main processes get jobs and commands; the process of a job
-gets no more, until it knows the plan of its run and is told what that needs (:meth:`Bound.widen`).
+gets no more, until it knows the plan of its run and is told what that needs (:meth:`FrameLimit.widen`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Stream = tuple[object, object]  # its origin and number
 _GRACE = 1.0  # seconds between the first message of a stream and NVFlare's knowledge of it
 
 
-class Bound:
+class FrameLimit:
     """The largest message or stream that is accepted, in bytes."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Bound:
         self.most = max(self.most, most)
 
 
-PROCESS: Final = Bound()  # of this process
+PROCESS: Final = FrameLimit()  # of this process
 
 
 class Places:
@@ -62,7 +62,7 @@ class Streams:
     def __init__(
         self,
         is_open: Callable[[Stream], bool],
-        bound: Bound,
+        bound: FrameLimit,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_open, self._bound, self._clock, self._lock = is_open, bound, clock, threading.Lock()

@@ -21,7 +21,7 @@ FOLDER = Folder("mnist", ORIGIN)
 LABELS = Labels("multiclass", tuple("0123456789"))
 MEAN, SCALE = 0.1307, 0.3081  # of pixels / 255, as every description of MNIST quotes them
 WRITERS = 539  # of training digits
-TRAINING_IMAGES = 60_000  # each its own subject where nobody is named or assigned
+TRAINING_IMAGES = 60_000  # each its own subject where none is named or assigned
 PLACES = {0: "census office", 4: "high school"}
 
 

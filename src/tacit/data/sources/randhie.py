@@ -1,7 +1,7 @@
 """RAND Health Insurance Experiment (1974-1982), built in: does a person see a doctor in a year?
 
-One record is one person-year, one subject a person (1 to 5 years), one silo a site; nobody lives in two. The label is
-``any_visit``: at least one outpatient visit to a physician in that year (``mdvis > 0``). Features are what was known
+One record is one person-year, one subject a person (1 to 5 years), one silo a site; no person lives in two. The label
+is ``any_visit``: at least one outpatient visit to a physician in that year (``mdvis > 0``). Features are what was known
 without the outcome: the randomised insurance plan, family and person, and health as recorded at enrolment. No spending,
 visit, admission or episode column is used, nor anything derived from them.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.crypto import EVERYONE, Refused
-from tacit.crypto.refusals import REFUSALS
+from tacit.crypto.crypto_errors import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
 from tacit.engine.evaluate import Scores

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tacit.config import Plan
 from tacit.crypto import Refused
 from tacit.data import source_facts
-from tacit.data.encode import Columns, Encoder
+from tacit.data.encode import Columns, FeatureEncoder
 from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores
@@ -165,7 +165,7 @@ class CoordinatorHost:
         """How new rows are encoded, by the columns' constants."""
         assert columns is not None, "checked when the request was read"
         data = self._plan.experiment.data
-        encoder = Encoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
+        encoder = FeatureEncoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
         write_json(self.folder / ENCODER, encoder.to_dict())
 
     def _check_latest(self) -> None:
@@ -260,7 +260,7 @@ class CoordinatorHost:
         file = self.folder / ENCODER
         if file.is_file():
             self._charges.check_covers(0, "statistics")
-            columns = Encoder.from_dict(read_json(file, "run")).columns.numeric.values()
+            columns = FeatureEncoder.from_dict(read_json(file, "run")).columns.numeric.values()
             return [column.mean for column in columns], [column.scale for column in columns]
         self._check_latest()
         self._charges.charge_once("statistics", 0)

@@ -41,7 +41,7 @@ from pydantic import Field, PrivateAttr
 
 from tacit.config import Plan
 from tacit.crypto import Secret
-from tacit.data import Federation, Records, Silos, source_facts
+from tacit.data import Federation, Records, SiloOptions, source_facts
 from tacit.data.cells import cells, identifiers
 from tacit.data.encode import Part
 from tacit.data.holdout_and_caps import drawn, within_caps
@@ -157,7 +157,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     keys = pseudonyms(table.read(known.subject_column), secret)
 
     # all rows live here: no column says so
-    alone = data.model_copy(update={"silos": Silos(assign="uniform", count=1)})
+    alone = data.model_copy(update={"silos": SiloOptions(assign="uniform", count=1)})
     raw = find_source(data.source).read(alone, table, np.random.default_rng(0))
     seed = data.seed if data.seed is not None else plan.experiment.seed or 0
     is_test = drawn(keys, data.test_fraction, seed) if raw.test is None else raw.test

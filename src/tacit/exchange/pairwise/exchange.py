@@ -20,7 +20,7 @@ from tacit.exchange.pairwise.silo import PairwiseSilo
 from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Randomness, Reveals, View
-from tacit.privacy.proofs.decentralized import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
+from tacit.privacy.proofs.serverless import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05

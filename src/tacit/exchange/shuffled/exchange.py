@@ -11,7 +11,6 @@ import numpy as np
 
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys
-from tacit.exchange.plain import FLOATS
 from tacit.exchange.session import Summing
 from tacit.exchange.shuffled.analyzer import Analyzer
 from tacit.exchange.shuffled.encoder import Collected
@@ -20,6 +19,7 @@ from tacit.exchange.shuffled.roles import ShuffledServer, ShuffledSilo
 from tacit.exchange.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
 from tacit.exchange.sums import SumFacts
 from tacit.privacy import Reveals, View
+from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -58,11 +58,11 @@ class Shuffled(Exchange):
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         if view.kind == "shuffler+analyzer":
-            return (FLOATS,)
+            return (FLOATING_POINT,)
         honest = "the shuffler follows the protocol and does not collude with the analyzer"
         if view.kind == "shuffler":  # which knows its own fillings: those hide nobody from it
-            return (honest, "everybody else's messages reach the shuffler", FLOATS)
-        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATS)
+            return (honest, "everybody else's messages reach the shuffler", FLOATING_POINT)
+        return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATING_POINT)
 
     def check(self, facts: SumFacts) -> None:
         """Refuse (UserError) lists of random length in one message."""

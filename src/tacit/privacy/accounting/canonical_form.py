@@ -258,7 +258,7 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
     if rate > 1:
         raise InvalidArgument("out-of-range", "rate", f"a rate is at most 1, not {rate}")
     inner = canonical(event.event)
-    if inner.failure:  # whoever is not sampled may fail, too
+    if inner.failure:  # a unit that is not sampled may fail, too
         yield Failure(inner.failure), count
         inner = replace(inner, failure=0.0)
     if rate == 0 or inner.empty:

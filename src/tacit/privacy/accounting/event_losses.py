@@ -257,7 +257,7 @@ def _refine(
     parts: Parts, evaluate: Callable[[PldParts, Array | None], Array], relative: float, absolute: float = 1e-12
 ) -> Array:
     """The larger ``evaluate`` of both directions on ever finer grids, until what halving would still change is less
-    than the tolerance; infinity is an answer. ``evaluate`` is told what it said on the grid before.
+    than the tolerance; infinity is an answer. ``evaluate`` gets its answer on the grid before.
 
     The smallest answer of each direction is kept: each is an upper bound. One that is no larger on a coarse grid than
     the other on a finer one is not asked again. Errors fall by a factor of 2 to 4 with each halving: with the change c

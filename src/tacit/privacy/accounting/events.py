@@ -180,7 +180,7 @@ class Selected(Event):
 
 @dataclass(frozen=True)
 class Failure(Event):
-    """With at most this ``probability``, whatever was seen before, a release beside it is not what its event says:
+    """With at most this ``probability``, whatever was seen before, another release is not what its event says:
     nothing is known of it then. It adds to delta."""
 
     kind = "failure"

@@ -4,9 +4,9 @@ Liu and Talwar 2019 ("Private selection from private candidates"); Papernot and 
 with Renyi differential privacy", arXiv 2110.03620); for trade-off curves, Koskela, Redberg, Wang 2024 ("Privacy
 profiles for private selection").
 
-**Set-up.** One run draws an outcome y, ordered by its score; ties are broken by a uniform tag that nobody sees (taking
-the first of equals is the same, because runs are independent and alike), so the order is total and no outcome has
-positive probability. With q the density of one run and x = Pr[a run beats y], the best of K runs has the density
+**Set-up.** One run draws an outcome y, ordered by its score; ties are broken by a uniform tag that is not released
+(taking the first of equals is the same, because runs are independent and alike), so the order is total and no outcome
+has positive probability. With q the density of one run and x = Pr[a run beats y], the best of K runs has the density
 
     h q,    h = f'(1 - x),  f(t) = E[t^K],
 

@@ -69,9 +69,9 @@ def shuffled_table(event: ShuffledReports, grid: float) -> tuple[int, Floats]:
     """(lowest loss in steps of ``grid``, probabilities) of the event's privacy loss, pessimistic; the same both ways.
 
     k-ary randomised response (``randomizer="response"``) shows v0 or v1, the changed report's two values, with
-    probability 2 / (e^epsilon + levels - 1) whatever its input: so many are the clones. The changed report is itself
-    one of the two with probability (e^epsilon + 1) / (e^epsilon + levels - 1) at most, and tells nothing otherwise.
-    With many levels the description of any randomiser is the better one; :func:`_rates` chooses.
+    probability 2 / (e^epsilon + levels - 1) whatever its input: these are the clones. The changed report is itself
+    one of the two with probability (e^epsilon + 1) / (e^epsilon + levels - 1) at most, and is independent of its input
+    otherwise. With many levels the description of any randomiser is the better one; :func:`_rates` chooses.
     """
     _check(event)
     pair = _pair(event)
@@ -140,7 +140,7 @@ def _profile(pmf: pld_pmf.DensePLDPmf, points: npt.NDArray[np.int64], grid: floa
 
 
 def _rates(event: ShuffledReports) -> tuple[float, float]:
-    """(probability that the changed report tells anything, probability that another report is a clone).
+    """(probability that the changed report depends on its value, probability that another report is a clone).
 
     Randomised response has both descriptions, the one of any randomiser and its own: the one with more clones is taken.
     """

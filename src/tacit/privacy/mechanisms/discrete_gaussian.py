@@ -41,7 +41,7 @@ _WORD = 64
 _MARGIN = 2.0**-40
 # up to offsets of this many bits every sample fits an int64: |x| < 2^9 blocks of 2^54
 _SMALL_BITS = 54
-# so many samples are drawn at once: what it takes to draw them fits into a processor's own memory
+# samples drawn at once: their tables fit into the processor's cache
 _CHUNK = 1 << 18
 
 

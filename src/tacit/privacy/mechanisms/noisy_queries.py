@@ -32,7 +32,7 @@ shares), and ``estimate`` finishes from the noisy sum. m is then a promise or en
 more silos is scaled down where that is visible.
 
 ``parts`` are the silos' own ones; ``proofs.noisy_silo_sums`` adds every silo's share of the noise to its part before
-anything leaves it, and says what that shows to whom.
+anything leaves it, and proves what each view sees.
 
 **Formal guarantee.** For unit subject and relation zero-out, and any view that sees only the noisy sum and what follows
 from it, ``release`` satisfies ``account(query.event(), delta)``; noise is floating point (``noise_mechanisms``).
@@ -411,8 +411,8 @@ class Quantile:
         return np.asarray(-np.abs(below[places] - self.share * below[-1]), dtype=np.float64)
 
     def rank_bound(self, failure: float = 0.05) -> float:
-        """With probability 1 - ``failure`` the released candidate is by at most so many subjects further from the
-        quantile than the best one: 2 sensitivity ln(candidates / failure) / epsilon."""
+        """With probability 1 - ``failure`` the released candidate is by at most this number of subjects further from
+        the quantile than the best one: 2 sensitivity ln(candidates / failure) / epsilon."""
         if self.epsilon == 0:
             return math.inf
         return 2 * self.sensitivity * math.log(self.candidates / failure) / self.epsilon

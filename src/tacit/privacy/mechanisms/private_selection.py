@@ -1,6 +1,6 @@
 """Choosing settings on private records, honestly: repeat and select.
 
-Trying every setting on private records and keeping the best one is a release of its own: whoever sees the choice
+Trying every setting on private records and keeping the best one is a release of its own: a view that sees the choice
 learns something from every run. Repeat-and-select pays for it once, at a price that hardly depends on the number of
 settings: draw a random number K, run K times, each time with a setting drawn at random, publish the best run and
 nothing else. Liu and Talwar 2019 (a geometric K: stop after each run with a fixed probability); Papernot and Steinke

@@ -1,8 +1,8 @@
 """Randomised response, and what histograms and means cost in accuracy, centrally and locally ([Slides]).
 
-In the local model everybody randomises his own value before anybody sees it; in the central model a trusted party adds
-noise to the answer once. The bounds here are those of the slides with their errors corrected (specification 6, S5 to S7
-and S11 to S13); what the slides print is under ``as_published_``.
+In the local model every person randomises their value before any other party sees it; in the central model a trusted
+party adds noise to the answer once. The bounds here are those of the slides with their errors corrected (specification
+6, S5 to S7 and S11 to S13); what the slides print is under ``as_published_``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What one person does to one number before anybody sees it: local randomisers of values in [0, 1] ([FLAME]).
+"""Local randomisers of values in [0, 1] ([FLAME]): how a person adds noise to a number before it is sent.
 
     laplace    the value plus Laplace noise of scale 1/epsilon
     response   the value rounded at random to one of ``steps + 1`` levels, then randomised response on the levels
 
 Both have a *blanket*, a law w from which a report is drawn with some probability whatever the value is (Balle, Bell,
-Gascón, Nissim 2019): reports from w alone say nothing about anybody, and nobody who sees reports in random order can
-tell them from others. It is a mixture of reports (specification 5.1, T3): R(1/2) for Laplace, the mean over levels of
+Gascón, Nissim 2019): reports from w alone say nothing about any person, and in random order they look like
+all other reports. It is a mixture of reports (specification 5.1, T3): R(1/2) for Laplace, the mean over levels of
 R(level) for response. Its mean is 1/2, so what is added to a sum of ``value - 1/2`` is noise and no bias.
 
 Formal guarantees. A report is epsilon-locally private: densities (Laplace) or probabilities (response) of any two
@@ -45,7 +45,7 @@ class Randomizer(Protocol):
         """A report about each of ``values``, which are in [0, 1]; E[report - 1/2] = kept (value - 1/2)."""
 
     def blanket(self, count: int, stream: Stream) -> Floats:
-        """``count`` reports about nobody."""
+        """``count`` reports that depend on no value."""
 
     def variance(self, values: Floats) -> Floats:
         """The variance of a report about each of ``values``."""

@@ -15,10 +15,10 @@ C x. The cost is that of all rounds, whole, from the first round on: no round is
 Weights are the first ``bands`` coefficients of (1 - u)^(1/2), a square root of the inverse of summing up (Kalinin,
 McKenna, Upadhyay, Lampert 2025, "Back to Square Roots"): 1, -1/2, -1/8, -1/16, … One band is independent noise.
 
-**Who takes part when** decides the sensitivity, so it is a public schedule: people are dealt into ``groups``, and round
-t is that of group (t - 1) mod groups.
+**Who takes part when** decides the sensitivity, so it is a public schedule: people are divided into ``groups``, and
+round t is that of group (t - 1) mod groups.
 
-*Claim.* If somebody contributes u_t with norm at most 1 in the rounds P of their group and nothing in the others, then
+*Claim.* If a person contributes u_t with norm at most 1 in the rounds P of its group and nothing in the others, then
 |C u|^2 <= |sum_{t in P} C_t|^2, C_t being the columns of C; and that is attained.
 
 *Proof.* |C u|^2 = sum_{s,t in P} <C_s, C_t> <u_s, u_t>. All entries of C are at least 0: its first column c fulfils
@@ -60,7 +60,7 @@ def strategy_column(bands: int, rounds: int) -> Array:
 
 
 def sensitivity(bands: int, groups: int, rounds: int) -> float:
-    """The most by which somebody moves C x over all rounds, if each contribution has norm at most 1: the largest norm
+    """The most by which one person moves C x over all rounds, if each contribution has norm at most 1: the largest norm
     of a group's sum of columns."""
     column, groups = strategy_column(bands, rounds), min(groups, rounds)
     turns = np.pad(column, (0, -rounds % groups)).reshape(-1, groups)

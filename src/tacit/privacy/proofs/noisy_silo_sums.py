@@ -1,4 +1,4 @@
-"""Sums over silos that are paid for: every silo adds its share of the noise to its part, and what that shows to whom.
+"""Sums over silos with noise in shares, one share from every silo, and the event that each view sees.
 
 The sums are those of :mod:`tacit.privacy.mechanisms.noisy_queries`, in which every subject counts at most once.
 """

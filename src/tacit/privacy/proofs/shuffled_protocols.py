@@ -65,7 +65,7 @@ _SLACK = 1e-13
 class ShuffledProtocol:
     """What one participation in a shuffled protocol costs (specification 5.2; a subject is replaced).
 
-    event           against the analyzer and everybody who sees its results; the shuffler is honest
+    event           against the analyzer and all who see its results; the shuffler is honest
     extra_delta     to be added to the delta at which the event is accounted
     local_epsilon   against shuffler and analyzer together
     """
@@ -142,7 +142,7 @@ def ss_topk(
     a value and none.
 
     With room for all, none is the blanket: half pairs. If one full pair dominates two half pairs (checked numerically,
-    up to a slack that is charged to delta), ``sent`` full pairs are the worst, in every epoch anew. It need not (with
+    up to a slack that is charged to delta), ``sent`` full pairs are the worst, in every epoch. It need not (with
     many clones two half pairs are worse from epsilon = 3.06 on): then every i is listed for who takes part ``once``;
     but over several epochs i may change with what was seen before, and 2 sent full pairs are charged.
 

@@ -26,7 +26,7 @@ from tacit.privacy.accounting.events import (
 
 Array = npt.NDArray[np.float64]
 
-# A rate as so many of so many, rounded up.
+# A rate is written as a share of this population, rounded up.
 _POPULATION = 10**9
 
 
@@ -178,7 +178,7 @@ def colluding_factor(silos: int, colluding: int = 1, largest_weight: float = 1.0
     h^2 |S| / (|S| - c): 1 - c / |S| for uniform weights 1 / |S|."""
     others = silos - colluding
     if others <= 0:
-        return math.inf  # nobody is left to protect
+        return math.inf  # no silo is left to protect
     return min(1.0, others * largest_weight) ** 2 * silos / others
 
 

@@ -1,4 +1,4 @@
-"""What is proved about a subject whom identifiers do not link: two pseudonyms are two subjects to every mechanism.
+"""Guarantees for a subject with two unlinked pseudonyms: every mechanism takes them for two subjects.
 
 **Formal guarantee.** Data sets with and without both differ in two units. A release that is described by an event for
 one unit is described by :func:`of_two` for two. A sum moves by twice as much. Where a coin of its own decides about

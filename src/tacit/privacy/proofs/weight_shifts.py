@@ -65,7 +65,7 @@ def slot_shift(silos: int, records: int, curious: int = 0) -> float:
     records  R: a silo uses at most R records of a subject. It counts a slot with more than R records as one with R, and
              contributes nothing to it
 
-    **Proof.** Let the subject leave. In an honest silo s it has a_s <= R records beside r_s of the others in its slot.
+    **Proof.** Let the subject leave. In an honest silo s it has a_s <= R records next to r_s of the others in its slot.
 
         r_s + a_s <= R        the silo uses and counts r_s + a_s records before and r_s after
         r_s <= R < r_s + a_s  the silo counts R records and uses none before; after, it uses and counts the r_s others

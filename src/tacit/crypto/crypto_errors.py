@@ -1,4 +1,5 @@
-"""What is refused, and because of whom. Messages name peers, rounds and counts, never keys or contents.
+"""Refused messages, keys and shares, and the peer that sent them. Texts name peers, rounds and counts, never keys or
+contents.
 
 The code of a refusal stays the same between versions; the sentence may change.
 """
@@ -26,7 +27,7 @@ REFUSALS: Mapping[str, str] = {
     "plan-mismatch": "The plan hash differs from ours.",
     "wrong-run": "The message belongs to another run or to another start of it.",
     "incomplete": "The message covers only some of the parties.",
-    "equivocation": "The server told two parties different things.",
+    "equivocation": "The server sent contradicting messages to two parties.",
     "not-planned": "The message asks for something that the plan does not have.",
     "bad-terms": "The numbers of the protocol do not fit each other.",
     "no-answer": "The party did not answer in time.",

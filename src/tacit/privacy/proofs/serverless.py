@@ -189,7 +189,8 @@ def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:
 
 
 def k_out(orders: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """The graph in which every silo shares noise with the first ``count`` of its order, and whoever picked it."""
+    """The graph in which every silo shares noise with the first ``count`` of its order, and with those that picked
+    it."""
     silos = len(orders)
     edges = np.zeros((silos, silos), dtype=np.bool_)
     edges[np.arange(silos)[:, None], orders[:, :count]] = True
@@ -233,7 +234,7 @@ def _honest(edges: npt.NDArray[np.bool_], coalition: Collection[int]) -> tuple[n
 
 # --- gossip ----------------------------------------------------------------------------------------------------------
 
-# directions whose remainder lies between these, relative to one, can be told neither from nothing nor from something
+# directions whose remainder lies between these, relative to one, are neither clearly zero nor clearly nonzero
 _NOTHING, _SOMETHING = 1e-13, 1e-9
 
 
@@ -247,10 +248,10 @@ def gossip_exposure(
     noise and sees the rows (W^t)_w for its neighbours w and t < steps. All of these are linear in the same noises, so
     the view's privacy loss is Gaussian with mu = (Delta / sigma) sqrt([Pi]_uu), Pi the projector on the space of the
     rows seen; 1 is local privacy. The space is built by block Arnoldi steps (W times the directions that are new,
-    orthogonalised twice); where a new direction is too small to be told from rounding, every node is given 1. So it is
+    orthogonalised twice); where a new direction is not clearly above rounding, every node is given 1. So it is
     also where weights are that small, or where a node is within reach of the rows and yet not in what was kept of them.
 
-    ``published [rows, nodes]``: what everybody is shown beside it, such as one node's value after the last exchange, as
+    ``published [rows, nodes]``: what all nodes also see, such as one node's value after the last exchange, as
     weights of the first values.
     """
     weights = _square(mixing)
@@ -291,7 +292,7 @@ def gossip_exposure(
 
 
 def _new_directions(basis: Floats, candidates: Floats) -> Floats | None:
-    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where it cannot be told whether one
+    """An orthonormal basis of what ``candidates`` (columns) add to ``basis``; None where rounding hides whether one
     of them adds anything."""
     for _ in range(2):
         candidates = candidates - basis @ (basis.T @ candidates)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tacit.privacy import Randomness, account
 from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.proofs.decentralized import (
+from tacit.privacy.proofs.serverless import (
     as_published_gossip,
     as_published_random_walk_rdp,
     gopa,
