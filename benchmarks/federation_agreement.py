@@ -34,15 +34,16 @@ import numpy as np
 from tacit.crypto import WeakKeyWarning
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import METHODS
+from tacit.promise import exchanges_for
 from tests import made
 from tests.engine.federated import EXCHANGES, Parties, flat, parties, planned, simulated
 
 CELLS = [
     (name, exchange)
     for name, kind in METHODS.items()
-    if not kind.pools
+    if not kind.info.pools
     for exchange in EXCHANGES
-    if exchange in kind.exchanges
+    if exchange in exchanges_for(kind.info)
 ]
 
 
@@ -62,9 +63,9 @@ def row(method: str, exchange: str) -> dict[str, Any]:
     outcome = federation.run(counted)
     simulation = simulated(plan, frame)
     mine, theirs = np.zeros(0), np.zeros(0)
-    if plan.method.personal:
+    if plan.method.info.personal:
         mine, theirs = _own_models(federation), flat(simulation.states)
-    shared = simulation.shared_model() if plan.method.personal else simulation.model()
+    shared = simulation.shared_model() if plan.method.info.personal else simulation.model()
     if shared is not None:
         mine, theirs = np.append(mine, flat(outcome.model)), np.append(theirs, flat(shared))
     return {

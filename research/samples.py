@@ -12,8 +12,7 @@ from typing import Any
 
 from tacit.audit.cases import Case, case
 from tacit.config import Plan
-from tacit.methods import METHODS, Calibrated
-from tacit.methods.encoders import Encoder
+from tacit.methods import METHODS
 
 # (noise multiplier, local epsilon of those who protect what they send)
 LITTLE, MUCH = (0.5, 2.0), (2.0, 0.5)
@@ -29,7 +28,7 @@ class Sample:
 
     def made(self, noise: tuple[float, float] = LITTLE) -> Case:
         multiplier, local = noise
-        encodes = issubclass(METHODS[self.method["name"]], Encoder)
+        encodes = METHODS[self.method["name"]].noise_key == "local_epsilon"
         given = {"local_epsilon": local} if encodes else {"noise_multiplier": multiplier, "clip": 1.0}
         return case({**given, **self.method}, **self.case)
 
@@ -89,8 +88,6 @@ PAIRS = [(name, view) for name, sample in SAMPLES.items() for view in sample.vie
 
 def hardly_noisy(plan: Plan) -> Plan:
     """The plan with a tenth of the noise that it promises; with a hundredth, where everybody's noise is in the sum."""
-    method = plan.method
-    assert isinstance(method, Calibrated)
-    given = getattr(method, method.noise_key)
-    left = 0.01 / given if isinstance(method, Encoder) else 0.1 * given
-    return replace(plan, promise=replace(plan.promise, method=method.with_noise(left)))
+    options, given = plan.options, plan.options.noise_value
+    left = 0.01 / given if options.noise_key == "local_epsilon" else 0.1 * given
+    return replace(plan, promise=replace(plan.promise, options=options.with_noise(left)))

@@ -95,7 +95,8 @@ def epsilons(plan: Plan, points: Sequence[int]) -> list[tuple[float, float | Non
     promise, found = plan.promise, []
     exposure = promise.exposure(promise.unit, promise.views[0])
     for number in points:
-        published = promise.method.as_published(exposure, promise.delta, replace(promise.facts, rounds=number))
+        claim = promise.options.build(replace(promise.facts, rounds=number)).claim
+        published = claim.as_published(exposure, promise.delta)
         proved = cost(promise.total(exposure.view, number), promise.delta).epsilon
         found.append((proved, None if published is None else published.epsilon))
     return found

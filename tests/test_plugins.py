@@ -40,6 +40,16 @@ BROKEN = ModelKind(broken, ("binary",))
 SOMETHING = 7
 """
 
+METHOD = """
+from dataclasses import dataclass, replace
+from tacit.methods.averaging import FedAvg
+
+@dataclass(frozen=True)
+class Halved(FedAvg):
+    info = replace(FedAvg.info, name="halved")
+    factor: float = 0.5
+"""
+
 SOURCE = """
 from dataclasses import replace
 from tacit.data import SOURCES
@@ -56,6 +66,9 @@ logistic = added.models:BROKEN
 
 [tacit.sources]
 clinic = added.sources:CLINIC
+
+[tacit.methods]
+halved = added.methods:Halved
 """
 
 
@@ -72,7 +85,7 @@ def install(folder: Path, package: str, entry_points: str, **modules: str) -> No
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    install(tmp_path, "added", ENTRY_POINTS, models=MODEL, sources=SOURCE)
+    install(tmp_path, "added", ENTRY_POINTS, models=MODEL, sources=SOURCE, methods=METHOD)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     for name in [name for name in sys.modules if name.partition(".")[0] == "added"]:
@@ -122,6 +135,19 @@ def test_a_run_uses_model_and_source_of_another_package(installed: Path, tmp_pat
 )
 def test_a_federation_runs_built_in_parts_only(installed: Path, source: str, model: str, field: str) -> None:
     assert refused(lambda: received(json.dumps(experiment(source, model)))) == ("simulator-only", field)
+    assert "added" not in sys.modules
+
+
+def test_a_method_of_another_package_is_planned_with_its_own_keys(installed: Path) -> None:
+    made = {"data": {"source": "randhie"}, "method": {"name": "halved", "factor": 0.25}}
+    assert tacit.plan(made).options.factor == 0.25  # type: ignore[attr-defined]
+    assert refused(lambda: tacit.plan({**made, "method": {"name": "halved", "facto": 1.0}}))[0] == "unknown-key"
+    assert refused(lambda: tacit.plan({**made, "method": {"name": "halves"}})) == ("unknown-name", "method.name")
+
+
+def test_a_federation_runs_built_in_methods_only(installed: Path) -> None:
+    halved = {**experiment("randhie", "logistic"), "method": {"name": "halved"}}
+    assert refused(lambda: received(json.dumps(halved))) == ("simulator-only", "method.name")
     assert "added" not in sys.modules
 
 

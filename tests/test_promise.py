@@ -103,7 +103,7 @@ def test_noise_and_targets_that_make_no_sense_are_refused_by_name(key, value):
 
 def test_max_grad_norm_is_another_name_of_clip():
     numbers = {"noise_multiplier": SIGMA}
-    assert planned({"max_grad_norm": 0.3, **numbers}).method == planned({"clip": 0.3, **numbers}).method
+    assert planned({"max_grad_norm": 0.3, **numbers}).options == planned({"clip": 0.3, **numbers}).options
     with refuses("conflict", "method.max_grad_norm"):
         planned({"max_grad_norm": 0.3, "clip": 0.3, **numbers})
 
@@ -400,7 +400,7 @@ def test_what_is_paid_for_once_is_part_of_every_guarantee(unit, relation):
 CAPPED = ("subject-sgd", "uldp-naive", "dp-fedavg", "higrad")
 
 
-@pytest.mark.parametrize(("name", "unit"), [(name, unit) for name in CAPPED for unit in METHODS[name].units])
+@pytest.mark.parametrize(("name", "unit"), [(name, unit) for name in CAPPED for unit in METHODS[name].info.units])
 def test_silos_have_no_guarantee_where_a_cap_over_silos_drops_their_records(name, unit):
     method = {"name": name, "noise_multiplier": SIGMA}
     sizes = {"records_per_silo": 40}

@@ -13,7 +13,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,10 +52,22 @@ def lines(files: list[Path]) -> int:
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
+def method_classes() -> set[type]:
+    """All classes of the package of methods: options, parts, and what they are made of."""
+    import tacit.methods
+
+    modules = [import_module(f"tacit.methods.{found.name}") for found in iter_modules(tacit.methods.__path__)]
+    return {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and value.__module__.startswith("tacit.methods.")
+    }
+
+
 def concrete() -> dict[str, set[str]]:
     """Names of methods, exchanges and workers, with the classes that they inherit from, by kind."""
     from tacit.exchange import EXCHANGES
-    from tacit.methods import METHODS
 
     def named(classes: Any) -> set[str]:
         return {base.__name__ for one in classes for base in one.__mro__ if base.__module__.startswith("tacit.")}
@@ -65,7 +79,7 @@ def concrete() -> dict[str, set[str]]:
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
-    return {"methods": named(METHODS.values()), "exchange": named(EXCHANGES.values()), "work": workers}
+    return {"methods": named(method_classes()), "exchange": named(EXCHANGES.values()), "work": workers}
 
 
 def isinstance_lines() -> int:
@@ -85,10 +99,8 @@ def isinstance_lines() -> int:
 
 
 def methods() -> tuple[int, int]:
-    """The deepest inheritance of a method, and the most functions and properties that one has."""
-    from tacit.methods import METHODS
-
-    own = [[base for base in one.__mro__ if base.__module__.startswith("tacit.")] for one in METHODS.values()]
+    """The deepest inheritance, and the most functions and properties, of any options class or part of a method."""
+    own = [[base for base in one.__mro__ if base.__module__.startswith("tacit.")] for one in method_classes()]
     hooks = [
         len(
             {

@@ -33,7 +33,7 @@ from tacit.data import Federation, Records
 from tacit.engine import load_federation
 from tacit.engine.kernel import outputs
 from tacit.kernels import split_frozen
-from tacit.methods.averaging import like
+from tacit.methods.base import like
 from tacit.privacy import Gaussian, Randomness, Repeated, account, calibrate_noise
 
 EPSILON, DELTA = 4.0, 1e-5

@@ -131,8 +131,7 @@ def _averaging(topology: str, numbers: dict) -> Plan:
 
 def _as_published(plan: Plan, steps: int) -> dict[int, float]:
     """The largest epsilon of the published formula, by distance."""
-    method = plan.method
-    weights = method.network(plan.promise.facts, 1)
+    weights = plan.method.work.graph.network(plan.promise.facts, 1)
     dense = weights.weights.toarray()
     loss = np.stack([as_published_gossip(dense, steps, v) for v in range(64)], axis=1) / 2.2**2
     epsilon = loss / 2 + np.sqrt(2 * loss * math.log(1 / DELTA))
@@ -294,7 +293,7 @@ def utility(world: World, name: str) -> Callable[[Pictures], list[str]]:
         """Mean and deviation over seeds at an epsilon, with the rate that training people chose."""
         begun = time.monotonic()
         method = {**contender.method, "target_epsilon": epsilon}
-        noise = planned(world.file, replace(contender, method=method), _first(contender), world.seeds[0]).method
+        noise = planned(world.file, replace(contender, method=method), _first(contender), world.seeds[0])
         given = {**contender.method, "noise_multiplier": noise.noise_multiplier}
         solved = replace(contender, method=given)
         chosen: Settings = {}

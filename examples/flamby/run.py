@@ -130,7 +130,7 @@ def settings() -> list[str]:
     cells = [header, ["---"] * len(header)]
     for file in FILES:
         plan = tacit.plan(HERE / f"{file}.toml")
-        method, train = plan.method, plan.experiment.train
+        method, train = plan.options, plan.experiment.train
         numbers = (method.local_epochs, method.local_learning_rate, train.server_optimizer, train.server_learning_rate)
         batch = "whole silo" if method.batch_size is None else method.batch_size
         cells.append([f"`{file}.toml`", *map(str, (batch, *numbers, train.rounds))])

@@ -32,17 +32,13 @@ from tacit.experiment import (
     respelled,
 )
 from tacit.kernels import ServerStep
-from tacit.methods import METHODS, Calibrated, Facts, Method, Private
-from tacit.methods.encoders import Encoder
-from tacit.methods.method import Adaptive
-from tacit.methods.per_subject import PerSubject
-from tacit.methods.shuffle import Shuffled
+from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, View
 from tacit.privacy.invalid import InvalidArgument
-from tacit.promise import ASSIGNED, Once, Promise, check_facts, promise
+from tacit.promise import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise
 
-# What goes together. A method lists the exchanges it can use; an engine lists the exchanges it can run.
+# The exchanges that an engine can run. Which of them a method can use follows from its parts (``exchanges_for``).
 SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
 
 # Why nothing can be promised about data that each silo standardises by itself.
@@ -69,8 +65,13 @@ class Plan:
     folder: Path
 
     @property
+    def options(self) -> Options:
+        """The keys of ``[method]``, with the noise given or solved for."""
+        return self.promise.options
+
+    @property
     def method(self) -> Method:
-        """The method with its noise, given or solved for."""
+        """The parts of the method."""
         return self.promise.method
 
     @property
@@ -85,7 +86,8 @@ class Plan:
     def label(self) -> str:
         """The method as people tell runs apart: ``fedavg``, or ``fedavg + adam`` with another server optimiser."""
         optimizer = self.experiment.train.server_optimizer
-        return self.method.name if optimizer == "sgd" else f"{self.method.name} + {optimizer}"
+        name = self.options.info.name
+        return name if optimizer == "sgd" else f"{name} + {optimizer}"
 
     @property
     def rounds(self) -> int:
@@ -94,23 +96,22 @@ class Plan:
     @property
     def records_kept(self) -> int | None:
         """At most so many records of a subject in a silo: the smaller of the declared cap and the method's own."""
-        caps = [self.experiment.privacy.max_records_per_subject_and_silo, self.method.records_kept(self.promise.facts)]
-        return min((cap for cap in caps if cap is not None), default=None)
+        return self.promise.facts.records_kept
 
     @property
     def noise_multiplier(self) -> float | None:
         """Given, or solved for; None for a method without noise."""
-        return self.method.sigma if isinstance(self.method, Private) else None
+        return self.options.noise_value if self.options.noise_key == "noise_multiplier" else None
 
     @property
     def noise_deviation(self) -> float | None:
         """The standard deviation of the noise on every number of a sum; None for a method without noise."""
-        return self.method.deviation(self.promise.facts) if isinstance(self.method, Calibrated) else None
+        return None if self.method.noise is None else self.method.noise.in_a_round
 
     @property
     def local_epsilon(self) -> float | None:
         """What one person's messages cost by themselves, given or solved for; None where people send none."""
-        return self.method.eps_l if isinstance(self.method, Encoder) else None
+        return self.options.noise_value if self.options.noise_key == "local_epsilon" else None
 
     @property
     def parameters(self) -> int | None:
@@ -160,10 +161,11 @@ class Plan:
     def with_method(self, name: str) -> Plan:
         """The same experiment under another method, for comparison: comparable local work, every silo in every round,
         and for a private method the epsilon of this plan."""
-        if issubclass(METHODS[name], Calibrated):
+        info = find_method(name).info
+        if info.private:
             method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
         else:
-            numbers = self.method.reference_numbers(self.server_step)
+            numbers = self.options.reference_numbers(self.server_step)
             method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
             if "batches_per_round" in method:
                 method.pop("local_epochs", None)
@@ -173,9 +175,9 @@ class Plan:
         free = self.experiment.privacy.model_copy(
             update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
         )
-        if METHODS[name].units[0] == "record":  # of the records that this plan keeps, each is protected by itself
+        if info.units[0] == "record":  # of the records that this plan keeps, each is protected by itself
             free = free.model_copy(update={"max_records_per_subject_and_silo": None, "max_silos_per_subject": None})
-        exchange = ExchangeOptions(name=METHODS[name].exchanges[0])
+        exchange = ExchangeOptions(name=exchanges_for(info)[0])
         update = {"method": method, "train": train, "privacy": free, "exchange": exchange}
         return _join(self.experiment.model_copy(update=update), self.folder)
 
@@ -207,28 +209,26 @@ def plan(
 
 def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
-    method = experiment.made_method()
-    exchange = _exchange(experiment, method)
-    method.check(exchange.name)
-    _check_step(experiment.train, method)
+    options = experiment.made_method()
+    exchange = _exchange(experiment, options.info)
+    options.check(exchange.name)
+    _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
     _check_model(experiment, known)
-    _check_task(method, known)
-    _check_paid_for_own(experiment, method)
-    promised = _promise(experiment, method, exchange, known)
-    if isinstance(method, Calibrated):
-        promised = _with_noise(promised, method, experiment.privacy)
+    _check_task(options, known)
+    _check_paid_for_own(experiment, options.info)
+    promised = _with_noise(_promise(experiment, options, exchange, known), experiment.privacy)
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
-    promised.method.check_rounding(promised.facts)
+    promised.method.claim.check_size(None)
     _check_promises(result)
     return result
 
 
-def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: SourceFacts) -> Promise:
+def _promise(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Promise:
     """The promise, with the noise still to be solved for where a target is given."""
     privacy = experiment.privacy
-    unit = privacy.unit or method.first_unit
+    unit = privacy.unit or options.declared.units[0]
     facts = Facts(
         silos=known.silo_count or 0,
         rounds=experiment.train.rounds,
@@ -239,14 +239,13 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         delta=privacy.delta,
         parameters=_parameters(experiment.model, known),
         convex=convexity(experiment.model.name, known.labels.kind),
+        records_kept=privacy.max_records_per_subject_and_silo,
     )
-    check_facts(method, unit, facts)
-    caps = [cap for cap in (facts.max_records, method.records_kept(facts)) if cap is not None]
+    check_facts(options, unit, facts)
     over = facts.silos_of_a_subject < facts.silos and privacy.over_silo_cap == "drop"
-    facts = replace(facts, moves_up=bool(caps), moves_over=over)
-    facts = facts.pooled() if method.pools else facts
-    method.check_facts(facts)
-    facts = replace(facts, rounds=_rounds(experiment.train, method, facts))
+    facts = options.resolve(facts.pooled() if options.info.pools else facts)
+    _check_rounds(experiment.train, facts.rounds)
+    facts = replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
     once = _once(experiment, known)
     if once and facts.subjects is None and exchange.name in ("masked", "weighted"):
         problem = "is required: the width of a masked sum that is paid for follows from it"
@@ -255,7 +254,7 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
     per_silo = experiment.data.standardize == "per-silo"
     leaks = (PER_SILO,) if per_silo else ()
     return promise(
-        method,
+        options,
         exchange,
         facts,
         unit=privacy.unit,
@@ -265,28 +264,23 @@ def _promise(experiment: Experiment, method: Method, exchange: Exchange, known: 
         seeded=experiment.seed is not None,
         leaks=leaks,
         once=once,
-        records_kept=min(caps, default=None),
         beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
     )
 
 
-def _check_step(train: TrainOptions, method: Method) -> None:
+def _check_step(train: TrainOptions, info: Info) -> None:
     """Refuse settings of a server's step where there is no server."""
     for key in ("server_learning_rate", "server_optimizer"):
-        if method.serverless and getattr(train, key) != TrainOptions.model_fields[key].default:
-            problem = f"has no meaning for {method.name}, which has no server"
+        if info.serverless and getattr(train, key) != TrainOptions.model_fields[key].default:
+            problem = f"has no meaning for {info.name}, which has no server"
             raise UserError("no-effect", f"train.{key}", problem, "set method.local_learning_rate")
 
 
-def _rounds(train: TrainOptions, method: Method, facts: Facts) -> int:
-    """As the file says, or as the method's own numbers ask for."""
-    asked = method.rounds(facts)
-    if asked is None:
-        return train.rounds
-    if "rounds" in train.model_fields_set and train.rounds != asked:
-        problem = f"is {train.rounds}, and method.epochs asks for {asked} rounds"
+def _check_rounds(train: TrainOptions, rounds: int) -> None:
+    """Refuse a number of rounds that contradicts the one that the method's own numbers ask for."""
+    if "rounds" in train.model_fields_set and train.rounds != rounds:
+        problem = f"is {train.rounds}, and method.epochs asks for {rounds} rounds"
         raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
-    return asked
 
 
 def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
@@ -363,33 +357,37 @@ def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None)
     return declared
 
 
-def _with_noise(promised: Promise, method: Calibrated, privacy: PrivacyOptions) -> Promise:
+def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
     """The noise as given, or as a target needs it."""
-    key = method.noise_key
-    if method.noise_given and method.target_epsilon is not None:
-        raise UserError("conflict", "method.target_epsilon", f"is given together with {key}", "keep one of the two")
-    if method.noise_given:
+    options = promised.options
+    key = options.noise_key
+    if key is None:
         return promised
-    if method.target_epsilon is None:
-        problem = f"{method.name} has no noise: neither {key} nor target_epsilon is given"
+    given, target = getattr(options, key) is not None, getattr(options, "target_epsilon", None)
+    if given and target is not None:
+        raise UserError("conflict", "method.target_epsilon", f"is given together with {key}", "keep one of the two")
+    if given:
+        return promised
+    if target is None:
+        problem = f"{options.info.name} has no noise: neither {key} nor target_epsilon is given"
         raise UserError("missing", f"method.{key}", problem, "add one of them")
-    published = getattr(method, "noise", "constant") == "as-published"
-    return promised.with_noise_for(method.target_epsilon, "as-published" if published else privacy.target)
+    return promised.with_noise_for(target, "as-published" if options.publishes else privacy.target)
 
 
-def _exchange(experiment: Experiment, method: Method) -> Exchange:
+def _exchange(experiment: Experiment, info: Info) -> Exchange:
     """The exchange, if method and engine go with it."""
     name, engine = experiment.exchange.name, experiment.engine.name
-    if method.serverless and "name" not in experiment.exchange.model_fields_set:
-        name = method.exchanges[0]
+    suited = exchanges_for(info)
+    if info.serverless and "name" not in experiment.exchange.model_fields_set:
+        name = suited[0]
     if engine not in SUPPORT:
         problem = f"'{engine}' is no engine of this version"
         raise UserError("unknown-name", "engine.name", problem, nearest(engine, SUPPORT))
     if name not in EXCHANGES:
         raise UserError("unknown-name", "exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
-    if name not in SUPPORT[engine] or name not in method.exchanges:
-        problem = f"'{name}' does not go with {method.name} on {engine}: {_unsuited(method, name)}"
-        raise UserError("not-supported", "exchange.name", problem, f"use {method.exchanges[0]}")
+    if name not in SUPPORT[engine] or name not in suited:
+        problem = f"'{name}' does not go with {info.name} on {engine}: {_unsuited(info, name)}"
+        raise UserError("not-supported", "exchange.name", problem, f"use {suited[0]}")
     kind, numbers = EXCHANGES[name], experiment.exchange.numbers
     known = [field.name for field in fields(kind)]
     for key in numbers:
@@ -399,9 +397,9 @@ def _exchange(experiment: Experiment, method: Method) -> Exchange:
     return kind(**numbers)
 
 
-def _unsuited(method: Method, exchange: str) -> str:
+def _unsuited(info: Info, exchange: str) -> str:
     """Why a method and an exchange do not go together."""
-    if method.serverless:
+    if info.serverless:
         return "its nodes talk to each other, without a server"
     if exchange == "direct":
         return "its silos talk to a server"
@@ -409,37 +407,29 @@ def _unsuited(method: Method, exchange: str) -> str:
         return "no silo's whole contribution is bounded, or each carries all of its noise already"
     if exchange == "shuffled":
         return "its people make no single reports that could be mixed"
-    if method.exchanges == ("shuffled",):
+    if "reports" in info.sends:
         return "its reports are protected by being mixed with those of others"
-    if method.noise_place.startswith("every person"):
+    if info.gathers == "places":
         return "what every person sends carries all of its noise already, so nothing is gained by hiding it"
-    if method.noise_place.startswith("each batch"):
+    if info.place == "inside":
         return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
-    if method.noise_place.startswith("once"):
+    if info.place == "once":
         return "its noise is added by a trusted server, to a sum that the server may see as it is"
-    if not method.private:
+    if not info.private:
         return "it bounds no contribution, so that no sum of integers could be wide enough"
     return "its people are not weighted by their records" if exchange == "weighted" else "it has no sum over silos"
 
 
 def sum_facts(method: Method, facts: Facts) -> SumFacts:
     """What is public about the sum over silos that ``method`` asks for."""
-    noise = method.sum_noise(facts)
-    bound = method.clip * method.largest_count if isinstance(method, Adaptive) else 0.0
-    if isinstance(method, PerSubject):
-        return SumFacts(facts.silos, facts.subjects or 1, bound, noise, facts.max_records, method.subject_sample_rate)
-    if isinstance(method, Shuffled):
-        reports = ReportFacts(
-            method.dimensions(facts),
-            method.padded(facts),
-            method.crowd(facts)[1],
-            method.randomizing(facts),
-            method.listed(facts),
-        )
-        return SumFacts(facts.silos, facts.subjects or 1, method.value_range, reports=reports)
-    if not isinstance(method, Private):
-        return SumFacts(facts.silos, facts.silos, 0.0, noise)
-    return SumFacts(facts.silos, facts.silos, bound or method.clip, noise)
+    silos, people, clip, work = facts.silos, facts.subjects or 1, method.clip, method.work
+    reports = work.reports(facts)
+    if reports is not None:
+        return SumFacts(silos, people, reports.value_range, reports=ReportFacts(*reports.numbers))
+    if clip is not None and clip.of == "subject":
+        return SumFacts(silos, people, clip.largest, method.added_noise, facts.max_records, work.rate)
+    bound = 0.0 if clip is None or clip.of == "number" else clip.largest
+    return SumFacts(silos, silos, bound, method.added_noise)
 
 
 def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
@@ -467,19 +457,21 @@ def _parameters(options: ModelOptions, facts: SourceFacts) -> int | None:
     return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
 
 
-def _check_task(method: Method, facts: SourceFacts) -> None:
+def _check_task(options: Options, facts: SourceFacts) -> None:
     """Refuse a method that looks at single records where a record alone has no loss (``Task.losses``)."""
-    key = method.record_losses
+    key = options.record_losses
     if key is None or facts.labels.kind != "survival":
         return
-    able = ", ".join(name for name, kind in METHODS.items() if kind().private and kind().record_losses is None)
+    able = ", ".join(name for name, kind in METHODS.items() if kind.info.private and kind().record_losses is None)
     fix = f"use one of {able}" if key == "name" else "leave it out"
-    raise UserError("not-supported", f"method.{key}", f"{method.name} clips or batches single records, and {COX}", fix)
+    raise UserError(
+        "not-supported", f"method.{key}", f"{options.info.name} clips or batches single records, and {COX}", fix
+    )
 
 
-def _check_paid_for_own(experiment: Experiment, method: Method) -> None:
+def _check_paid_for_own(experiment: Experiment, info: Info) -> None:
     """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
-    if method.personal and method.private and experiment.evaluation.status == "paid":
+    if info.personal and info.private and experiment.evaluation.status == "paid":
         problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
         raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
 

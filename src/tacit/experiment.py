@@ -18,7 +18,7 @@ from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Respelled, Section, Share, Whole
 from tacit.errors import Deprecated, UserError, nearest
 from tacit.kernels import ServerOptimizer
-from tacit.methods import METHODS, Method
+from tacit.methods import METHODS, Options, find_method
 from tacit.privacy import Index, Relation, Unit
 from tacit.settings import changed, explained, read_toml
 
@@ -123,15 +123,15 @@ class Experiment(Section):
     evaluation: EvaluationOptions = EvaluationOptions()
     engine: EngineOptions = EngineOptions()
 
-    def made_method(self) -> Method:
-        """The method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
+    def made_method(self) -> Options:
+        """The options of the method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
         return _method(self.method)
 
     def spelled_out(self) -> dict[str, Any]:
         """Every setting, with the method's defaults too: two files that mean the same give the same."""
         method = self.made_method()
         numbers = {field.name: getattr(method, field.name) for field in fields(method)}
-        return {**self.model_dump(), "method": {"name": method.name, **numbers}}
+        return {**self.model_dump(), "method": {"name": method.info.name, **numbers}}
 
 
 def located(experiment: Experiment, folder: Path) -> Experiment:
@@ -206,8 +206,8 @@ def respelled(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _method(section: Mapping[str, Any]) -> Method:
-    """The method of ``[method]``, its numbers checked against its fields."""
+def _method(section: Mapping[str, Any]) -> Options:
+    """The options of ``[method]``, its numbers checked against its fields."""
     numbers = dict(section)
     if "max_grad_norm" in numbers:  # the name that Opacus gave it
         if "clip" in numbers:
@@ -217,9 +217,7 @@ def _method(section: Mapping[str, Any]) -> Method:
     name = numbers.pop("name", None)
     if name is None:
         raise UserError("missing", "method.name", "is missing", f"choose one of {', '.join(METHODS)}")
-    if not isinstance(name, str) or name not in METHODS:
-        raise UserError("unknown-name", "method.name", f"'{name}' is no method", nearest(str(name), METHODS))
-    kind = METHODS[name]
+    kind = find_method(str(name))
     known = {field.name for field in fields(kind)}
     for key in numbers:
         if key not in known:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.methods.decentralized import MOST_PAIRS, Gossip, MuffliatoSGD
+from tacit.methods.decentralized import MOST_PAIRS
 from tacit.privacy import View
 from tacit.promise import Promise
 
@@ -65,22 +65,21 @@ class Network:
 def network(promise: Promise) -> Network | None:
     """The network of a promise; None for methods that have none, or where the number of nodes is not declared."""
     method, facts = promise.method, promise.facts
-    if not isinstance(method, Gossip) or not method.node_count(facts) or method.node_count(facts) > MOST_PAIRS:
+    graph = method.work.graph
+    if graph is None or not 0 < graph.choice(facts).nodes <= MOST_PAIRS:
         return None
-    mixing = method.network(facts, 1)
+    mixing = graph.network(facts, 1)
     listed = mixing.nodes <= MOST_LISTED
     pairs = np.argwhere(np.triu(mixing.distances == 1)) if listed else ()
     edges = tuple((int(u), int(v)) for u, v in pairs)
-    if not isinstance(method, MuffliatoSGD) or not method.sigma or promise.leaks:
-        return Network(method.topology, mixing.nodes, mixing.gap, edges)
-    found = method.moved(promise.exposure(promise.unit, View.parse("neighbour")), facts)
-    if found is None or found[0] > 1 or method.changing:
-        return Network(method.topology, mixing.nodes, mixing.gap, edges)
-    mu = found[1] / method.sigma * np.sqrt(facts.rounds * method.exposures(facts))
+    relation = promise.exposure(promise.unit, View.parse("neighbour")).relation
+    mu = None if promise.leaks else method.claim.between_nodes(promise.unit, relation)
+    if mu is None:
+        return Network(graph.topology, mixing.nodes, mixing.gap, edges)
     epsilons = _epsilons(mu, promise.delta)
     np.fill_diagonal(epsilons, math.inf)
     rows = tuple(map(tuple, epsilons.tolist())) if listed else ()
-    return Network(method.topology, mixing.nodes, mixing.gap, edges, rows, _by_distance(epsilons, mixing.distances))
+    return Network(graph.topology, mixing.nodes, mixing.gap, edges, rows, _by_distance(epsilons, mixing.distances))
 
 
 def _by_distance(epsilons: np.ndarray, distances: np.ndarray) -> tuple[AtDistance, ...]:

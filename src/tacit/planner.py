@@ -18,7 +18,7 @@ from typing import Any
 from tacit.config import Plan, plan, sum_facts
 from tacit.errors import UserError, nearest
 from tacit.experiment import read_experiment
-from tacit.methods import METHODS, Calibrated, Private
+from tacit.methods import METHODS, find_method
 from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
@@ -28,7 +28,7 @@ from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
 # Keys of [method] that say how much noise there is, in place of a target epsilon.
-NOISE_KEYS = sorted({method.noise_key for method in METHODS.values() if issubclass(method, Calibrated)})
+NOISE_KEYS = sorted({options.noise_key for options in METHODS.values() if options.noise_key is not None})
 
 # Short names of the numbers that people sweep most; any other name without a dot is a key of [method].
 SHORT = {"rounds": "train.rounds", "delta": "privacy.delta", "epsilon": "method.target_epsilon"}
@@ -277,7 +277,7 @@ def over_silos(made: Plan) -> OverSilos | None:
     """What horizontal composition costs a plan; None where a subject's silos do not add up one by one."""
     promise, method = made.promise, made.method
     silos, rounds = promise.facts.silos_of_a_subject, promise.facts.rounds
-    if not method.adds_over_silos or promise.unit != "subject" or silos == 1:
+    if not method.info.sums_up or promise.unit != "subject" or silos == 1:
         return None
     # who sees only the sum of one batch per silo learns a little less, and does not decide
     events = [promise.event(promise.unit, view) for view in promise.against]
@@ -297,20 +297,19 @@ def over_silos(made: Plan) -> OverSilos | None:
 def noise_to_signal(made: Plan) -> NoiseToSignal | None:
     """The noise of a plan beside the largest sum that it hides; None for a method without noise."""
     method = made.method
-    if not isinstance(method, Calibrated):
+    if method.noise is None:
         return None
-    facts = made.promise.facts
-    std, bound = method.deviation(facts), method.bound(facts)
-    parameters = None if made.parameters is None else method.sent_numbers(made.parameters, made.promise.facts)
-    expected = method.contributions(facts)
+    std, bound = method.noise.in_a_round, method.bound
+    parameters = None if made.parameters is None else made.parameters * method.copies
+    expected = method.contributions
     count = None if expected is None else expected.number
     return NoiseToSignal(
-        multiplier=method.sigma if isinstance(method, Private) else std / bound,
-        solved=method.noise_key not in made.experiment.method,
+        multiplier=std / bound if made.noise_multiplier is None else made.noise_multiplier,
+        solved=made.options.noise_key not in made.experiment.method,
         clip=bound,
         std=std,
-        place=method.noise_place,
-        clips=method.clips,
+        place=method.info.adds,
+        clips=method.info.clips,
         parameters=parameters,
         norm=None if parameters is None else std * math.sqrt(parameters),
         units=None if expected is None else expected.words,
@@ -442,7 +441,7 @@ def axes(texts: Sequence[str], method: str) -> tuple[Axis, ...]:
 def _key(name: str, method: str) -> str:
     if "." in name:
         return name
-    known = {field.name for field in fields(METHODS[method])} if method in METHODS else set()
+    known = {field.name for field in fields(find_method(method))}
     if name not in SHORT and name not in known:
         problem = f"'{name}' is no number of {method}"
         raise UserError("unknown-name", "--sweep", problem, nearest(name, {*SHORT, *known}))
@@ -536,7 +535,7 @@ def sweep(
 
 
 def _refuse_without_noise(method: str) -> None:
-    if method in METHODS and not issubclass(METHODS[method], Calibrated):
+    if not find_method(method).info.private:
         problem = f"{method} adds no noise: there is nothing to solve for"
         raise UserError("not-private", "method.name", problem, "use a private method")
 

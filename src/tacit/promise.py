@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import UserError
-from tacit.exchange import Exchange
-from tacit.methods.method import FACT_KEYS, Calibrated, Facts, Method
+from tacit.exchange import EXCHANGES, Exchange
+from tacit.methods import Facts, Info, Method, Options
+from tacit.methods.facts import FACT_KEYS
 from tacit.privacy import (
     RELATIONS,
     UNITS,
@@ -92,11 +93,11 @@ class Once:
     noise_multiplier: float
     apart: bool = False
 
-    def event(self, exposure: Exposure, facts: Facts, records_kept: int | None) -> Event:
+    def event(self, exposure: Exposure, facts: Facts) -> Event:
         """What it shows to a view: ``proofs.noisy_silo_sums.paid_event`` holds the proof."""
         from tacit.privacy.proofs.noisy_silo_sums import paid_event
 
-        caps = facts.moves_over or records_kept == 1
+        caps = facts.moves_over or facts.records_kept == 1
         m = facts.silos_of_a_subject
         return paid_event(exposure, self.noise_multiplier, facts.silos, m, moves_up=caps)
 
@@ -114,11 +115,10 @@ class Promise:
     against         those of them that a target or a budget binds
     leaks           reasons outside the method why nothing can be promised
     once            what is released once, beside the rounds
-    records_kept    at most so many records of a subject in a silo are used, where there is a cap
     beforehand      what is assumed about how the data were made
     """
 
-    method: Method
+    options: Options
     exchange: Exchange
     facts: Facts
     unit: Unit
@@ -129,11 +129,15 @@ class Promise:
     seeded: bool = False
     leaks: tuple[str, ...] = ()
     once: tuple[Once, ...] = ()
-    records_kept: int | None = None
     beforehand: tuple[str, ...] = ()
 
+    @cached_property
+    def method(self) -> Method:
+        """The parts of the method, with its noise; ValueError where that is still to be solved for."""
+        return self.options.build(self.facts)
+
     def exposure(self, unit: Unit, view: View) -> Exposure:
-        relation = self.relation if unit == self.unit else self.method.relation(unit)
+        relation = self.relation if unit == self.unit else self.options.info.relation(unit)
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
         factor = self.exchange.factor(view, self.facts.silos)
@@ -146,20 +150,20 @@ class Promise:
         if self.drops_for(view):
             return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
-        if 0 < self.facts.silos <= exposure.colluding and not self.method.pools:
+        if 0 < self.facts.silos <= exposure.colluding and not self.options.info.pools:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
             from tacit.privacy.proofs.unlinked_subjects import of_two
 
-            return of_two(self.method.event(counted, self.facts)) or Unprotected(TWO_SUBJECTS)
-        return self.method.event(counted, self.facts)
+            return of_two(self.method.claim.event(counted)) or Unprotected(TWO_SUBJECTS)
+        return self.method.claim.event(counted)
 
     def drops_for(self, view: View) -> bool:
         """Whether the view holds records of its own which the cap on a subject's silos keeps or drops depending on what
         other silos hold: it learns from that, and its own part changes with them (specification 9.5)."""
         holds = view.holds_records or view.kind == "neighbour"
-        return self.facts.moves_over and holds and not self.method.splits_by_subject
+        return self.facts.moves_over and holds and self.options.declared.gathers != "subjects"
 
     def _counted(self, exposure: Exposure) -> Exposure:
         """What is counted for a unit: where a cap on silos lets others take a record's place, whichever do, no more
@@ -180,7 +184,7 @@ class Promise:
         is_masked = self.exchange.masking is not None  # otherwise such sums travel in the clear
         if not is_masked and view.kind not in ("public", "silo", "silos"):
             exposure = replace(exposure, reveals="each")
-        return once.event(exposure, self.facts, self.records_kept)
+        return once.event(exposure, self.facts)
 
     def everywhere(self, event_of: Callable[[Promise, View], Event]) -> dict[str, Event]:
         """``event_of`` this promise to all units, against all changes and to all views, by place.
@@ -217,14 +221,14 @@ class Promise:
     def people(self, number: int) -> str | None:
         """Whom round ``number`` is about, where these people are in no other release of the run but rounds of the same
         name; None where it is about everybody, or where everybody is in something else, too."""
-        turns = self.method.turns(self.facts)
+        turns = self.method.turns
         if turns == 1 or any(not once.apart for once in self.once):
             return None
         return f"batch {(number - 1) % turns + 1} of {turns}"
 
     def participations(self, rounds: int) -> int:
         """In how many of the first so many rounds somebody takes part at most: batches take turns."""
-        return rounds if self.people(1) is None else -(-rounds // self.method.turns(self.facts))
+        return rounds if self.people(1) is None else -(-rounds // self.method.turns)
 
     def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
         """So many rounds in which somebody takes part (``participations``), and everything that is released once (or as
@@ -258,7 +262,7 @@ class Promise:
 
     def _rounds(self, view: View, rounds: int) -> Event:
         event = self.event(self.unit, view)
-        if self.method.joint:
+        if self.method.claim.joint:
             return event if rounds else Nothing()
         return Repeated(event, rounds)
 
@@ -266,13 +270,13 @@ class Promise:
         self, spent: Callable[[View], Event] | None = None, rounds: int | None = None
     ) -> tuple[Guarantee, ...]:
         """What each view learns about one unit: over the planned rounds, or what was really ``spent`` in ``rounds``."""
-        if not self.method.private:
+        if not self.options.info.private:
             spent = None
         return tuple(self._guarantee(view, spent, rounds) for view in self.views)
 
     def _guarantee(self, view: View, spent: Callable[[View], Event] | None, rounds: int | None) -> Guarantee:
         exposure = self.exposure(self.unit, view)
-        if not self.method.private:  # known without any accounting
+        if not self.options.info.private:  # known without any accounting
             reason = _reason(self.event(self.unit, view))
             return Guarantee(
                 self.unit, self.relation, view, "none", math.inf, self.delta, "none", (reason, *self.leaks)
@@ -284,7 +288,7 @@ class Promise:
             self.unit,
             self.relation,
             view,
-            self.method.sampling(self._counted(exposure)) if finite else "none",
+            self.method.claim.sampling(self._counted(exposure)) if finite else "none",
             bound.epsilon,
             self.delta,
             bound.accountant if finite else "none",
@@ -310,7 +314,7 @@ class Promise:
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
         linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
-        own = (*self.method.assumptions(exposure, self.facts), *self._told_apart())
+        own = (*self.method.claim.assumptions(exposure), *self._told_apart())
         return (*elsewhere, *seeded, *self.beforehand, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
 
     def _told_apart(self) -> tuple[str, ...]:
@@ -349,8 +353,7 @@ class Promise:
         return self._with_noise(sigma)
 
     def _with_noise(self, sigma: float) -> Promise:
-        assert isinstance(self.method, Calibrated)
-        return replace(self, method=self.method.with_noise(sigma))
+        return replace(self, options=self.options.with_noise(sigma))
 
     def _all_views(self, sigma: float) -> Event:
         noisy = self._with_noise(sigma)
@@ -366,12 +369,15 @@ class Promise:
         return max(found, default=math.inf)
 
     def _as_published(self, exposure: Exposure, rounds: int | None) -> AsPublished | None:
-        facts = self.facts if rounds is None else replace(self.facts, rounds=rounds)
-        return self.method.as_published(exposure, self.delta, facts)
+        method = self.method if rounds is None else self.options.build(replace(self.facts, rounds=rounds))
+        return method.claim.as_published(exposure, self.delta)
 
     def _unreachable(self, epsilon: float, accounting: str) -> tuple[str, str]:
         if accounting == "as-published":
-            return f"no published accounting of {self.method.name} reaches {epsilon:g}", 'use privacy.target = "proved"'
+            return (
+                f"no published accounting of {self.options.info.name} reaches {epsilon:g}",
+                'use privacy.target = "proved"',
+            )
         for view in self.against:
             event = self._with_noise(1e6)._planned(view)
             if math.isinf(cost(event, self.delta).epsilon):
@@ -386,7 +392,7 @@ class Promise:
 
 
 def promise(
-    method: Method,
+    options: Options,
     exchange: Exchange,
     facts: Facts,
     *,
@@ -397,15 +403,15 @@ def promise(
     seeded: bool,
     leaks: tuple[str, ...],
     once: tuple[Once, ...] = (),
-    records_kept: int | None = None,
     beforehand: tuple[str, ...] = (),
 ) -> Promise:
     """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
     that the method does not trust and that learn nothing from the run's own rules about silos."""
-    chosen = unit or method.first_unit
-    if chosen not in method.units:
-        protects = " or ".join(method.units)
-        problem = f"{method.name} does not protect a {chosen}"
+    info = options.declared
+    chosen = unit or info.units[0]
+    if chosen not in info.units:
+        protects = " or ".join(info.units)
+        problem = f"{info.name} does not protect a {chosen}"
         raise UserError("not-supported", "privacy.unit", problem, f"use {protects}")
     known = exchange.views(facts.silos)
     views = against if against is not None else tuple(View.parse(text) for text in known)
@@ -414,10 +420,10 @@ def promise(
             fix = f"use {', '.join(known)}"
             problem = f"the {exchange.name} exchange has no view '{view}'"
             raise UserError("unknown-name", "privacy.against", problem, fix)
-    trusts = () if exchange.noise_from_silos_only else method.trusts
-    relation = relation or method.relation(chosen)
+    trusts = () if exchange.noise_from_silos_only else info.trusts
+    relation = relation or info.relation(chosen)
     made = Promise(
-        method,
+        options,
         exchange,
         facts,
         chosen,
@@ -428,13 +434,21 @@ def promise(
         seeded,
         leaks,
         once,
-        records_kept,
         beforehand,
     )
     if against is not None:
         return made
     learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}
     return replace(made, against=tuple(view for view in views if view.kind not in trusts and view not in learns))
+
+
+def exchanges_for(info: Info) -> tuple[str, ...]:
+    """The exchanges that can carry what a method sends, and can add its noise where it does not add it itself."""
+    return tuple(
+        name
+        for name, kind in EXCHANGES.items()
+        if kind.carries in info.sends and (info.place not in ("shares", "once") or info.place in kind.adds)
+    )
 
 
 def beside(before: Event, event: Event) -> Event:
@@ -451,12 +465,14 @@ def _composed(parts: tuple[Event, ...]) -> Event:
     return parts[0] if len(parts) == 1 else Composed(parts)
 
 
-def check_facts(method: Method, unit: Unit, facts: Facts) -> None:
+def check_facts(options: Options, unit: Unit, facts: Facts) -> None:
     """Refuse a plan that lacks a public fact which the method needs."""
-    for fact in method.needs(unit):
+    for fact in options.needs(unit):
         if not getattr(facts, fact):
             fix = "declare it; it is public and cannot be counted from private records"
-            raise UserError("missing", FACT_KEYS[fact], f"is missing: {method.name} needs it to protect a {unit}", fix)
+            raise UserError(
+                "missing", FACT_KEYS[fact], f"is missing: {options.info.name} needs it to protect a {unit}", fix
+            )
 
 
 @lru_cache(maxsize=4096)

@@ -107,12 +107,13 @@ def test_a_run_with_its_noise_is_not_refuted_and_bounds_epsilon_from_below(visit
 
 def test_a_run_without_its_noise_is_refuted(visits, experiment):
     class Quiet(SubjectSGD):
-        def sum_noise(self, facts):
-            return Noise(super().sum_noise(facts).std / 10, "shares")
+        def build(self, facts):
+            method = super().build(facts)
+            return replace(method, noise=Noise(method.noise.std / 10, "shares"))
 
     made, base = planted(visits, experiment, {"name": "subject-sgd", "noise_multiplier": 4.0}, canaries=400)
     quiet = Quiet(clip=CLIP, noise_multiplier=4.0)
-    broken = replace(made, plan=replace(made.plan, promise=replace(made.plan.promise, method=quiet)))
+    broken = replace(made, plan=replace(made.plan, promise=replace(made.plan.promise, options=quiet)))
     found = audit_run(broken, base, Randomness.from_seed(3))
     assert found[0].refuted
     assert found[0].epsilon > found[0].proved

@@ -29,7 +29,7 @@ QUICK = {
 
 
 def test_every_private_method_is_audited():
-    private = {name for name, kind in METHODS.items() if kind().private}
+    private = {name for name, kind in METHODS.items() if kind.info.private}
     assert private == {sample.method["name"] for sample in SAMPLES.values()}
 
 
@@ -100,8 +100,8 @@ def test_a_case_has_the_unit_in_one_world_only_and_everybody_else_in_both():
 
 
 def test_a_method_as_numbers_is_the_same_method_again():
-    method = case({**NOISE, "name": "higrad", "adaptive_clip": {"count_noise": 2.0}, **BATCHES}).plan.method
-    assert case(numbers_of(method)).plan.method == method
+    method = case({**NOISE, "name": "higrad", "adaptive_clip": {"count_noise": 2.0}, **BATCHES}).plan.options
+    assert case(numbers_of(method)).plan.options == method
 
 
 @pytest.mark.parametrize("view", ["public", "server", "silo"])

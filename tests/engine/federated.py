@@ -23,7 +23,6 @@ from tacit.exchange.post import SERVER
 from tacit.exchange.session import introduced
 from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import METHODS as ALL
-from tacit.methods.encoders import Encoder
 from tacit.privacy import Randomness
 
 ROUNDS = 3
@@ -93,7 +92,7 @@ def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, 
         "train": {"rounds": ROUNDS},
         "privacy": {"max_records_per_subject_and_silo": 4},
     }
-    if issubclass(ALL[method], Encoder):
+    if ALL[method].noise_key == "local_epsilon":
         made["privacy"] = {"max_silos_per_subject": 1}
     for name, section in sections.items():
         made[name] = section if not isinstance(section, dict) else made.get(name, {}) | section
@@ -159,7 +158,7 @@ def parties(made: Plan, frame: pd.DataFrame, **options: Any) -> Parties:
 def loaded(made: Plan, frame: pd.DataFrame) -> Federation:
     """The records of a plan; where people report for themselves, each in the silo to which the place belongs."""
     federation = load_federation(made, frame)
-    if not isinstance(made.method, Encoder):
+    if made.options.noise_key != "local_epsilon":
         return federation
     place = places_of(federation.train.subject, made.promise.facts.subjects)
     train = replace(federation.train, silo=place % federation.silo_count).grouped()

@@ -19,6 +19,7 @@ from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
 from tacit.methods import METHODS as ALL
 from tacit.privacy import Nothing, Unprotected
+from tacit.promise import exchanges_for
 from tests.engine.federated import (
     EXCHANGES,
     METHODS,
@@ -45,9 +46,9 @@ QUICK = [
 CELLS = [
     pytest.param(name, exchange, marks=() if (name, exchange) in QUICK else pytest.mark.slow)
     for name, kind in ALL.items()
-    if not kind.pools and not kind.serverless
+    if not kind.info.pools and not kind.info.serverless
     for exchange in EXCHANGES
-    if exchange in kind.exchanges
+    if exchange in exchanges_for(kind.info)
 ]
 
 
@@ -66,7 +67,7 @@ def test_a_federation_learns_the_model_of_the_simulator(method, exchange, experi
     simulation = simulated(made, frame)
     assert outcome.rounds == ROUNDS
     assert outcome.refusals == ()
-    if made.method.personal:
+    if made.method.info.personal:
         for k, name in enumerate(federation.names):
             theirs = jax.tree.map(lambda leaf, k=k: leaf[k], simulation.states)
             np.testing.assert_allclose(flat(federation.silos[name].silos.states), flat(theirs), atol=1e-6)
@@ -367,7 +368,7 @@ def test_all_silos_are_needed_exactly_where_a_guarantee_counts_the_noise_of_all(
     method, numbers, silos, needed, experiment
 ):
     made = planned(experiment, method, method=numbers, data={"records_per_silo": silos})
-    assert made.method.requires_all_silos(made.promise.facts) is needed
+    assert made.method.claim.requires_all_silos is needed
 
 
 @pytest.mark.parametrize(
@@ -567,7 +568,7 @@ def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
 
 
 def test_every_method_of_a_server_has_its_place_in_the_matrix():
-    assert set(METHODS) == {name for name, kind in ALL.items() if not kind.pools and not kind.serverless}
+    assert set(METHODS) == {name for name, kind in ALL.items() if not kind.info.pools and not kind.info.serverless}
 
 
 # -- people who report for themselves

@@ -61,7 +61,7 @@ def test_a_round_that_fails_in_a_silo_leaves_nothing_of_the_one_before_to_be_ask
     while Message.from_bytes(told["south"], SERVER, 1 << 20).phase != "exchange":
         told = phases.send({silo: federation.silos[silo].handle(sent) for silo, sent in told.items()})
     south, desk = federation.silos["south"], federation.coordinator._desk
-    model = federation.coordinator.plan.method.broadcast(federation.coordinator.server)
+    model = federation.coordinator.plan.method.server.broadcast(federation.coordinator.server)
     desk.begin(2)
     monkeypatch.setattr(south.silos, "contributed", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -67,7 +67,7 @@ def released(plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> np.nd
     """The sum that a federation's first round releases, in clips: of gradients, before the server's constants."""
     shards: Any = Shards(plan, folder, tables)
     server = Parties(plan, shards).run()
-    divisor = plan.method.divisors(plan.promise.facts).total
+    divisor = plan.method.divisors.total
     return flat(server.model) * divisor / plan.server_step.rate
 
 
@@ -136,7 +136,7 @@ def test_people_keep_their_turns_whoever_else_is_there(experiment, visits):
     made = planned(experiment, "uldp-avg", method=turns)
     moved = moves(made, visits, rounds=4)
     assert sorted(moved)[:3] == pytest.approx([0, 0, 0], abs=1e-5)
-    assert 0.01 < max(moved) <= made.method.clip * (1 + 1e-4)
+    assert 0.01 < max(moved) <= made.method.clip.norm * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("method", ["ldp-laplace", "ss-simple"])
@@ -145,7 +145,7 @@ def test_people_keep_their_batches_and_messages_whoever_else_is_there(method, ex
     exchange = "shuffled" if method == "ss-simple" else "plain"
     made, changed = planned(experiment, method, exchange), 0
     whole, less = pair(made, visits)
-    for t in range(1, made.method.turns(made.promise.facts) + 1):
+    for t in range(1, made.method.turns + 1):
         before, after = (
             sim.work.messages(sim.work.draw(t), sim.broadcast, sim.frozen, sim.arrays) for sim in (whole, less)
         )
@@ -173,7 +173,7 @@ def test_people_keep_their_places_in_a_graph_whoever_else_is_there(visits):
 @pytest.mark.parametrize("numbers", [{"subject_sample_rate": 0.5}, {"records_per_subject": 2}])
 def test_coins_and_choices_of_records_are_the_same_whoever_else_is_there(numbers, experiment, visits):
     made = planned(experiment, "subject-sgd", method={"noise_multiplier": 0.0, **numbers})
-    assert 0.01 < max(moves(made, visits, rounds=8)) <= made.method.clip * (1 + 1e-4)
+    assert 0.01 < max(moves(made, visits, rounds=8)) <= made.method.clip.norm * (1 + 1e-4)
 
 
 def test_a_common_list_of_subjects_is_refused_on_a_federation(experiment):

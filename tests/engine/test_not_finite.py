@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.methods import METHODS, Calibrated
+from tacit.methods import METHODS
+from tacit.promise import exchanges_for
 from tests.methods.worlds import federation, simulation, weights
 
 ROUNDS = 2
@@ -67,7 +68,7 @@ SPOILED: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def test_every_private_method_meets_an_overflow():
-    assert set(SPOILED) == {name for name, method in METHODS.items() if issubclass(method, Calibrated)}
+    assert set(SPOILED) == {name for name, method in METHODS.items() if method.info.private}
 
 
 @pytest.mark.parametrize("name", SPOILED)
@@ -81,7 +82,7 @@ def test_a_record_that_overflows_spoils_no_other_part(name):
     features[0] = 3e38
     people = federation(features, rng.normal(size=len(silo)), silo, silo, len(sizes))
     noise = {} if "local_epsilon" in numbers else {"noise_multiplier": 1.0}
-    exchange = {"name": METHODS[name].exchanges[0]}
+    exchange = {"name": exchanges_for(METHODS[name].info)[0]}
     settings = {"name": name, **noise, **numbers}
     columns = {"numeric": {f"x{i}": {} for i in range(4)}}
     sim = simulation(people, settings, data=columns, model={"name": "mlp", "hidden": [8]}, exchange=exchange)

@@ -121,7 +121,8 @@ def test_resuming_with_a_changed_experiment_is_refused_by_the_field(tmp_path, vi
 def test_a_default_that_is_spelled_out_on_resuming_changes_nothing(tmp_path, visits, experiment):
     experiment["method"].pop("batch_size", None)
     before = tacit.run(experiment, visits, out=tmp_path / "run")
-    spelled = {**experiment, "method": {**experiment["method"], "batch_size": tacit.plan(experiment).method.batch_size}}
+    batch = tacit.plan(experiment).options.batch_size
+    spelled = {**experiment, "method": {**experiment["method"], "batch_size": batch}}
     assert spelled != experiment
     assert tacit.run(spelled, visits, resume=tmp_path / "run").metrics == before.metrics
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tacit.methods import METHODS
-from tacit.methods.personal import Personal
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def study(names_of) -> dict[str, Any]:
 @pytest.mark.parametrize("private", [False, True])
 def test_every_personal_method_is_compared_with_and_without_privacy(study, private):
     contenders = study["contenders"](private)
-    personal = {name for name, kind in METHODS.items() if issubclass(kind, Personal)}
+    personal = {name for name, kind in METHODS.items() if (kind.info.personal and kind.info.private)}
     assert personal < {contender.label for contender in contenders}
     for contender in contenders:
         settings = {key: values[0] for key, values in contender.grid.items()}

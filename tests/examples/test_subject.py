@@ -52,7 +52,7 @@ def test_the_papers_noise_exists_for_every_group_that_is_let_into_a_batch(runner
         assert contenders
         for contender in contenders:
             plan = runner.planned(world, contender, {"clip": 0.5}, 0)
-            assert all(map(math.isfinite, plan.method.noise_levels(plan.promise.facts)))
+            assert all(map(math.isfinite, plan.method.work.noise_levels(plan.promise.facts)))
 
 
 def test_a_rival_may_keep_fewer_records_and_then_its_data_have_no_more(runner):

@@ -59,7 +59,7 @@ def test_with_hardly_any_noise_the_model_is_that_of_the_people_alone(name, exper
     updates = []
     for lane in drawn.lanes:
         local = each_person(
-            run.learner.objective, run.frozen, run.arrays, run.server.params, lane, run.method.learning, np.inf
+            run.learner.objective, run.frozen, run.arrays, run.server.params, lane, run.method.work.learning, np.inf
         )
         updates += [found.vectors for found in local]
     expected = np.clip(np.concatenate(updates), -0.05, 0.05).sum(axis=0) / 64

@@ -62,7 +62,7 @@ def nothing(simulation: Simulation) -> Steps:
 
 
 def divisor(simulation: Simulation) -> float:
-    return simulation.method.silo_sample_rate * simulation.federation.silo_count
+    return simulation.method.work.rate * simulation.federation.silo_count
 
 
 def upload(simulation: Simulation, silos: list[int], number: int = 1) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from tacit.kernels import ServerStep
-from tacit.methods import METHODS, Private
+from tacit.methods import METHODS, Facts
+from tacit.methods.base import LocalWork, ServerRule
 from tests.methods.worlds import federation, simulation, weights
 
 _compiled: list[str] = []
@@ -71,13 +73,19 @@ def test_the_compilations_of_a_new_structure_are_seen():
     assert len(_compiled) > before
 
 
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if issubclass(kind, Private)])
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.noise_key == "noise_multiplier"])
 def test_the_numbers_of_a_method_are_its_leaves_and_come_back(name):
-    method = METHODS[name](noise_multiplier=1.5, clip=0.25)
-    leaves, structure = jax.tree.flatten(method)
+    facts = Facts(silos=2, subjects=10, records_per_silo=(20, 20))
+
+    def parts(noise: float, clip: float, lengthened: int) -> tuple[LocalWork, ServerRule]:
+        method = METHODS[name](noise_multiplier=noise, clip=clip).build(replace(facts, rounds=lengthened))
+        return method.work, method.server
+
+    made = parts(1.5, 0.25, 1)
+    leaves, structure = jax.tree.flatten(made)
     assert {0.25, 1.5} <= set(leaves)
-    assert jax.tree.unflatten(structure, leaves) == method
-    assert structure == jax.tree.structure(METHODS[name](noise_multiplier=9.0, clip=3.0))
+    assert jax.tree.unflatten(structure, leaves) == made
+    assert structure == jax.tree.structure(parts(9.0, 3.0, 7))
     assert not any(isinstance(leaf, int | str) for leaf in leaves)
 
 

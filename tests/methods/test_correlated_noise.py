@@ -7,7 +7,7 @@ import pytest
 
 from tacit.errors import UserError
 from tacit.methods import Facts
-from tacit.methods.per_subject import CorrelatedNoise, UldpAvg
+from tacit.methods.per_subject import CorrelatedNoise, SubjectWork, UldpAvg
 from tacit.privacy import Gaussian, account
 from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent
@@ -139,12 +139,12 @@ CAPPED = {**AVG, "weights": "capped", "weight_cap": 4}
 def test_capped_weights_grow_with_records_up_to_the_cap_and_sum_to_at_most_one():
     counts = np.array([1, 2, 4, 100])
     facts = Facts(silos=5, max_silos=2)
-    found = UldpAvg(weights="capped", weight_cap=4).weights_of(counts, counts * 1000, facts)
+    found = SubjectWork(weights="capped", weight_cap=4).weights_of(counts, counts * 1000, facts)
     np.testing.assert_allclose(found, [1 / 8, 1 / 4, 1 / 2, 1 / 2])
 
 
 def test_capped_weights_do_not_depend_on_what_other_silos_hold():
-    method, counts, facts = UldpAvg(weights="capped", weight_cap=3), np.array([1, 5]), Facts(silos=4)
+    method, counts, facts = SubjectWork(weights="capped", weight_cap=3), np.array([1, 5]), Facts(silos=4)
     one, other = (method.weights_of(counts, totals, facts) for totals in (counts, counts + 50))
     np.testing.assert_array_equal(one, other)
 

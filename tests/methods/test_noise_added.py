@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from tacit.engine.simulate import Simulation
 from tacit.kernels import gaussian, key_words, nonce_words
-from tacit.methods.method import AdaptiveClip
+from tacit.methods.clips import AdaptiveClip
 from tacit.privacy import Randomness
 from tests.methods.worlds import before_noise, federation, simulation, weights
 

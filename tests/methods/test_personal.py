@@ -23,12 +23,12 @@ from tacit.kernels.meta_learning import hessian_vector, meta_gradient
 from tacit.kernels.model_mixture import component_losses, log_likelihood, mixed_outputs, responsibilities
 from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.methods import METHODS
-from tacit.methods.personal import STAYS, Personal
+from tacit.methods.central import STAYS
 from tacit.models import build, task_for
 from tests.methods.worlds import epsilon, federation, planned, random_federation, simulation
 from tests.refusals import refuses
 
-NAMES = [name for name, kind in METHODS.items() if issubclass(kind, Personal)]
+NAMES = [name for name, kind in METHODS.items() if (kind.info.personal and kind.info.private)]
 # without noise and with a clip that nothing reaches
 BARE = {"noise_multiplier": 0, "clip": 1e9}
 TRAINING = {"local_learning_rate": 0.05, "batches_per_round": 4, "batch_size": 5}
@@ -45,7 +45,7 @@ def different_silos(silos: int = SILOS, rows: int = 12, seed: int = 0) -> Federa
 
 
 def trained(name: str, rounds: int = 3, made: Federation | None = None, **numbers: Any) -> Simulation:
-    bare = BARE if issubclass(METHODS[name], Personal) or name == "dp-fedavg" else {}
+    bare = BARE if (METHODS[name].info.personal and METHODS[name].info.private) or name == "dp-fedavg" else {}
     sim = simulation(made or different_silos(), {"name": name, **bare, **TRAINING, **numbers})
     for number in range(1, rounds + 1):
         sim.round(number)
@@ -440,7 +440,7 @@ def test_outputs_of_own_models_together_are_those_one_by_one():
     silo[silo == 4] = 3  # one without rows
     features = rng.normal(size=(70, 4)).astype(np.float32)
     models, objective = sim.own_models(), sim.learner.objective
-    together = own_outputs(objective, models, features, silo, sim.method.outputs)
+    together = own_outputs(objective, models, features, silo, sim.method.server.outputs)
     for k in np.unique(silo):
         own = jax.tree.map(lambda leaf, k=k: leaf[k], models)
         close(together[silo == k], outputs(objective, own, features[silo == k]), 1e-5)

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from tacit.methods.method import RecordSums
 from tacit.planner import outlook
 from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
 from tacit.privacy.proofs.subject_events import central_group
@@ -229,7 +228,7 @@ def test_silos_of_different_sizes_do_not_hide_behind_each_others_noise():
 def test_central_group_is_the_mixture_of_all_records_against_the_noise_of_all_silos():
     method = {"name": "central-group", "noise_multiplier": 2.0, "sample_rate": 0.05}
     plan = planned(method, silos=4, rounds=50, privacy={"max_silos_per_subject": 3})
-    rounding = sum(plan.method.rounding(plan.promise.facts))
+    rounding = sum(plan.method.claim.batches.rounding)
     assert 0 < rounding < 0.01
     expected = account(central_group(0.05, 10, 3, 4, 2.0 / (1 + rounding), 50), 1e-5).epsilon
     assert epsilon(plan, "public") == pytest.approx(expected)
@@ -311,7 +310,7 @@ def test_the_published_noise_of_local_group_is_the_papers_table_and_proves_nothi
     method = {"name": "local-group", "noise": "as-published", "target_epsilon": 4.0, "sample_rate": 0.0127}
     caps = {"max_records_per_subject_and_silo": 6}
     plan = planned({**method, "batches_per_round": 79}, rounds=100, privacy=caps)
-    levels = plan.method.noise_levels(plan.promise.facts)
+    levels = plan.method.work.noise_levels(plan.promise.facts)
     expected = {0: 1.495, 1: 1.495, 2: 2.849, 3: 4.242, 4: 5.650, 6: 8.479}
     # the noise is solved for to a tenth of a per cent
     assert {z: levels[z] for z in expected} == pytest.approx(expected, rel=2e-3)
@@ -327,7 +326,7 @@ ADAPTIVE = {"quantile": 0.5, "count_noise": 10.0}
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "uldp-naive"])
 def test_an_adaptive_clip_costs_a_little_more_for_every_unit_and_less_with_more_noise_on_the_count(name):
-    for unit in planned({"name": name, "noise_multiplier": 2.0}).method.units:
+    for unit in planned({"name": name, "noise_multiplier": 2.0}).method.info.units:
 
         def cost(unit=unit, **extra) -> float:
             method = {"name": name, "noise_multiplier": 2.0, **extra}
@@ -392,7 +391,8 @@ def test_the_count_of_an_adaptive_clip_is_paid_for_by_what_a_subject_moves_it(na
     if "sample_rate" in method and name != "central-group":  # two a round: no silo's batch hides behind another's noise
         method["batches_per_round"], rounds = 2, 10
     plan = planned(method, silos=2, rounds=rounds, privacy={"unit": "subject", "against": ["public"]})
-    rounding = sum(plan.method.rounding(plan.promise.facts)) if isinstance(plan.method, RecordSums) else 0.0
+    batches = getattr(plan.method.claim, "batches", None)
+    rounding = 0.0 if batches is None else sum(batches.rounding)
     assert rounding < 0.01
     expected = account(Repeated(COUNTED[name](rounding), 20), 1e-5).epsilon
     assert epsilon(plan, "public") == pytest.approx(expected, rel=1e-3)

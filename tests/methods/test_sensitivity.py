@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tacit.methods import Facts
-from tacit.methods.per_subject import UldpAvg
+from tacit.methods.per_subject import SubjectWork
 from tacit.privacy import Repeated, View
 from tacit.promise import cost
 from tests.methods.worlds import before_noise, federation, moved, planned, random_federation, simulation
@@ -190,13 +190,13 @@ def test_a_person_whose_training_blows_up_adds_at_most_one_clip_and_spoils_nobod
 
 
 def test_weights_that_sum_to_more_than_one_are_never_used():
-    class Heavy(UldpAvg):
+    class Heavy(SubjectWork):
         def weights_of(self, counts, totals, facts):
             return np.ones(len(counts))
 
     sim = simulation(random_federation(np.random.default_rng(0)), {"name": "uldp-avg", "noise_multiplier": 1.0})
     sim.work._checked_weights(Facts(silos=3))
-    sim.work.method = Heavy(noise_multiplier=1.0)
+    sim.work.method = replace(sim.work.method, work=Heavy())
     with pytest.raises(AssertionError) as caught:
         sim.work._checked_weights(Facts(silos=3))
     assert caught.traceback[-1].name == "_checked_weights"
@@ -359,4 +359,4 @@ def test_two_people_report_otherwise_where_a_record_is_replaced():
             for relation in ("zero-out", "replace")
         )
         assert two > 1.9 * one
-        assert plan.method.relation("record") == "zero-out"
+        assert plan.options.info.relation("record") == "zero-out"

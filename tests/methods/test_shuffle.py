@@ -25,6 +25,17 @@ DELTA = 0.01 / 1000**1.1  # FLAME's rule
 VIEWS = ("public", "analyzer", "shuffler", "shuffler+analyzer")
 
 
+def encoding(options, facts: Facts = SMALL):
+    """How a method of these options encodes updates."""
+    return options.build(facts).work.encoding
+
+
+def lists(facts: Facts, **numbers) -> float:
+    """How many indices a person sends of ss-topk, over how many are the largest."""
+    found = encoding(SSTopk(**numbers), facts)
+    return found.listed(facts) / found.sent(facts)
+
+
 def stream(name: str = "people"):
     return Randomness.from_seed(4).stream(name)
 
@@ -82,11 +93,10 @@ def test_flame_at_a_tenth_of_the_indices():
 
 def test_the_strongest_index_privacy_is_that_of_theorem_5():
     method = SSTopk(local_epsilon=78.5, padding=333, index_privacy="strongest")
-    assert method.lists(FACTS) == 16
-    assert method.listed(FACTS) == 16 * 157
-    assert SSTopk(local_epsilon=1.0, index_privacy=3.125).lists(FACTS) == 16
-    assert SSTopk(local_epsilon=1.0, index_privacy=1.0).listed(FACTS) == 7850  # l = ceil(1 / beta): every index
-    assert SSTopk(local_epsilon=1.0).lists(FACTS) == 1
+    assert encoding(method, FACTS).listed(FACTS) == 16 * 157
+    assert lists(FACTS, local_epsilon=1.0, index_privacy=3.125) == 16
+    assert lists(FACTS, local_epsilon=1.0, index_privacy=1.0) == 7850 / 157  # l = ceil(1 / beta): every index
+    assert lists(FACTS, local_epsilon=1.0) == 1
 
 
 def test_shuffler_and_analyzer_together_are_left_with_local_privacy():
@@ -194,10 +204,11 @@ def test_references_beside_a_run_of_epochs_have_its_rounds():
 def test_people_do_not_divide_evenly_and_every_batch_has_at_least_as_many_as_declared():
     method = SSDouble(local_epsilon=1.0, batch_subjects=300)
     facts = Facts(silos=1, subjects=1000, parameters=100, rounds=3)
-    assert method.turns(facts) == 3
-    assert method.crowd(facts) == (333, 334)
-    assert method.padded(facts) == 334
-    assert method.participations(facts) == 1
+    assert method.build(facts).turns == 3
+    crowd = encoding(method, facts).crowd(facts)
+    assert (crowd.smallest, crowd.largest) == (333, 334)
+    assert encoding(method, facts).padded(facts) == 334
+    assert crowd.participations(facts.rounds) == 1
 
 
 def test_a_target_is_reached_by_all_protocols():
@@ -220,7 +231,7 @@ def test_a_silo_has_no_guarantee_and_one_record_that_of_its_person():
     method = SSDouble(local_epsilon=78.5, padding=333)
     plan = flame(BERNOULLI, privacy={"unit": "record"})
     assert epsilon(plan, "analyzer") == epsilon(flame(BERNOULLI), "analyzer")
-    assert "silo" not in method.units
+    assert "silo" not in method.info.units
 
 
 def test_a_plan_shows_the_local_epsilon_and_the_noise_on_a_sum():
@@ -248,10 +259,10 @@ def test_local_epsilons_can_be_swept():
 
 def test_simple_sends_every_number_and_topk_the_largest():
     vectors = np.random.default_rng(0).normal(size=(6, 30)).astype(np.float32)
-    simple = SSSimple(local_epsilon=30e6, value_range=10.0).encode(vectors, stream(), SMALL)
+    simple = encoding(SSSimple(local_epsilon=30e6, value_range=10.0)).encode(vectors, stream(), SMALL)
     assert np.bincount(simple.person).tolist() == [30] * 6
     np.testing.assert_allclose((2 * simple.value - 1) * 10, vectors.ravel(), atol=1e-3)
-    topk = SSTopk(local_epsilon=4e6, value_range=10.0, index_rate=4 / 30).encode(vectors, stream(), SMALL)
+    topk = encoding(SSTopk(local_epsilon=4e6, value_range=10.0, index_rate=4 / 30)).encode(vectors, stream(), SMALL)
     for person, vector in enumerate(vectors):
         own = topk.person == person
         assert set(topk.dimension[own]) == set(np.argsort(-np.abs(vector))[:4])
@@ -263,9 +274,9 @@ def test_topk_hides_the_largest_among_others_that_say_nothing():
     """Of 200 people with the same largest numbers: others are uniform (5 deviations), and their values are blanket."""
     vectors = np.zeros((200, 30), np.float32)
     vectors[:, :3] = 5.0
-    method = SSTopk(local_epsilon=3e6, value_range=10.0, index_rate=0.1, index_privacy=2.5)
-    assert method.lists(SMALL) == 4
-    sent = method.encode(vectors, stream(), SMALL)
+    numbers = {"local_epsilon": 3e6, "value_range": 10.0, "index_rate": 0.1, "index_privacy": 2.5}
+    assert lists(SMALL, **numbers) == 4
+    sent = encoding(SSTopk(**numbers)).encode(vectors, stream(), SMALL)
     assert np.bincount(sent.person).tolist() == [12] * 200
     counts = np.bincount(sent.dimension, minlength=30)
     assert counts[:3].tolist() == [200] * 3
@@ -276,7 +287,7 @@ def test_topk_hides_the_largest_among_others_that_say_nothing():
 
 
 def test_equal_numbers_are_chosen_by_lot():
-    sent = SSTopk(local_epsilon=1.0, index_rate=0.1).encode(np.zeros((3000, 30), np.float32), stream(), SMALL)
+    sent = encoding(SSTopk(local_epsilon=1.0, index_rate=0.1)).encode(np.zeros((3000, 30), np.float32), stream(), SMALL)
     counts = np.bincount(sent.dimension, minlength=30)
     assert (np.abs(counts - 300) < 5 * math.sqrt(300)).all()
 
@@ -284,7 +295,7 @@ def test_equal_numbers_are_chosen_by_lot():
 @pytest.mark.parametrize("sampling", ["fixed", "bernoulli"])
 def test_double_chooses_without_looking(sampling):
     method = SSDouble(local_epsilon=1.0, index_rate=0.1, index_sampling=sampling)
-    sent = method.encode(np.full((3000, 30), 7.0, np.float32), stream(sampling), SMALL)
+    sent = encoding(method).encode(np.full((3000, 30), 7.0, np.float32), stream(sampling), SMALL)
     assert (np.abs(np.bincount(sent.dimension, minlength=30) - 300) < 5 * math.sqrt(300)).all()
     own = np.bincount(sent.person, minlength=3000)
     if sampling == "fixed":
@@ -310,20 +321,21 @@ def test_the_analyzers_mean_is_unbiased_and_has_the_predicted_variance(method):
     rng = np.random.default_rng(1)
     vectors = rng.uniform(-1.4, 1.4, size=(40, 30)).astype(np.float32)
     clipped = np.clip(vectors, -1, 1)
-    draws, law = stream(str(method)), method.randomizing(SMALL)
-    padded, found = method.padded(SMALL), []
+    reported, scale = encoding(method), 1 / method.build(SMALL).divisors.total
+    draws, law = stream(str(method)), reported.randomizing(SMALL)
+    padded, found = reported.padded(SMALL), []
     for _ in range(400):
-        sent = method.encode(vectors, draws, SMALL)
+        sent = reported.encode(vectors, draws, SMALL)
         total = np.bincount(sent.dimension, sent.value - 0.5, 30)
         lacking = padded - np.bincount(sent.dimension, minlength=30)
         total += np.bincount(np.repeat(np.arange(30), lacking), law.blanket(int(lacking.sum()), draws) - 0.5, 30)
-        found.append(method.scale(SMALL) * total)
+        found.append(scale * total)
     mean, variance = np.mean(found, axis=0), np.var(found, axis=0)
-    rate = method.sent(SMALL) / 30
+    rate = reported.sent(SMALL) / 30
     reports = law.variance((clipped + 1) / 2.0)
     # a number is reported with this rate, or its place is filled; its expectation then moves, too
     spread = rate * reports + (1 - rate) * law.blanket_variance + rate * (1 - rate) * (law.kept * clipped / 2) ** 2
-    expected = method.scale(SMALL) ** 2 * spread.sum(axis=0)
+    expected = scale**2 * spread.sum(axis=0)
     assert (np.abs(mean - clipped.mean(axis=0)) < 5 * np.sqrt(expected / 400)).all()
     assert variance.mean() == pytest.approx(expected.mean(), rel=0.06)
 
@@ -333,9 +345,10 @@ def test_local_noise_is_unbiased_and_as_large_as_planned(method):
     """Sums of 20 people, 2,000 numbers: the deviation is known to 8 % (1e-6)."""
     facts = Facts(silos=1, subjects=20, parameters=2000)
     vectors = np.full((20, 2000), 3.0, np.float32)
-    total = method.noisy(vectors, stream(method.name), facts).sum(axis=0)
-    assert total.std() == pytest.approx(method.deviation(facts), rel=0.08)
-    assert total.mean() == pytest.approx(20.0, abs=5 * method.deviation(facts) / math.sqrt(2000))
+    total = encoding(method, facts).send(vectors, stream(method.info.name), facts).sum(axis=0)
+    planned_noise = method.build(facts).noise.in_a_round
+    assert total.std() == pytest.approx(planned_noise, rel=0.08)
+    assert total.mean() == pytest.approx(20.0, abs=5 * planned_noise / math.sqrt(2000))
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -375,8 +388,8 @@ def test_a_table_must_declare_its_columns_so_that_the_number_of_reports_is_known
 
 def test_all_five_are_methods():
     for name in ("ss-simple", "ss-double", "ss-topk", "ldp-laplace", "ldp-gaussian"):
-        assert METHODS[name].name == name
-        assert METHODS[name].paper == "[FLAME]"
+        assert METHODS[name].info.name == name
+        assert METHODS[name].info.reference == "[FLAME]"
 
 
 # --- silos that know the noise of their own people -------------------------------------------------------------------

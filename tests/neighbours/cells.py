@@ -19,7 +19,8 @@ import pandas as pd
 import tacit
 from tacit.config import Plan
 from tacit.exchange import EXCHANGES
-from tacit.methods import METHODS, Calibrated
+from tacit.methods import METHODS
+from tacit.promise import exchanges_for
 from tests.neighbours import reports
 from tests.neighbours.checks import Case, Place, Verdict
 from tests.neighbours.engines import ENGINES, gossiped
@@ -339,14 +340,14 @@ WORLDS: dict[str, World] = {
 def engines_of(method: str) -> tuple[str, ...]:
     """The engines that a method runs in: those that pool records, or have no server, in the simulator only."""
     kind = METHODS[method]
-    return ("simulator",) if kind.pools or kind.serverless else tuple(ENGINES)
+    return ("simulator",) if kind.info.pools or kind.info.serverless else tuple(ENGINES)
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
     """Every method that adds noise, in every exchange that it lists and every engine that it runs in."""
     for name, method in METHODS.items():
-        if issubclass(method, Calibrated):
-            for exchange in method.exchanges:
+        if method.info.private:
+            for exchange in exchanges_for(method.info):
                 assert exchange in EXCHANGES
                 for engine in engines_of(name):
                     yield name, exchange, engine
@@ -386,7 +387,7 @@ def verdicts(cell: Cell) -> dict[Place, Verdict]:
 
 def case(cell: Cell) -> Case:
     world = WORLDS[cell.world]
-    run = gossiped if METHODS[cell.method].serverless else ENGINES[cell.engine]
+    run = gossiped if METHODS[cell.method].info.serverless else ENGINES[cell.engine]
     return Case(
         planned(cell),
         run,

@@ -96,7 +96,7 @@ class Case:
         }
 
     def verdict(self, place: Place, event: Event) -> Verdict:
-        if self.plan.method.serverless and self.plan.method.joint and isinstance(event, Repeated):
+        if self.plan.method.info.serverless and self.plan.method.claim.joint and isinstance(event, Repeated):
             event = event.event  # a walk is looked at step by step
         most = allowed(event)
         if math.isinf(most):
@@ -134,8 +134,8 @@ class Case:
 
     def _parts(self, view: View) -> str:
         reveals, method = self.plan.exchange.reveals_to(view), self.plan.method
-        apart = reveals == "each" or (reveals == "messages" and method.serverless and method.joint is False)
-        return "each" if apart and not method.pools else "sum"
+        apart = reveals == "each" or (reveals == "messages" and method.info.serverless and method.claim.joint is False)
+        return "each" if apart and not method.info.pools else "sum"
 
     def _seen_by(self, view: View, seen: Seen) -> list[np.ndarray]:
         """What a view sees: a release ``[parts, numbers]`` for every round, or one for all of them."""
@@ -144,13 +144,13 @@ class Case:
             rounds = list(seen.each)
         else:
             rounds = [move[np.newaxis] for move in seen.public]
-        joint = self.plan.method.joint and not self.plan.method.serverless  # of a walk, step by step
+        joint = self.plan.method.claim.joint and not self.plan.method.info.serverless  # of a walk, step by step
         return [np.concatenate(rounds)] if joint else rounds
 
     @property
     def _counts(self) -> bool:
         """Whether the last number of a release is the count that a clip follows."""
-        return getattr(self.plan.method, "adaptive_clip", None) is not None
+        return getattr(self.plan.options, "adaptive_clip", None) is not None
 
     def _shift(self, noises: Sequence[Noise], moved: np.ndarray) -> float:
         parts = (moved[:, :-1], moved[:, -1:]) if self._counts else (moved,)
@@ -159,11 +159,12 @@ class Case:
     def _noise(self, known: tuple[int, ...], parts: str) -> list[Noise]:
         """The noise of those releases that silos who know their own do not know; and that of the count."""
         if (known, parts) not in self._noises:
-            view = View.parse("public" if parts == "sum" else "neighbour" if self.plan.method.serverless else "server")
-            draws = [self._seen_by(view, seen) for seen in self._drawn(() if self.plan.method.pools else known)]
+            each = "neighbour" if self.plan.method.info.serverless else "server"
+            view = View.parse("public" if parts == "sum" else each)
+            draws = [self._seen_by(view, seen) for seen in self._drawn(() if self.plan.method.info.pools else known)]
             pairs = zip(draws[::2], draws[1::2], strict=True)
             between = [[(a - b) / math.sqrt(2) for a, b in zip(*pair, strict=True)] for pair in pairs]
-            if known and not self.plan.method.pools:  # what they know is the same in every run
+            if known and not self.plan.method.info.pools:  # what they know is the same in every run
                 draws = between
             mask = np.flatnonzero(self._mask())
             noises = [Noise([release[:, mask[mask < release.shape[1]]] for each in draws for release in each])]
@@ -189,4 +190,4 @@ class Case:
         plan, levels = self.plan, len(self.plan.experiment.data.categorical["code"])
         labels, features = source_facts(plan.data).labels, (levels + 1,)
         start = learner(plan.experiment.model, labels, features, Randomness.from_seed(0)).params
-        return noise_only(plan.method.init(plan.server_step, start, plan.promise.facts).params, levels)
+        return noise_only(plan.method.server.init(plan.server_step, start, plan.promise.facts.silos).params, levels)

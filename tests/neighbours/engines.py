@@ -64,7 +64,7 @@ def flat(params: Any) -> np.ndarray:
 
 def released(plan: Plan, server: Any) -> np.ndarray:
     """All numbers that a server publishes. Of an adaptive clip, the number that moves with the count it follows."""
-    numbers, adaptive = flat(server.params), getattr(plan.method, "adaptive_clip", None)
+    numbers, adaptive = flat(server.params), getattr(plan.options, "adaptive_clip", None)
     return numbers if adaptive is None else np.append(numbers, -np.log(float(server.extra)) / adaptive.rate)
 
 
@@ -90,7 +90,7 @@ def simulation(plan: Plan, frame: pd.DataFrame) -> Simulation:
 def simulated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> Seen:
     assert not missing, "no silo is missing in the simulator"
     sim = simulation(plan, frame)
-    trusted = plan.method.pools or "server" in plan.method.trusts
+    trusted = plan.method.info.pools or "server" in plan.method.info.trusts
     sees_each = plan.exchange.reveals.get("server") == "each" and not trusted
     public, each, before = [], [], released(plan, sim.server)
     for number in range(1, plan.rounds + 1):
@@ -157,7 +157,8 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
         drive(coordinator, carry)
     except RoundFailed:
         return None
-    start = released(plan, plan.method.init(plan.server_step, coordinator.learner.params, plan.promise.facts))
+    silos = plan.promise.facts.silos
+    start = released(plan, plan.method.server.init(plan.server_step, coordinator.learner.params, silos))
     moved = np.diff(np.stack([start, *public]), axis=0)
     there = [parts for name, parts in sent.items() if name not in missing]
     each = np.stack(there, axis=1) if there and there[0] else None

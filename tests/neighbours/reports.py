@@ -16,8 +16,9 @@ import pandas as pd
 import tacit
 from tacit.config import Plan
 from tacit.methods import METHODS
-from tacit.methods.encoders import LocallyNoised
-from tacit.methods.shuffle import Shuffled
+from tacit.methods.encoders import GaussianNumbers, LaplaceNumbers
+from tacit.methods.shuffle import LargestReports, Reports
+from tacit.promise import exchanges_for
 from tests.neighbours.checks import Place, Verdict, told
 from tests.neighbours.engines import federated, simulation
 from tests.neighbours.shifts import unprotected
@@ -38,7 +39,7 @@ BATCH = 10
 def planned(method: str) -> Plan:
     """Everybody once, in batches that take turns."""
     numbers = {"name": method, "local_epsilon": 8.0, "value_range": 1e3, "batch_subjects": BATCH, **REPORTING[method]}
-    exchange = {"name": METHODS[method].exchanges[0]}
+    exchange = {"name": exchanges_for(METHODS[method].info)[0]}
     turns = PEOPLE // BATCH
     return tacit.plan(
         experiment(numbers, LEVELS, turns, exchange=exchange, privacy={"max_silos_per_subject": 1})
@@ -67,8 +68,7 @@ def watched(inputs: list[np.ndarray]) -> Iterator[None]:
 
         return patch.object(kind, name, seen)
 
-    kinds = [kind for kind in METHODS.values() if issubclass(kind, LocallyNoised | Shuffled)]
-    made_by = {(base, name) for kind in kinds for name in ("noisy", "encode") if (base := _maker(kind, name))}
+    made_by = [(LaplaceNumbers, "send"), (GaussianNumbers, "send"), (Reports, "encode"), (LargestReports, "encode")]
     spies = [spy(kind, name) for kind, name in made_by]
     for each in spies:
         each.start()
@@ -77,11 +77,6 @@ def watched(inputs: list[np.ndarray]) -> Iterator[None]:
     finally:
         for each in spies:
             each.stop()
-
-
-def _maker(kind: type, name: str) -> type | None:
-    """The class from which ``kind`` has its method of that name."""
-    return next((base for base in kind.__mro__ if name in vars(base)), None)
 
 
 def reported(plan: Plan, engine: str, made: pd.DataFrame) -> list[Counter[tuple[float, ...]]]:

@@ -24,10 +24,10 @@ from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
 from tacit.kernels import Steps, bounded, clipped_gradient_sum
 from tacit.kernels.grid_integers import Counts
-from tacit.methods.central import CentralSilo
-from tacit.methods.local_noise import HiGrad, NoisyBatches
-from tacit.methods.method import Adaptive
-from tacit.methods.per_subject import PerSubject, SubjectSGD, Uldp
+from tacit.methods.central import Upload
+from tacit.methods.clips import Clip
+from tacit.methods.local_noise import HiGrad, NoisyBatchesClaim
+from tacit.methods.per_subject import SubjectSGD, SubjectWork
 from tacit.privacy import Randomness
 from tacit.promise import Promise
 from tests.neighbours.cells import CROWD, Cell, verdicts
@@ -142,12 +142,22 @@ def doubled(counts: Any) -> Any:
     return lambda *given: Counts(*(2 * count for count in counts(*given)))
 
 
-def half_noise(sum_noise: Any) -> Any:
+def half_noise(build: Any) -> Any:
     def halved(self: Any, facts: Any) -> Any:
-        noise = sum_noise(self, facts)
-        return replace(noise, std=noise.std / 2)
+        method = build(self, facts)
+        return replace(method, noise=replace(method.noise, std=method.noise.std / 2))
 
     return halved
+
+
+def added_up(build: Any) -> Any:
+    """A subject's gradients in a batch are added up, not averaged."""
+
+    def summed(self: Any, facts: Any) -> Any:
+        method = build(self, facts)
+        return replace(method, work=replace(method.work, clip=replace(method.work.clip, averaged=False)))
+
+    return summed
 
 
 def coins_of_each_silo() -> Any:
@@ -203,7 +213,7 @@ REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     ),
     "F2": (
         Cell("higrad", "plain", "federation", "one answers"),
-        lambda: patch.object(NoisyBatches, "requires_all_silos", lambda self, facts: False),
+        lambda: patch.object(NoisyBatchesClaim, "requires_all_silos", False),
     ),
     "F3": (
         Cell("subject-sgd", "plain", "federation", "crowd"),
@@ -239,11 +249,11 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_rank)),
     "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_count)),
     "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.within_caps", first_records)),
-    "a weight from a private count": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_parity)),
-    "a weight from all records": (SUBJECTS, lambda: patch.object(SubjectSGD, "weights_of", weighted_by_everybody)),
+    "a weight from a private count": (SUBJECTS, lambda: patch.object(SubjectWork, "weights_of", weighted_by_parity)),
+    "a weight from all records": (SUBJECTS, lambda: patch.object(SubjectWork, "weights_of", weighted_by_everybody)),
     "a weight from other silos": (
         Cell("uldp-sgd", "plain", "simulator", "worst"),
-        lambda: patch.object(Uldp, "weights_of", weighted_by_totals),
+        lambda: patch.object(SubjectWork, "weights_of", weighted_by_totals),
     ),
     "a divisor from the data": (
         SUBJECTS,
@@ -254,7 +264,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         lambda: after_round(lambda sim, leaf: leaf / len(np.unique(sim.federation.train.subject))),
     ),
     "noise that depends on the data": (SUBJECTS, lambda: patch.object(Simulation, "keys", noise_by_data)),
-    "half the noise": (SUBJECTS, lambda: patch.object(PerSubject, "sum_noise", half_noise(PerSubject.sum_noise))),
+    "half the noise": (SUBJECTS, lambda: patch.object(SubjectSGD, "build", half_noise(SubjectSGD.build))),
     "no share of the noise": (APART, lambda: patch.object(Plain, "share", lambda self, vector, *_: vector)),
     "too small a share in a masked sum": (
         MASKED,
@@ -271,16 +281,16 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "a clip that is too wide": (SILO, lambda: patch("tacit.methods.central.bounded", wide)),
     "a count with half its noise": (
         Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
-        lambda: patch.object(Adaptive, "counts", doubled(Adaptive.counts)),
+        lambda: patch.object(Clip, "counts", doubled(Clip.counts)),
     ),
     "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
-        lambda: patch.object(CentralSilo, "local", local_times_records(CentralSilo.local)),
+        lambda: patch.object(Upload, "local", local_times_records(Upload.local)),
     ),
     "records added up where they are to be averaged": (
         Cell("higrad", "plain", "simulator", "worst"),
-        lambda: patch.object(HiGrad, "averaged", False),
+        lambda: patch.object(HiGrad, "build", added_up(HiGrad.build)),
     ),
     "only those with records report": (
         Cell("ldp-laplace", "plain", "federation", "reports"),

@@ -7,7 +7,8 @@ from functools import cache
 import pytest
 
 from tacit.exchange import EXCHANGES
-from tacit.methods import METHODS, Calibrated
+from tacit.methods import METHODS
+from tacit.promise import exchanges_for
 from tests.neighbours import page
 from tests.neighbours.cells import NUMBERS
 from tests.neighbours.page import NOT_CHECKED, NOT_PRINTED
@@ -16,10 +17,10 @@ from tests.neighbours.reports import REPORTING
 rows = cache(page.rows)
 
 
-@pytest.mark.parametrize("method", [name for name, kind in METHODS.items() if issubclass(kind, Calibrated)])
+@pytest.mark.parametrize("method", [name for name, kind in METHODS.items() if kind.info.private])
 def test_the_harness_knows_every_method_that_adds_noise(method):
     assert method in NUMBERS or method in REPORTING
-    assert {row.exchange for row in rows() if row.method == method} == set(METHODS[method].exchanges)
+    assert {row.exchange for row in rows() if row.method == method} == set(exchanges_for(METHODS[method].info))
 
 
 def test_the_harness_knows_every_exchange():

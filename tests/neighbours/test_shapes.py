@@ -26,7 +26,7 @@ from tacit.exchange import Grid
 from tacit.kernels import Objective, Schedule
 from tacit.kernels.batches import Rows
 from tacit.kernels.gossip import noised
-from tacit.methods import Calibrated, Method
+from tacit.methods import Method
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
@@ -99,8 +99,7 @@ def test_no_silo_computes_otherwise_because_another_has_a_record_less(name):
     one, other = sent(whole), sent(less)
     assert (np.linalg.norm(one[1:], axis=1) * STEP > 0.9 * CLIP).all()  # all of them are clipped
     np.testing.assert_array_equal(one[1:], other[1:])
-    assert isinstance(plan.method, Calibrated)
-    noise = plan.method.deviation(plan.promise.facts)
+    noise = plan.method.noise.in_a_round
     assert np.linalg.norm((one - other).sum(axis=0)) * STEP / noise <= accounted(plan) + 1e-5
 
 

@@ -118,7 +118,7 @@ def experiment(method: dict[str, Any], levels: int, rounds: int, **sections: Any
         "privacy": {"max_records_per_subject_and_silo": CAP},
     }
     if rounds > 1:
-        serverless = METHODS[method["name"]].serverless
+        serverless = METHODS[method["name"]].info.serverless
         made["method" if serverless else "train"] |= {f"{'local' if serverless else 'server'}_learning_rate": STEP}
     for name, section in sections.items():
         made[name] = made.get(name, {}) | section

@@ -31,9 +31,8 @@ from tacit.config import Plan
 from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
-from tacit.methods import Calibrated
-from tacit.methods.encoders import Encoder
 from tacit.privacy import Guarantee, Randomness, View, account
+from tacit.promise import exchanges_for
 
 CANARIES = 1000
 INPUT_CANARIES = 200
@@ -179,16 +178,15 @@ def _check(canaries: int, input_canaries: int, runs: int, confidence: float) -> 
 def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress) -> list[MechanismFinding]:
     """Every view with a promise that a small federation shows."""
     small = _small(plan)
-    method = small.plan.method
-    assert isinstance(method, Calibrated)  # all that promise something are
-    noise = f"{method.noise_key.replace('_', ' ')} {getattr(method, method.noise_key):g}"
+    options = small.plan.options
+    noise = f"{str(options.noise_key).replace('_', ' ')} {options.noise_value:g}"
     promised = {str(line.view) for line in small.plan.guarantees()}
     found = []
     for view in (view for view in VIEWS if view in promised):
         proved = account(claim_of(small, view), small.plan.promise.delta).epsilon
         if math.isinf(proved):
             continue
-        progress.begin(f"{method.name}, {view}", 2 * runs, 0)
+        progress.begin(f"{options.info.name}, {view}", 2 * runs, 0)
         try:
             weighed = audit_mechanism(
                 small,
@@ -206,10 +204,10 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
 
 def _small(plan: Plan) -> Case:
     """The plan's method on a small federation: sums in the plain exchange, reports in an open shuffler."""
-    facts, method = plan.promise.facts, plan.method
-    numbers = numbers_of(method)
+    facts, info = plan.promise.facts, plan.method.info
+    numbers = numbers_of(plan.options)
     exchange: dict[str, Any] = {"name": "plain"}
-    if isinstance(method, Encoder):
+    if plan.options.noise_key == "local_epsilon":
         numbers["local_epsilon"] = LOCAL_EPSILON
         for crowd in ("padding", "batch_subjects", "epochs"):  # of another crowd
             numbers.pop(crowd, None)
@@ -225,9 +223,9 @@ def _small(plan: Plan) -> Case:
         numbers["relations"] = "complete"
     if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
         numbers["disclose_counts"] = True
-    silos = min(SILOS, facts.silos if not method.pools else SILOS)
-    if method.serverless:  # as few nodes as a network can have
-        silos, exchange = SILOS, {"name": method.exchanges[0]}
+    silos = min(SILOS, facts.silos if not info.pools else SILOS)
+    if info.serverless:  # as few nodes as a network can have
+        silos, exchange = SILOS, {"name": exchanges_for(info)[0]}
         numbers |= {"topology": "complete"} if "topology" in numbers else {}
     return case(
         numbers,
@@ -245,7 +243,8 @@ def _planted(
 ) -> tuple[Planted, Learner] | None:
     """The experiment with canaries in it, and what learns without them; None where it can have none."""
     # they would be people of another crowd, nodes of another network, or silos with models of their own
-    if isinstance(plan.method, Encoder) or plan.method.serverless or plan.method.personal:
+    info = plan.method.info
+    if info.gathers == "places" or info.serverless or info.personal:
         return None
     federation = load_federation(plan, frame)
     model = plan.experiment.model

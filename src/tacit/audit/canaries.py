@@ -74,7 +74,7 @@ def plant(
     if learner.task.losses is None:
         problem = f"canaries need losses of single records, which a {learner.task.name} task does not have"
         raise UserError("not-supported", "data.task", problem, "audit the same method on another task")
-    if unit == "silo" and isinstance(getattr(plan.method, "sample_rate", None), tuple):
+    if unit == "silo" and isinstance(getattr(plan.options, "sample_rate", None), tuple):
         problem = "lists a rate for each silo, and silo canaries are silos of their own"
         fix = "give one rate for all, as --set method.sample_rate=0.05 does"
         raise UserError("not-supported", "method.sample_rate", problem, fix)

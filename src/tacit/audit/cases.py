@@ -19,9 +19,7 @@ import numpy as np
 
 from tacit.config import Plan, plan
 from tacit.data import Federation, Labels, Records
-from tacit.methods import METHODS, Method
-from tacit.methods.central import CentralSilo
-from tacit.methods.encoders import Encoder
+from tacit.methods import Options, find_method
 from tacit.privacy import Relation, Unit
 
 Others = Literal["silent", "against"]
@@ -33,7 +31,7 @@ CROWD = 6  # people beside the unit in every silo, with one record each
 
 # In these a person is part of something that is clipped as a whole, and can turn it around; in all others a unit moves
 # furthest where nobody else moves.
-TURNS_AROUND = ("user-ldp", "uldp-naive", *(name for name, kind in METHODS.items() if issubclass(kind, CentralSilo)))
+TURNS_AROUND = ("silo", "batch")
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def case(
     ``subject_silos`` says otherwise), a silo is the first one, a record is a person's only one. ``exchange`` is an
     ``[exchange]``; left out: plain."""
     most = silos if subject_silos is None else subject_silos
-    protects = unit or METHODS[method["name"]].units[0]
+    protects = unit or find_method(method["name"]).info.units[0]
     caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most, "over_silo_cap": "refuse"}
     experiment = {
         "data": {
@@ -97,24 +95,25 @@ def case(
     }
     made = plan(experiment)
     protected, relation = made.promise.unit, made.promise.relation
-    pulls = others or ("against" if made.method.name in TURNS_AROUND and protected != "silo" else "silent")
+    bounds = None if made.method.clip is None else made.method.clip.of
+    pulls = others or ("against" if bounds in TURNS_AROUND and protected != "silo" else "silent")
     rows = _rows(protected, silos, most, records, crowd, pulls)
     everywhere = rows.changed(rows.own, relation)
     elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
-    pulled = features if isinstance(made.method, Encoder) else 1
+    pulled = features if bounds == "number" else 1
     worlds = (_federation(world, silos, 1 + crowd * silos, features, pulled) for world in (rows, everywhere, elsewhere))
     return Case(made, protected, relation, *worlds)
 
 
-def numbers_of(method: Method) -> dict[str, Any]:
-    """A method as the ``[method]`` that gives it again, with the noise that it has."""
-    given = {field.name: getattr(method, field.name) for field in fields(method)}
+def numbers_of(options: Options) -> dict[str, Any]:
+    """Options as the ``[method]`` that gives it again, with the noise that it has."""
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
     kept = {key: value for key, value in given.items() if value is not None and key != "target_epsilon"}
     if "batches_per_round" in kept:
         kept.pop("local_epochs", None)
     if (adaptive := kept.get("adaptive_clip")) is not None:
         kept["adaptive_clip"] = {field.name: getattr(adaptive, field.name) for field in fields(adaptive)}
-    return {"name": method.name, **kept}
+    return {"name": options.info.name, **kept}
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
 from tacit.kernels import ServerStep
 from tacit.methods import ServerState
-from tacit.methods.averaging import like
-from tacit.methods.local_noise import NoisyBatches
+from tacit.methods.base import like
 from tacit.models import Params
 from tacit.privacy import (
     Composed,
@@ -121,7 +120,8 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
         sums.append(plain(bare, totals, keys).params[LAYER]["w"] - server.params[LAYER]["w"])
 
     sim.watch = watch
-    sees_uploads = isinstance(sim.method, NoisyBatches) and not sim.method.pools
+    of = None if sim.method.clip is None else sim.method.clip.of
+    sees_uploads = sim.method.info.place == "inside" and of in ("record", "batch") and not sim.method.info.pools
     uploads = []
     for number in range(1, planted.plan.rounds + 1):
         if sees_uploads:

@@ -29,7 +29,6 @@ from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE, Total
 from tacit.kernels import Arrays, gaussian, nonce_words, power_of_two
 from tacit.methods import Method, ServerState
-from tacit.methods.method import Adaptive
 
 Parts = list[Any]
 
@@ -41,7 +40,7 @@ FINE = 1e-9
 
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
-    if sim.method.works_by == "report" and view in ("server", "shuffler+analyzer"):
+    if sim.method.work.works_by == "report" and view in ("server", "shuffler+analyzer"):
         return [sim.work.messages(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
@@ -54,7 +53,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
     where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
     """
-    work, works_by = sim.work, sim.method.works_by
+    work, works_by = sim.work, sim.method.work.works_by
     if not sim.exchange.compiled or works_by not in ("subject", "silo"):  # nodes without a server are neither
         return None
     if works_by == "subject":
@@ -66,7 +65,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
         totals = sim.worked(numbers[0], work.draw(numbers[0])).totals
         seen = np.asarray(_aggregated(sim.kernels, sim.method)(sim.server, totals, _stacked(sim, numbers)))
     else:
-        if sim.method.participation < 1:
+        if sim.method.work.rate < 1:
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
@@ -87,7 +86,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
 def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
-    if sim.method.works_by == "subject":
+    if sim.method.work.works_by == "subject":
         found = sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
         return np.asarray(found.parts) * FINE
     sums: dict[int, np.ndarray] = {}
@@ -113,7 +112,7 @@ def _padded(arrays: Arrays) -> Arrays:
 def _public(method: Method, server: ServerState) -> jax.Array:
     """The model as numbers, and the clip where it follows the data."""
     model = ravel_pytree(server.params)[0]
-    moves = isinstance(method, Adaptive) and method.adaptive_clip is not None
+    moves = method.clip is not None and method.clip.adaptive is not None
     return jnp.append(model, server.extra) if moves else model
 
 
@@ -158,7 +157,7 @@ def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
     def many(
         server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
     ) -> jax.Array:
-        broadcast = method.broadcast(server)
+        broadcast = method.server.broadcast(server)
 
         def one(drawn: Any) -> jax.Array:
             lanes, own = drawn
@@ -184,7 +183,7 @@ def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
     def many(
         server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
     ) -> jax.Array:
-        broadcast = method.broadcast(server)
+        broadcast = method.server.broadcast(server)
 
         def one(lanes: Any) -> jax.Array:
             found = [

@@ -304,7 +304,7 @@ class Line:
 
 def round_line(promise: Promise, number: int, round_events: Mapping[str, Event]) -> Line:
     """Round ``number`` of a run whose rounds have these ``events``."""
-    return Line(promise.method.name, number, round_events, promise.people(number), promise.method.joint)
+    return Line(promise.method.name, number, round_events, promise.people(number), promise.method.claim.joint)
 
 
 def once_line(promise: Promise, mechanism: Mechanism, number: int) -> Line:
@@ -362,10 +362,10 @@ def check_goes_on(plan: Plan) -> None:
     if draws_noise_again(plan):
         problem = "with hidden sampling, a seed would draw the same noise again for other people, and hide neither"
         raise UserError("cannot-resume", "--resume", problem, "start a new run with another seed, or without one")
-    if plan.method.joint and plan.experiment.seed is None:
+    if plan.method.claim.joint and plan.experiment.seed is None:
         problem = "rounds that are one release together cannot go on: without a seed, the noise drawn so far is lost"
         raise UserError("cannot-resume", "--resume", problem, "start a new run; what this one had planned is spent")
-    if plan.method.releases_last:
+    if plan.method.info.releases_last:
         problem = "the model at which this run stopped may have been seen, and only the last one is accounted for"
         raise UserError("cannot-resume", "--resume", problem, "start a new run; what this one had planned is spent")
 

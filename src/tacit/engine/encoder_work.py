@@ -48,9 +48,9 @@ class EncoderWork(Worker):
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
         self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
-        self._layout = method.learning.layout(site.objective, site.params, site.arrays)
-        if self._layout.parameters != method.dimensions(facts):
-            raise AssertionError(f"{method.dimensions(facts)} numbers are planned, the model has another number")
+        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
+        if self._layout.parameters != facts.parameters:
+            raise AssertionError(f"{facts.parameters} numbers are planned, the model has another number")
         subjects = np.concatenate([silo.subjects for silo in federation.silos])
         self._starts = np.concatenate([silo.offsets[:-1] for silo in federation.silos])
         self._counts = np.concatenate([np.diff(silo.offsets) for silo in federation.silos])
@@ -58,7 +58,7 @@ class EncoderWork(Worker):
         if site.here is not None:
             self._members = [people_of(k, self.people, facts.silos) for k in site.here]
         everybody = np.concatenate([np.zeros(0, int), *self._members])
-        batches = method.turns(facts)
+        batches = method.turns
         batch = batches_of(self.people, batches)
         self._entries = [np.flatnonzero(batch[subjects] == b) for b in range(batches)]
         self._present = [subjects[entries] for entries in self._entries]
@@ -84,9 +84,9 @@ class EncoderWork(Worker):
         method = self.method
 
         def add(total: np.ndarray, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            total += method.noisy(vectors, stream, self.facts).sum(axis=0)
+            total += method.work.encoding.send(vectors, stream, self.facts).sum(axis=0)
 
-        zeros = partial(np.zeros, method.dimensions(self.facts))
+        zeros = partial(np.zeros, self._layout.parameters)
         sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
         return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
 
@@ -101,15 +101,10 @@ class EncoderWork(Worker):
         """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
         1/2 and nothing where none was sent. For those who see everybody's messages."""
         method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
-        sent = np.zeros((len(people), method.dimensions(self.facts)))
+        sent = np.zeros((len(people), self._layout.parameters))
 
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            rows = np.searchsorted(people, some)
-            if self._reports:
-                person, index, value = method.encode(vectors, stream, self.facts)
-                sent[rows[person], index] = value - 0.5
-            else:
-                sent[rows] = method.noisy(vectors, stream, self.facts)
+            sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream, self.facts)
 
         self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
         return sent
@@ -121,7 +116,7 @@ class EncoderWork(Worker):
         method = self.method
 
         def add(collected: Collected, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            person, index, value = method.encode(vectors, stream, self.facts)
+            person, index, value = method.work.encoding.encode(vectors, stream, self.facts)
             collected.add(people[person], index, value)
 
         found, not_finite = self._everybody(drawn, broadcast, frozen, arrays, form, add)
@@ -141,7 +136,7 @@ class EncoderWork(Worker):
 
         def lane_work(lane: Lane) -> tuple[Any, int]:
             result, not_finite = begin(), 0
-            work = each_person(self.objective, frozen, arrays, broadcast, lane, self.method.learning, jnp.inf)
+            work = each_person(self.objective, frozen, arrays, broadcast, lane, self.method.work.learning, jnp.inf)
             for found in work:
                 people = drawn.present[found.places]
                 add(result, people, found.vectors, self._stream(drawn, people))

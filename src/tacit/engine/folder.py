@@ -35,7 +35,8 @@ from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
 from tacit.experiment import Experiment, read_experiment
 from tacit.kernels import ServerStep
-from tacit.methods import Facts, Method
+from tacit.methods import Facts
+from tacit.methods.base import ServerRule
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -127,8 +128,8 @@ class Run:
         labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
         features = self._features(frame, tuple(facts["shape"]), facts["dtype"])
         made = learner(self.experiment.model, labels, tuple(facts["shape"]), Randomness.from_seed(0))
-        method = self.experiment.made_method()
-        found = outputs(made.objective, self._model(made, method, silo), features, method.outputs)
+        rule = self._server_rule(made.parameters)
+        found = outputs(made.objective, self._model(made, rule, silo), features, rule.outputs)
         index = frame.index if isinstance(frame, pd.DataFrame) else None
         return _predictions(found, labels, index)
 
@@ -154,10 +155,17 @@ class Run:
             raise UserError("not-finite", "frame", "the array holds numbers that are not finite", "replace them")
         return frame.astype(dtype)
 
-    def _model(self, made: Learner, method: Method, silo: str | None) -> Params:
+    def _server_rule(self, parameters: int) -> ServerRule:
+        """How the server kept its model; the amount of noise, which may have been solved for, does not matter."""
+        options = self.experiment.made_method()
+        options = options if options.noise_key is None else options.with_noise(1.0)
+        silos = max(len(self.result["personal"]), 1)
+        return options.build(Facts(silos=silos, parameters=parameters)).server
+
+    def _model(self, made: Learner, rule: ServerRule, silo: str | None) -> Params:
         """The model of the run for everybody, or of one silo where every silo has its own."""
         names = self.result["personal"]
-        shared = method.shared(method.init(ServerStep(), made.params, Facts(silos=max(len(names), 1))))
+        shared = rule.shared(rule.init(ServerStep(), made.params, max(len(names), 1)))
         template = {**(made.params if shared is None else shared), **made.frozen}
         if silo is None and shared is not None:
             return load_tree(self.path / MODEL, template, "run")[0]

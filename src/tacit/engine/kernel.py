@@ -1,7 +1,7 @@
 """The compiled part of a round: local work of a group of silos, their sum, the server's step, the model's outputs.
 
-Built once per structure of (method, server step, noise) and objective, compiled once per shape. Public numbers (clip,
-noise, rates, divisors) are arguments of what is compiled: runs that differ in them alone share it.
+Built once per structure of (work, server rule, server step, noise) and objective, compiled once per shape. Public
+numbers (clip, noise, rates, divisors) are arguments of what is compiled: runs that differ in them alone share it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacit.exchange.plain import Total
 from tacit.kernels import Arrays, Objective, ServerStep, Steps, Work
 from tacit.kernels.grid_integers import toward_zero
 from tacit.methods import Facts, Method, ServerState
-from tacit.methods.method import Divisors, LocalResult
+from tacit.methods.base import Divisors, LocalResult, LocalWork, ServerRule
 from tacit.models import Params
 from tacit.privacy import Noise
 
@@ -72,7 +72,8 @@ class Kernels(NamedTuple):
 class Terms(NamedTuple):
     """The public terms of a round: a tree whose leaves are numbers."""
 
-    method: Method
+    work: LocalWork
+    server: ServerRule
     step: ServerStep
     divisors: Divisors
     noise: Noise | None
@@ -93,7 +94,9 @@ def kernels(
     """The compiled functions of an experiment, which share what is compiled with all of the same structure. ``noise``
     is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum, as ``plain`` adds; ``grid`` is the step of the
     grid on which sums are taken, None where they are in floating point."""
-    numbers, structure = jax.tree.flatten(Terms(method, step, method.divisors(facts), noise, facts.silos, grid))
+    numbers, structure = jax.tree.flatten(
+        Terms(method.work, method.server, step, method.divisors, noise, facts.silos, grid)
+    )
     numbers = [jnp.float32(number) for number in numbers]
     return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective, plain)))
 
@@ -110,7 +113,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         numbers: list[jax.Array], broadcast: Any, frozen: Params, arrays: Arrays, silo: tuple[Any, Any, jax.Array]
     ) -> LocalResult:
         (state, batches, count), terms = silo, with_numbers(numbers)
-        found = terms.method.local(Work(objective, frozen, arrays, batches, count, terms.grid), broadcast, state)
+        found = terms.work.local(Work(objective, frozen, arrays, batches, count, terms.grid), broadcast, state)
         vector, grid = found.vector, terms.grid
         if grid is not None and not isinstance(vector, Steps):
             vector = Steps.zeros(vector.shape).added(toward_zero(vector, 1 / grid))
@@ -156,16 +159,14 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
 
         return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
-    def aggregate(
-        numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any
-    ) -> ServerState:
-        method, step, divisors, noise, _, grid = with_numbers(numbers)
+    def aggregate(numbers: list[jax.Array], server: ServerState, totals: tuple[Total, ...], keys: Any) -> ServerState:
+        _, rule, step, divisors, noise, _, grid = with_numbers(numbers)
         total = reduce(plain.add, totals)
         if noise is not None:
             assert isinstance(total, Steps)
             assert grid is not None
             total = plain.noised(total, grid, noise, *keys)
-        return method.aggregate(step, server, as_numbers(numbers, total), divisors)
+        return rule.update(step, server, as_numbers(numbers, total), divisors)
 
     def sent(numbers: list[jax.Array], totals: tuple[Total, ...], keys: Any) -> Total:
         terms = with_numbers(numbers)
@@ -193,11 +194,11 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         counts: jax.Array,
         used: jax.Array,
     ) -> Params:
-        method = with_numbers(numbers).method
+        part = with_numbers(numbers).work
 
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, Params]:
             state, batches, count = silo
-            return nothing, method.own(Work(objective, frozen, arrays, batches, count), broadcast, state)
+            return nothing, part.own(Work(objective, frozen, arrays, batches, count), broadcast, state)
 
         return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
@@ -233,7 +234,9 @@ def _one_by_one(
 Apply = Callable[[Objective, Params, jax.Array], jax.Array]
 
 
-def outputs(objective: Objective, params: Params, features: np.ndarray, apply: Apply = Method.outputs) -> np.ndarray:
+def outputs(
+    objective: Objective, params: Params, features: np.ndarray, apply: Apply = ServerRule.outputs
+) -> np.ndarray:
     """The model's outputs for all rows of ``features [rows, ...]``, as they are before ``prepare``; ``apply`` is the
     ``outputs`` of its method."""
     found = _in_pieces(partial(_apply(objective, apply), params), features)

@@ -15,6 +15,7 @@ from tacit.engine.worker import Site, Worker
 from tacit.kernels import Arrays, Schedule, key_words
 from tacit.kernels.gossip import Walk, contracting_weights, node_step, noised, walked
 from tacit.kernels.grid_integers import toward_zero
+from tacit.methods.decentralized import node_count
 from tacit.models import Params
 
 
@@ -34,10 +35,9 @@ class NodeWork(Worker):
 
     def __init__(self, site: Site) -> None:
         method, facts, federation = site.method, site.facts, site.federation
-        method.check_facts(facts)  # now that the data have said how many nodes there are
         self.method, self.facts, self.randomness = method, facts, site.randomness
         self._place, marks = np.arange(federation.silo_count), None
-        if method.splits_by_subject and method.private:
+        if method.info.gathers == "subjects" and method.private:
             self._place = np.repeat(self._place, [len(silo.subjects) for silo in federation.silos])
             marks = np.concatenate([np.zeros(0, np.int64), *(silo.subjects for silo in federation.silos)])
             site = replace(site, federation=_apart(federation))
@@ -50,13 +50,13 @@ class NodeWork(Worker):
             return Gathering(number, self._always)
         lanes = self.nodes.draw(number)
         schedule = self.nodes.schedule
-        if self.method.participation == 1 and isinstance(schedule, Schedule) and schedule.size is None:
+        if self.method.work.rate == 1 and isinstance(schedule, Schedule) and schedule.size is None:
             self._always = lanes
         return Gathering(number, lanes)
 
     def participants(self, drawn: Gathering) -> int:
         if self.method.private:  # how many people share their places is not told
-            return round(self.method.participation * self.method.node_count(self.facts))
+            return round(self.method.work.rate * node_count(self.method.work.graph.nodes, self.facts))
         return self.nodes.participants(drawn.lanes)
 
     def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
@@ -67,16 +67,17 @@ class NodeWork(Worker):
         if not method.private:
             trained = states.at[self._place].add(moved - own)
         else:  # what came back is the clipped updates, of all who take part: everybody
-            deviation = method.sigma * method.clip
-            step = node_step(method.clip, deviation)
+            deviation = method.noise.std
+            step = node_step(method.clip.norm, deviation)
             moves = np.zeros(states.shape, np.int64)
             np.add.at(moves, self._place, np.asarray(toward_zero(moved, 1 / step), np.int64))
             key = key_words(self.randomness.stream("noise", drawn.number))
             trained = states + noised(moves, step, deviation, key).astype(np.float32)
-        network = method.network(self.facts, drawn.number)
-        averaged = network.gossip(np.asarray(trained), method.gossip_steps, method.acceleration)
-        kept = jnp.asarray(method.kept(averaged))
-        if getattr(method, "adopt", False):
+        graph = method.work.graph
+        network = graph.network(self.facts, drawn.number)
+        averaged = network.gossip(np.asarray(trained), graph.steps, graph.acceleration)
+        kept = jnp.asarray(graph.kept(averaged))
+        if graph.adopt:
             return Worked((kept,), jnp.broadcast_to(kept, trained.shape), not_finite)
         return Worked((kept,), jnp.asarray(averaged), not_finite)
 
@@ -109,11 +110,11 @@ class WalkWork(Worker):
         """Weights under which every step contracts; 1 where nothing would make it."""
         if self.facts.convex is None:
             return jnp.ones(len(arrays.labels))
-        return contracting_weights(arrays, self.facts.convex, self.method.clip, self.method.local_learning_rate)
+        return contracting_weights(arrays, self.facts.convex, self.method.clip.norm, self.method.work.learning_rate)
 
     def draw(self, number: int) -> tuple[int, np.ndarray]:
         """Who is visited: each next node is uniform over all of them, the one that is visited included."""
-        path = self.randomness.stream("walk", number).integers(len(self._starts), self.method.walk_steps)
+        path = self.randomness.stream("walk", number).integers(len(self._starts), self.method.work.steps)
         return number, path
 
     def participants(self, drawn: tuple[int, np.ndarray]) -> int:
@@ -125,7 +126,7 @@ class WalkWork(Worker):
         if arrays is not self._weighed:  # other features of the same rows, under constants released meanwhile
             self._weights, self._weighed = self._weighted(arrays), arrays
         method = self.method
-        numbers = (method.local_learning_rate, method.clip, method.sigma * method.clip)
+        numbers = (method.work.learning_rate, method.clip.norm, method.noise.std)
         model, not_finite = walked(
             self.objective,
             frozen,

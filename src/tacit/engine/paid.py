@@ -94,7 +94,7 @@ def _noisy_sum(
     """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
     is in it, over the sensitivity."""
     silos, masked = plan.promise.facts.silos, plan.exchange.masking
-    silo = np.zeros_like(records.silo) if plan.method.pools else records.silo
+    silo = np.zeros_like(records.silo) if plan.method.info.pools else records.silo
     parts = query.parts(values, records.subject, silo, silos)
     noise = noise_in_sum(plan, query)
     if masked is None:

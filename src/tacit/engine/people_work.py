@@ -55,7 +55,7 @@ class PeopleWork(Worker):
         self._here = np.arange(len(silos)) if site.here is None else np.asarray(site.here, int)
         self._home = np.searchsorted(self._here, self._silo)
         self._weights = self._checked_weights(facts, site.totals)
-        self._layout = method.learning.layout(site.objective, site.params, site.arrays)
+        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
         self._draws_everybody = site.exchange.hidden_sampling  # nobody knows who is left out
         self._begun: set[str] = set()
@@ -65,7 +65,7 @@ class PeopleWork(Worker):
         _, who = np.unique(self._subject, return_inverse=True)
         here = np.bincount(who, self._counts)
         totals = here if totals is None else np.maximum(totals, here)
-        weights = self.method.weights_of(self._counts, totals[who], facts)
+        weights = self.method.work.weights_of(self._counts, totals[who], facts)
         if (np.bincount(who, weights) > 1 + 1e-9).any():
             raise AssertionError("a person's weights over all silos sum to more than 1")
         return weights
@@ -73,26 +73,26 @@ class PeopleWork(Worker):
     @property
     def draws_everybody_always(self) -> bool:
         """Whether every round has the same people with the same records."""
-        everybody = self.method.subject_sample_rate == 1 or self._draws_everybody
-        return everybody and self.method.most_records is None
+        everybody = self.method.work.rate == 1 or self._draws_everybody
+        return everybody and self.method.work.most_records is None
 
     def draw(self, number: int) -> Drawn:
         """The people of a round: everybody whose turn it is, by one coin, whatever the number of silos and records."""
         method = self.method
         if self.draws_everybody_always:
-            turn = (number - 1) % method.groups
+            turn = (number - 1) % method.work.groups
             if turn not in self._arrangements:
-                entries = np.flatnonzero(shares(self._subject, method.groups) == turn)
+                entries = np.flatnonzero(shares(self._subject, method.work.groups) == turn)
                 self._arrangements[turn] = self._arranged(self._starts[entries], self._counts[entries], entries)
             return self._arrangements[turn]
         present = np.ones(len(self._subject), bool)
-        if method.subject_sample_rate < 1:
-            present = chosen(self._common.lots(self._coin, "subjects", number), method.subject_sample_rate)
+        if method.work.rate < 1:
+            present = chosen(self._common.lots(self._coin, "subjects", number), method.work.rate)
         entries = np.flatnonzero(present)
         starts, counts = self._starts[entries], self._counts[entries]
-        if method.most_records is None:
+        if method.work.most_records is None:
             return self._arranged(starts, counts, entries)
-        rows, starts, counts = self._chosen(number, entries, method.most_records)
+        rows, starts, counts = self._chosen(number, entries, method.work.most_records)
         return self._arranged(starts, counts, entries, rows)
 
     def _chosen(self, number: int, entries: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -126,15 +126,15 @@ class PeopleWork(Worker):
         """The sum of everybody's contributions; people keep nothing."""
         params, clip = broadcast
         method, grid = self.method, self._step
-        step = method.clip * method.largest_count * FINEST if grid is None else grid
-        local, scale = method.learning, method.scale(clip, step)
-        counts = None if method.adaptive_clip is None else method.counts(method.adaptive_clip, step)
+        step = method.clip.largest * FINEST if grid is None else grid
+        local, scale = method.work.learning, method.clip.scale(clip, step)
+        counts = None if method.clip.adaptive is None else method.clip.counts(step)
 
         def lane_sum(lane: Lane) -> PeopleSum:
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
         total = _added(tuple(in_lanes(lane_sum, drawn.lanes, self._again("sum"))))
-        vector = total.total if method.adaptive_clip is None else total.total.followed_by(total.counted)
+        vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
     def integers(
@@ -146,7 +146,7 @@ class PeopleWork(Worker):
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
             sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
-            for found in each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip):
+            for found in each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip):
                 integers = self._integers(found, drawn.weights[found.places], float(clip), form)
                 home = self._home[drawn.entries[found.places]]
                 for k in np.unique(home):
@@ -164,7 +164,7 @@ class PeopleWork(Worker):
         params, clip = broadcast
 
         def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
-            chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.learning, clip)
+            chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip)
             return [
                 (
                     drawn.entries[found.places],
@@ -200,15 +200,15 @@ class PeopleWork(Worker):
 
     @property
     def _numbers(self) -> int:
-        return self._layout.parameters + (self.method.adaptive_clip is not None)
+        return self._layout.parameters + (self.method.clip.adaptive is not None)
 
     def _integers(self, found: ClippedVectors, weights: np.ndarray, clip: float, grid: Grid) -> np.ndarray:
-        """What people add, ``[people, numbers]``: see ``Adaptive.sent``."""
+        """What people add, ``[people, numbers]``: see ``Clip.send``."""
         method, vectors = self.method, found.vectors.astype(np.float64)
-        integers = grid.truncated(vectors, weights * (method.clip / clip))
-        if method.adaptive_clip is None:
+        integers = grid.truncated(vectors, weights * (method.clip.norm / clip))
+        if method.clip.adaptive is None:
             return integers
-        counts = method.counts(method.adaptive_clip)
+        counts = method.clip.counts()
         counted = grid.truncated(np.where(found.below, counts.below, counts.above)[:, None], weights)
         return np.concatenate([integers, counted], axis=1)
 

@@ -26,7 +26,7 @@ NOT_EVALUATED = Scores({}, {})
 
 def evaluation_due(plan: Plan, number: int) -> bool:
     """Whether the model of round ``number`` is evaluated; of a run that releases its last model alone, no other is."""
-    if plan.method.releases_last:
+    if plan.method.info.releases_last:
         return number == plan.rounds
     chosen = plan.experiment.train.evaluate_every
     every = chosen if chosen is not None else -(-plan.rounds // EVALUATIONS)
@@ -76,8 +76,8 @@ def summary(
         "method": {
             "name": plan.method.name,
             "label": plan.label,
-            "about": plan.method.about,
-            "paper": plan.method.paper,
+            "about": plan.method.info.summary,
+            "paper": plan.method.info.reference,
         },
         "model": {"name": experiment.model.name, "parameters": learner.parameters},
         "task": {
@@ -88,7 +88,7 @@ def summary(
         "guarantees": [guarantee.as_dict() for guarantee in guarantees],
         "noise_multiplier": plan.noise_multiplier,
         "noise_deviation": plan.noise_deviation,
-        "clip": getattr(plan.method, "clip", None),
+        "clip": getattr(plan.options, "clip", None),
         "metrics": scores.overall,
         "silos": scores.silos,
         "over_silos": scores.over_silos or {},
@@ -104,7 +104,7 @@ def summary(
             **({} if plan.evaluation is None else {"standard_errors": scores.errors or {}}),
         },
         "data": {"source": experiment.data.source, "silos": federation.silo_count},
-        "personal": list(federation.silo_names) if plan.method.personal else [],
+        "personal": list(federation.silo_names) if plan.method.info.personal else [],
         "inputs": {
             "shape": list(train.features.shape[1:]),
             "dtype": str(train.features.dtype),

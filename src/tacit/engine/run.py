@@ -162,7 +162,7 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
         fix = "raise it, or lower privacy.max_silos_per_subject"
         raise UserError("out-of-range", "method.group_size", problem, fix)
     federation = capped(plan.records_kept)
-    if getattr(plan.method, "group_size", None) == "median":  # a statistic of the data: the plan promises nothing
+    if getattr(plan.options, "group_size", None) == "median":  # a statistic of the data: the plan promises nothing
         median = int(np.median(np.unique(federation.train.subject, return_counts=True)[1]))
         federation = capped(max(1, median // plan.promise.facts.silos_of_a_subject))
     if not own_file:
@@ -378,13 +378,13 @@ class _Training:
             facts = {"round": str(self.done), "data": self.fingerprint}
             save_tree(place / CHECKPOINT, self.simulation.state, facts, PRIVATE)
             shared = self.simulation.shared_model()
-            if shared is not None and (is_last or not self.plan.method.releases_last):
+            if shared is not None and (is_last or not self.plan.method.info.releases_last):
                 save_tree(place / MODEL, shared, {"round": str(self.done)})
             write_json(place / CLOCK, self.clock.seconds())
 
     def _keep_own(self, place: Path) -> None:
         """The silos' own models, where there are any, once training is over: each is its silo's alone."""
-        if self.plan.method.personal and is_finite(self.simulation.learned):
+        if self.plan.method.info.personal and is_finite(self.simulation.learned):
             with self.clock("evaluate"):
                 own = self.simulation.own_models()
             with self.clock("ledger"):
@@ -397,7 +397,7 @@ class _Training:
         picture = {**describe(self.federation), "deciles": by_decile(self.simulation.learner.task, found, test)}
         method = self.plan.method
         if method.private:
-            picture["not_finite"] = {"times": int(self.simulation.not_finite), "what": method.clips.split(",")[0]}
+            picture["not_finite"] = {"times": int(self.simulation.not_finite), "what": method.info.clips.split(",")[0]}
         if self.plan.evaluation is None:
             return picture
         return {**picture, "silo_metrics": self.simulation.evaluate(self.federation, per_silo=True).silos}
@@ -430,7 +430,7 @@ def _check_paid(plan: Plan, federation: Federation) -> None:
     if not plan.promise.once:
         return
     silos = plan.promise.facts.silos
-    if not plan.method.pools and federation.silo_count != silos:
+    if not plan.method.info.pools and federation.silo_count != silos:
         problem = f"{silos} silos are promised and the data have {federation.silo_count}"
         raise UserError("mismatch", "data.silos.count", problem, "what is paid for has noise in shares, one per silo")
     if plan.evaluation is not None and plan.evaluation.apart and federation.held_out != "subjects":

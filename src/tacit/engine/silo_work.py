@@ -21,7 +21,7 @@ from tacit.engine.lanes import LANES, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid
 from tacit.kernels import Arrays, Rows, power_of_two
-from tacit.methods.method import Drawing
+from tacit.methods.base import Drawing
 from tacit.models import Params
 from tacit.privacy.randomness import chosen
 
@@ -50,11 +50,11 @@ class SiloWork(Worker):
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.federation = method, federation
         self.kernels, self.randomness = site.kernels, site.randomness
-        self.schedule = method.schedule(facts)
-        self._own_schedule = method.own_schedule(facts)
+        self.schedule = method.work.schedule(facts)
+        self._own_schedule = method.work.own_schedule(facts)
         self._here = np.arange(federation.silo_count) if site.here is None else np.asarray(site.here, int)
         self._marks = marks
-        self._first_state = method.silo_state(site.params)
+        self._first_state = method.work.state(site.params)
         most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
         self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
@@ -94,7 +94,7 @@ class SiloWork(Worker):
     def participants(self, drawn: list[list[Group]]) -> int:
         """How many silos with records take part. Of private methods their expected number: the coins are secret."""
         if self.method.private:
-            return round(self.method.participation * self.federation.silo_count)
+            return round(self.method.work.rate * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
     def do(self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
@@ -119,6 +119,7 @@ class SiloWork(Worker):
         Rounding toward zero leaves every silo within the bound that its method clips to.
         """
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
+        bound = self.method.clip.norm
         vectors = np.zeros((len(self._here), self.numbers(broadcast, frozen, arrays)), np.int64)
         for group in groups:
             own = jax.tree.map(partial(_at, group.places), states)
@@ -127,7 +128,7 @@ class SiloWork(Worker):
             not_finite += int(np.sum(found.not_finite))
             for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
                 if place < len(vectors):
-                    vectors[place] = form.bounded(vector, self.method.clip)
+                    vectors[place] = form.bounded(vector, bound)
         return Contributed(vectors, _put_back(states, groups, kept), not_finite)
 
     def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
@@ -180,7 +181,7 @@ class SiloWork(Worker):
 
     def _participants(self, number: int) -> np.ndarray:
         """Poisson sampling with the method's public rate, of those that are here; the coins are nobody's but theirs."""
-        count, rate = self.federation.silo_count, self.method.participation
+        count, rate = self.federation.silo_count, self.method.work.rate
         if rate >= 1:
             return self._here
         if self._marks is not None:

@@ -31,7 +31,7 @@ from tacit.privacy import Noise, Randomness
 FEWEST_ROWS = 256
 
 
-# by whom the local work of a method is done (``Method.works_by``)
+# by whom the local work of a method is done (``LocalWork.works_by``)
 WORKERS: Mapping[str, Callable[[Site], Worker]] = {
     "silo": SiloWork,
     "subject": PeopleWork,
@@ -61,17 +61,19 @@ class Silos:
         totals: np.ndarray | None = None,
     ) -> None:
         """``common`` and ``totals``: see :class:`~tacit.engine.worker.Site`."""
-        self.method, self.exchange, self.facts = plan.method, plan.exchange, facts
+        self.method, self.exchange, self.facts = plan.options.build(facts), plan.exchange, facts
         self.federation = federation
         self.learner, self.frozen = learner, learner.frozen
         self.randomness, self.noise = randomness, noise
-        self.method.check_rounding(facts, learner.parameters)
+        if self.method.info.serverless:  # now that the data have said how many nodes there are
+            plan.options.resolve(facts)
+        self.method.claim.check_size(learner.parameters)
         self.grid = sum_grid(plan, facts)
         self.arrays = self._arrays()
         self.kernels: Kernels = kernels(
             self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange), self.grid
         )
-        self.work = WORKERS[self.method.works_by](self._site(here, common, totals))
+        self.work = WORKERS[self.method.work.works_by](self._site(here, common, totals))
         self.states = self._first_states(here)
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
@@ -107,7 +109,7 @@ class Silos:
 
     def _first_states(self, here: Sequence[int] | None) -> Any:
         """What the silos that are here keep, stacked: every leaf ``[silos, …]``."""
-        everywhere = self.method.silo_states(self.learner.params, self.federation.silo_count)
+        everywhere = self.method.work.states(self.learner.params, self.federation.silo_count)
         return everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
 
     def sum_facts(self) -> SumFacts:
@@ -137,14 +139,16 @@ class Silos:
 def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | None:
     """The noise that the compiled round adds to a sum (in that ``place`` only), if there is any; exchanges other than
     the plain one add their own to the integers that they carry."""
-    noise = plan.method.sum_noise(facts) if plan.exchange.carries == "sum" else None
+    noise = plan.options.build(facts).added_noise if plan.exchange.carries == "sum" else None
     return None if noise is None or noise.std == 0 or place not in (None, noise.place) else noise
 
 
 def sum_grid(plan: Plan, facts: Facts) -> float | None:
     """The step of the grid on which the compiled round takes sums that get noise; other exchanges have their own, and
     other sums are in floating point."""
-    return None if sum_noise(plan, facts) is None else adding(plan.exchange).step(sum_facts(plan.method, facts))
+    if sum_noise(plan, facts) is None:
+        return None
+    return adding(plan.exchange).step(sum_facts(plan.options.build(facts), facts))
 
 
 def adding(exchange: Exchange) -> Plain:

@@ -21,7 +21,7 @@ from tacit.engine.silos import Silos, noise_keys, sum_noise
 from tacit.errors import UserError
 from tacit.exchange import Summing
 from tacit.exchange.plain import Total
-from tacit.methods import Method, ServerState
+from tacit.methods import Info, ServerState
 from tacit.models import Params
 from tacit.privacy import Randomness
 
@@ -35,16 +35,16 @@ class Simulation(Silos):
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
         self._people = plan.promise.facts.subjects
-        placed = _together(plan.method, federation, self._people)
+        placed = _together(plan.method.info, federation, self._people)
         # how many records there are is nobody's business where something is promised
         records = 0 if plan.method.private else len(federation.train)
         facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
-        if plan.method.splits_by_subject:
+        if plan.method.info.gathers == "subjects":
             facts = replace(facts, subjects=facts.silos)
-        elif plan.method.serverless and plan.method.private:
+        elif plan.method.info.serverless and plan.method.private:
             _check_nodes(plan.promise.facts.silos, facts.silos)
         super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
-        self.server = self.method.init(plan.server_step, learner.params, facts)
+        self.server = self.method.server.init(plan.server_step, learner.params, facts.silos)
         self._own: tuple[Any, Params] | None = None
         self.watch: Watch | None = None
         self._session: Summing | None = None
@@ -53,7 +53,7 @@ class Simulation(Silos):
         self._rounds = plan.rounds
 
     def feed(self, federation: Federation) -> None:
-        super().feed(_together(self.method, federation, self._people))
+        super().feed(_together(self.method.info, federation, self._people))
         self._own = None
 
     @property
@@ -86,7 +86,7 @@ class Simulation(Silos):
     @property
     def broadcast(self) -> Any:
         """What silos are sent of the server's state."""
-        return self.method.broadcast(self.server)
+        return self.method.server.broadcast(self.server)
 
     def worked(self, number: int, drawn: Any) -> Worked:
         """The sum over silos (in parts that are still to be added), and what stays with them."""
@@ -115,7 +115,7 @@ class Simulation(Silos):
 
     def shared_model(self) -> Params | None:
         """The model for everybody as it stands, frozen layers included; None where silos have but their own."""
-        shared = self.method.shared(self.server)
+        shared = self.method.server.shared(self.server)
         return None if shared is None else {**shared, **self.frozen}
 
     def own_models(self) -> Params:
@@ -129,7 +129,7 @@ class Simulation(Silos):
 
     def model(self) -> Params:
         """The model that is used: the one for everybody, or of a personal method the silos' own."""
-        if self.method.personal:
+        if self.method.info.personal:
             return self.own_models()
         shared = self.shared_model()
         assert shared is not None
@@ -138,39 +138,39 @@ class Simulation(Silos):
     @property
     def learned(self) -> Any:
         """Everything that models are made of."""
-        return (self.server.params, self.states) if self.method.personal else self.server.params
+        return (self.server.params, self.states) if self.method.info.personal else self.server.params
 
     def outputs(self, features: np.ndarray, silo: np.ndarray) -> np.ndarray:
         """Outputs for rows of the given silos: of the model for everybody, or of each silo's own."""
-        objective, model, apply = self.learner.objective, self.model(), self.method.outputs
-        if not self.method.personal:
+        objective, model, apply = self.learner.objective, self.model(), self.method.server.outputs
+        if not self.method.info.personal:
             return outputs(objective, model, features, apply)
         return own_outputs(objective, model, features, silo, apply)
 
     def evaluate(self, federation: Federation, per_silo: bool) -> Scores:
         """Metrics on the held-out records; of a personal method also those of the model for everybody."""
-        own = self.method.personal
+        own = self.method.info.personal
         scores = self._scores(federation, self.outputs(federation.test.features, federation.test.silo), per_silo or own)
         if not own:
             return scores
         shared = self.shared_model()
         if shared is None:
             return of_own_models(scores)
-        found = outputs(self.learner.objective, shared, federation.test.features, self.method.outputs)
+        found = outputs(self.learner.objective, shared, federation.test.features, self.method.server.outputs)
         return replace(of_own_models(scores), shared=self._scores(federation, found, per_silo=True))
 
     def _scores(self, federation: Federation, found: np.ndarray, per_silo: bool) -> Scores:
         return score(self.learner.task, found, federation.test, federation.silo_names, per_silo)
 
 
-def _together(method: Method, federation: Federation, people: int | None) -> Federation:
+def _together(info: Info, federation: Federation, people: int | None) -> Federation:
     """In one place what the method wants there: everything, or all records of a person."""
-    if method.splits_by_subject:
+    if info.gathers == "subjects":
         return by_subject(federation, people)
-    if not (method.pools or method.works_by == "report"):
+    if info.gathers == "nothing":
         return federation
     train = replace(federation.train, silo=np.zeros_like(federation.train.silo))
-    if method.works_by == "report":
+    if info.gathers == "places":
         train = replace(train, subject=places_of(train.subject, people or 1))
     return replace(federation, train=train.grouped(), silo_names=("all records",))
 

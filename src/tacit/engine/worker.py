@@ -1,6 +1,6 @@
 """What a worker is: a round's local work of the silos that are here, in one of the forms that exchanges carry.
 
-A method says by whom its work is done (``Method.works_by``). :data:`tacit.engine.silos.WORKERS` lists the workers.
+A method says by whom its work is done (``LocalWork.works_by``). :data:`tacit.engine.silos.WORKERS` lists the workers.
 """
 
 from __future__ import annotations

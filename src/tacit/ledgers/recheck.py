@@ -33,9 +33,7 @@ from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import EXCHANGES
 from tacit.kernels.clipped_sum import CHUNK, most_expected
-from tacit.methods import METHODS, Calibrated
-from tacit.methods.method import RecordSums
-from tacit.methods.per_subject import PerSubject
+from tacit.methods import METHODS, Method
 from tacit.privacy import (
     Composed,
     Event,
@@ -306,12 +304,12 @@ def _are_same(lines: Lines, again: Lines) -> bool:
 def _causes(promise: Promise, federated: bool) -> list[str]:
     """Which of the causes are counted for a run."""
     method, facts = promise.method, promise.facts
-    weighted = promise.exchange.index is not None and isinstance(method, PerSubject)
+    weighted = promise.exchange.index is not None
     found = {
         "F1": weighted and facts.max_records is not None,
-        "F2": federated and method.noise_place.startswith("each batch"),
+        "F2": federated and _in_batches(method),
         "F3": federated and promise.unit == "subject",
-        "F4": not federated and (method.joint or method.turns(facts) > 1 or method.splits_by_subject),
+        "F4": not federated and _takes_turns(method),
         "F6": _single_precision(promise) > _ABOVE,
         "F8": not federated and facts.moves_over,
     }
@@ -362,11 +360,11 @@ def _single_precision(promise: Promise) -> float:
     method, facts = promise.method, promise.facts
     if promise.exchange.name in ("weighted", "shuffled", "pairwise"):  # integers, or each party alone
         return 0.0
-    if isinstance(method, RecordSums):
-        terms = max((most_expected(size) for size in method.batch_sizes(facts)), default=0.0)
+    if method.clip is not None and method.clip.of in ("record", "batch"):
+        terms = max((most_expected(size) for size in method.work.batch_sizes(facts)), default=0.0)
         terms += 10 * math.sqrt(terms) + 50
         additions = CHUNK + terms / CHUNK + 1
-    elif isinstance(method, PerSubject):
+    elif method.clip is not None and method.clip.of == "subject":
         terms = float(facts.subjects or 0)
         additions = terms * facts.silos_of_a_subject + facts.silos
     else:
@@ -414,16 +412,16 @@ def _without_rounding(promise: Promise, view: View, federated: bool, once: Once 
 
 def _federated(promise: Promise, view: View) -> Event:
     """A round that may have been released without the noise of all other silos: the public saw one silo's part."""
-    if promise.method.noise_place.startswith("each batch") and view.kind == "public":
+    if _in_batches(promise.method) and view.kind == "public":
         view = View.parse("server")
     return promise.event(promise.unit, view)
 
 
 def _simulated(promise: Promise, view: View) -> Event:
     method, facts, exchange = promise.method, promise.facts, promise.exchange
-    if method.joint or method.turns(facts) > 1 or method.splits_by_subject:
+    if _takes_turns(method):
         return Unprotected(BY_RANK)
-    if exchange.index is None or not isinstance(method, PerSubject) or facts.max_records is None:
+    if exchange.index is None or method.clip is None or facts.max_records is None:
         return promise.event(promise.unit, view)
     # the simulator gave every subject a slot of its own
     alone = replace(promise, exchange=EXCHANGES[exchange.name](**{**asdict(exchange), "index": "list"}))
@@ -432,12 +430,22 @@ def _simulated(promise: Promise, view: View) -> Event:
         return alone.event(promise.unit, view)
     from tacit.privacy.proofs.weight_shifts import largest_shift, phantom_weights
 
-    if promise.unit == "silo" or method.sigma == 0:
+    if promise.unit == "silo" or method.clip.sigma == 0:
         return alone.event(promise.unit, View.parse("public"))
     table = phantom_weights(facts.silos * facts.max_records)
     shift = largest_shift(table, others * facts.max_records, (facts.silos - others) * facts.max_records)
     shift = 2.0 if promise.unit == "record" else shift * (2.0 if promise.relation == "replace" else 1.0)
-    return Gaussian(method.noise_over_shift(facts) / (shift * math.sqrt(facts.silos / others)))
+    return Gaussian(method.clip.effective_sigma / (shift * math.sqrt(facts.silos / others)))
+
+
+def _in_batches(method: Method) -> bool:
+    """Whether every batch of a silo has noise of its own."""
+    return method.info.place == "inside" and method.clip is not None and method.clip.of in ("record", "batch")
+
+
+def _takes_turns(method: Method) -> bool:
+    """Whether subjects were divided by their rank: into groups, batches or places."""
+    return method.claim.joint or method.turns > 1 or method.info.gathers == "subjects"
 
 
 def _known(folder: Path) -> _Known:
@@ -460,7 +468,7 @@ def _known(folder: Path) -> _Known:
 def _noise(method: str, folder: Path) -> dict[str, float]:
     kind = METHODS.get(method)
     found = read_json(folder / RESULT, "run").get("noise_multiplier") if (folder / RESULT).is_file() else None
-    if kind is None or not issubclass(kind, Calibrated) or kind.noise_key != "noise_multiplier" or found is None:
+    if kind is None or kind.noise_key != "noise_multiplier" or found is None:
         raise UserError("file-damaged", "run", f"the noise that was solved for is not in '{RESULT}'", "restore it")
     return {"noise_multiplier": float(found)}
 

@@ -1,20 +1,23 @@
-"""How it is learned: one module per family, one line per method in the registry below."""
+"""How it is learned: one module per family, one line per method in the registry below. Installed packages add others as
+entry points of the group ``tacit.methods`` (``tacit.plugins``)."""
 
 from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
+from tacit.methods.base import Info, Method, Options, ServerState
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
 from tacit.methods.decentralized import GossipSGD, LocalWalkSGD, MuffliatoSGD, RandomWalkSGD
 from tacit.methods.encoders import LdpGaussian, LdpLaplace
+from tacit.methods.facts import Facts
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
-from tacit.methods.method import Calibrated, Facts, Method, Private, ServerState
 from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
 from tacit.methods.personal import FedEM, FineTune, GraphRegularized, MeanRegularized, PerFedAvg, PFedMe
 from tacit.methods.reference import Pooled, SiloOnly
 from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
+from tacit.plugins import find
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in (
+METHODS: dict[str, type[Options]] = {
+    options.info.name: options
+    for options in (
         *(FedAvg, FedSGD, FedProx, Scaffold),
         *(SiloOnly, Pooled),
         *(DPFedAvg, DPFedSGD, CentralGroup, PooledDPSGD),
@@ -26,4 +29,10 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 
-__all__ = ["METHODS", "Calibrated", "Facts", "Method", "Private", "ServerState"]
+
+def find_method(name: str) -> type[Options]:
+    """The options of a built-in method, or of one that an installed package adds (``tacit.plugins``)."""
+    return find("tacit.methods", METHODS, name, "method.name", Options)
+
+
+__all__ = ["METHODS", "Facts", "Info", "Method", "Options", "ServerState", "find_method"]

@@ -1,164 +1,225 @@
-"""The two roads of [ULDP-FL] that do not look at people one by one: ULDP-NAIVE and ULDP-GROUP.
+"""The two methods of [ULDP-FL] that do not look at subjects one by one: ULDP-NAIVE and ULDP-GROUP.
 
 ``uldp-naive`` clips every silo's whole update and adds noise for all silos at once. ``uldp-group`` runs DP-SGD on
-records in every silo, on at most ``group_size`` records of a person over all silos.
-
-Formal guarantees (specification 4.1, 4.2), zero-out of one subject:
-
-- naive: a silo's clipped update depends on everybody in it and may turn around, so the sum moves by 2 clip S against
-  noise of standard deviation s clip S: G(s / 2, T), for whoever sees the sum or each silo.
-- group: k records, each in a batch with rate q, in whatever silos: a mixture of Gaussians over Binom(k, q). Records in
-  different silos are dominated by the same number in one silo.
+records in every silo, on at most ``group_size`` records of a subject over all silos.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from tacit.kernels import ServerStep, Work, clipped, descend
-from tacit.methods.averaging import like, minus
-from tacit.methods.local_noise import NoisyBatches
-from tacit.methods.method import (
-    Contributions,
-    Count,
+from tacit.methods import option_keys as keys
+from tacit.methods.averaging import Training, training, training_numbers
+from tacit.methods.base import (
+    Claim,
+    ContributionCount,
     Divisors,
-    Facts,
+    Drawing,
+    Info,
     LocalResult,
-    LocalTraining,
-    Private,
-    ServerState,
+    LocalWork,
+    Method,
+    Options,
+    ServerRule,
+    difference,
 )
+from tacit.methods.clips import SiloClip
+from tacit.methods.facts import Facts
+from tacit.methods.local_noise import COMMON, NoisyBatches, NoisyBatchesClaim, noisy_batches
+from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import subject_events as subjects
 
 
 @dataclass(frozen=True)
-class UldpNaive(LocalTraining, Private):
+class UldpNaive(Options):
     """ULDP-NAIVE: clipped updates of whole silos, with noise relative to ``clip`` times the number of silos."""
 
-    name = "uldp-naive"
-    about = "FedAvg with clipped silo updates and noise for all silos at once (ULDP-NAIVE)"
-    paper = "[ULDP-FL]"
-    units = ("subject", "silo", "record")
-    clips = "a silo's whole update"
-    noise_place = "shares, one per silo"
-    exchanges = ("plain", "masked")
+    info = Info(
+        "uldp-naive",
+        "FedAvg with clipped silo updates and noise for all silos at once (ULDP-NAIVE)",
+        "[ULDP-FL]",
+        units=("subject", "silo", "record"),
+        clips="a silo's whole update",
+        adds="shares, one per silo",
+        place="shares",
+        sends=("sum", "integers"),
+    )
+    noise_key = "noise_multiplier"
+
+    target_epsilon: keys.Target = None
+    clip: keys.ClipKey = 1.0
+    noise_multiplier: keys.Multiplier = None
+    batch_size: keys.BatchSize = None
+    silo_sample_rate: keys.SiloRate = 1.0
+    local_epochs: keys.LocalEpochs = 1
+    batches_per_round: keys.BatchesPerRound = None
+    local_learning_rate: keys.LearningRate = 0.1
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
 
-    def contributions(self, facts: Facts) -> Contributions:
-        return Contributions(facts.silos, facts.silos, "silos")
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        return training_numbers(self)
 
-    def sum_noise(self, facts: Facts) -> Noise:
-        return Noise(self.sigma * self.clip * facts.silos, "shares")
+    def build(self, facts: Facts) -> Method:
+        clip = SiloClip(norm=self.clip, sigma=self.noise_value)
+        return Method(
+            self.info,
+            ClippedUpdate(rate=self.silo_sample_rate, clip=clip, training=training(self)),
+            ServerRule(),
+            NaiveClaim(self.info, facts, clip),
+            clip,
+            Noise(clip.sigma * clip.norm * facts.silos, "shares"),
+            Divisors(facts.silos),
+            clip.norm,
+            ContributionCount(facts.silos, facts.silos, "silos"),
+        )
+
+
+@part
+class ClippedUpdate(LocalWork):
+    """A silo's whole update, clipped to a constant."""
+
+    clip: SiloClip
+    training: Training
+
+    def schedule(self, facts: Facts) -> Drawing:
+        return self.training.schedule
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
-        trained = descend(work, broadcast, self.local_learning_rate)
-        update = ravel_pytree(minus(trained, broadcast))[0]
+        update = difference(descend(work, broadcast, self.training.learning_rate), broadcast)
         here = work.records > 0
-        return LocalResult(jnp.where(here, clipped(update, self.clip), 0.0), state, here & ~jnp.isfinite(update).all())
+        vector = jnp.where(here, clipped(update, self.clip.norm), 0.0)
+        return LocalResult(vector, state, here & ~jnp.isfinite(update).all())
 
-    def divisors(self, facts: Facts) -> Divisors:
-        return Divisors(facts.silos)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
-        params, optimizer = step.apply(server.params, server.optimizer, like(total / divisors.total, server.params))
-        return ServerState(params, optimizer)
+@dataclass(frozen=True)
+class NaiveClaim(Claim):
+    """Formal guarantee (specification 4.1), zero-out of one subject: a silo's clipped update depends on all subjects in
+    it and may turn around, so the sum moves by 2 clip S against noise of standard deviation s clip S: G(s / 2, T), for
+    a view of the sum or of each silo. All silos are charged, not only those with records of the subject."""
 
-    def event(self, exposure: Exposure, facts: Facts) -> Event:
-        if self.sigma == 0:
-            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
-        if exposure.colluding >= facts.silos:
+    clip: SiloClip
+
+    def event(self, exposure: Exposure) -> Event:
+        sigma, silos = self.clip.sigma, self.facts.silos
+        if sigma == 0:
+            return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
+        if exposure.colluding >= silos:
             return Unprotected("all silos collude: nobody is left to protect")
         if exposure.unit == "subject":
-            return subjects.naive_silos(self.sigma, 1)
+            return subjects.naive_silos(sigma, 1)
         # one silo: against the noise of all (sum), of itself (each), of those that do not collude
         if exposure.reveals == "each":
-            noise = self.sigma * math.sqrt(facts.silos)
+            noise = sigma * math.sqrt(silos)
         else:
-            noise = self.sigma * math.sqrt(facts.silos * (facts.silos - exposure.colluding))
+            noise = sigma * math.sqrt(silos * (silos - exposure.colluding))
         if exposure.unit == "silo":
-            return Gaussian(noise / (2.0 if exposure.replaces else 1.0))
-        silos = facts.record_silos_moved(exposure.replaces)  # each of which may turn around
-        return Gaussian(noise / (2.0 * (math.sqrt(silos) if exposure.reveals == "each" else silos)))
+            return Gaussian(noise / self.clip.sensitivity("silo", exposure.relation, self.facts).moved)
+        changed = self.facts.record_silos_moved(exposure.replaces)  # each of which may turn around
+        return Gaussian(noise / (2.0 * (math.sqrt(changed) if exposure.reveals == "each" else changed)))
 
-    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
+        return ("every silo adds its share of the noise",)
+
+    def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         from tacit.privacy.accounting.as_published import as_published_rdp
 
         if exposure.unit != "subject":
             return None
-        epsilon = as_published_rdp(1.0, self.sigma, facts.rounds, delta) if self.sigma else math.inf
+        sigma = self.clip.sigma
+        epsilon = as_published_rdp(1.0, sigma, self.facts.rounds, delta) if sigma else math.inf
         return AsPublished(
             epsilon, "no", "a silo's clipped update may turn around: it moves by 2 C, not C (specification 3)"
         )
 
-    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        return ("every silo adds its share of the noise",)
-
 
 @dataclass(frozen=True)
 class UldpGroup(NoisyBatches):
-    """ULDP-GROUP-k: DP-SGD on records, of which a person has at most ``group_size`` over all silos.
+    """ULDP-GROUP-k: DP-SGD on records, of which a subject has at most ``group_size`` over all silos.
 
-    group_size  k, public; each silo keeps at most floor(k / m) of a person's records. ``max`` and ``median`` are
+    group_size  k, public; each silo keeps at most floor(k / m) of a subject's records. ``max`` and ``median`` are
                 statistics of the data, as in the paper, and leave nothing that could be proved
     """
 
-    name = "uldp-group"
-    about = "DP-SGD in every silo on at most k records per person over all silos (ULDP-GROUP)"
-    paper = "[ULDP-FL]"
-    units = ("subject", "record")
-    clips = "a record's gradient"
-    adds_over_silos = False
+    info = replace(
+        COMMON,
+        name="uldp-group",
+        summary="DP-SGD in every silo on at most k records per person over all silos (ULDP-GROUP)",
+        reference="[ULDP-FL]",
+        units=("subject", "record"),
+        clips="a record's gradient",
+        sums_up=False,
+    )
 
-    group_size: Count | Literal["max", "median"] = 8
+    group_size: keys.Count | Literal["max", "median"] = 8
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos", "records_per_silo")
 
-    def records_kept(self, facts: Facts) -> int | None:
+    def resolve(self, facts: Facts) -> Facts:
+        facts = super().resolve(facts)
         if isinstance(self.group_size, str):
-            return None
-        return self.group_size // facts.silos_of_a_subject
+            return facts
+        kept = self.group_size // facts.silos_of_a_subject
+        return replace(facts, records_kept=kept if facts.records_kept is None else min(kept, facts.records_kept))
 
-    def event(self, exposure: Exposure, facts: Facts) -> Event:
-        if self.sigma == 0:
-            return Unprotected(f"{self.name} with noise_multiplier 0 adds no noise")
+    def build(self, facts: Facts) -> Method:
+        work = self.work(self.record_clip())
+        return noisy_batches(self.info, work, UldpGroupClaim, facts, group_size=self.group_size)
+
+
+@dataclass(frozen=True)
+class UldpGroupClaim(NoisyBatchesClaim):
+    """Formal guarantee (specification 4.2), zero-out of one subject: k records, each in a batch with rate q, in
+    whatever silos: a mixture of Gaussians over Binom(k, q). Records in different silos are dominated by the same number
+    in one silo."""
+
+    group_size: int | str = 0
+
+    def in_sum(self, rate: float) -> Event | None:
+        return None
+
+    def event(self, exposure: Exposure) -> Event:
+        facts, group = self.facts, self.group_size
+        if self.clip.sigma == 0:
+            return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         if exposure.unit == "silo":
-            return Unprotected(f"{self.name} does not bound what one silo contributes")
-        rate, steps = max(self.rates(facts)), max(self.batches(facts))
-        records = 1 if exposure.unit == "record" else self.group_size
+            return Unprotected(f"{self.info.name} does not bound what one silo contributes")
+        rate, steps = max(self.work.rates(facts)), max(self.work.batch_counts(facts))
+        records = 1 if exposure.unit == "record" else group
         if isinstance(records, str):
             return Unprotected(f'group_size = "{records}" is a statistic of the private data')
+        noise = self.batches.of_a_record
         if exposure.replaces:  # one record: the cap lets another one of each of two subjects take or lose its place
             moved = 4 if exposure.unit == "record" else 2 * records
-            return Repeated(Gaussian(self.of_a_record(facts) / moved), steps)
+            return Repeated(Gaussian(noise / moved), steps)
         if exposure.unit == "record":  # the cap lets another one take its place
-            return Repeated(subjects.sampled_place(rate, Gaussian(self.of_a_record(facts) / 2)), steps)
-        return subjects.grouped_records(rate, records, self.of_a_record(facts), steps)
+            return Repeated(subjects.sampled_place(rate, Gaussian(noise / 2)), steps)
+        return subjects.grouped_records(rate, records, noise, steps)
 
-    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        kept = self.records_kept(facts)
+    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
+        group, m = self.group_size, self.facts.silos_of_a_subject
+        kept = None if isinstance(group, str) else group // m
         return (
             f"each silo uses at most {kept} records of a subject, chosen by that subject's records alone (enforced)",
-            facts.in_few_silos,
+            self.facts.in_few_silos,
         )
 
-    def as_published(self, exposure: Exposure, delta: float, facts: Facts) -> AsPublished | None:
+    def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         from tacit.privacy.accounting.as_published import as_published_uldp_group
 
-        if exposure.unit != "subject" or isinstance(self.group_size, str) or self.sigma == 0:
+        k, clip, facts = self.group_size, self.clip, self.facts
+        if exposure.unit != "subject" or isinstance(k, str) or clip.sigma == 0:
             return None
-        steps = max(self.batches(facts)) * facts.rounds
-        k = self.group_size
-        epsilon = as_published_uldp_group(k, max(self.rates(facts)), self.effective_sigma, steps, delta)
+        steps = max(self.work.batch_counts(facts)) * facts.rounds
+        epsilon = as_published_uldp_group(k, max(self.work.rates(facts)), clip.effective_sigma, steps, delta)
         if exposure.replaces:
             return AsPublished(epsilon, "no", f"replacing a person changes up to {2 * k} records, not {k}")
         if k.bit_count() == 1:

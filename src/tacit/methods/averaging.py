@@ -1,8 +1,8 @@
 """Federated averaging and its relatives, without privacy: FedAvg, FedSGD, FedProx, SCAFFOLD.
 
 Weights are record counts, and the divisor is their sum over the *participating* silos: a silo sends its update times
-its count, and its count. A round in which nobody takes part changes nothing. These methods promise nothing about
-privacy and say so; they are what the private ones are compared with.
+its count, and its count. A round in which no silo takes part changes nothing. These methods guarantee nothing and say
+so; the private ones are compared with them.
 """
 
 from __future__ import annotations
@@ -14,100 +14,195 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels import ServerStep, Work, descend, tree_zeros
+from tacit.kernels import Schedule, ServerStep, Work, descend, tree_zeros
 from tacit.kernels.descent import Direction, plain
-from tacit.methods.method import (
+from tacit.methods import option_keys as keys
+from tacit.methods.base import (
+    Claim,
     Divisors,
-    Facts,
+    Drawing,
+    Info,
     LocalResult,
-    LocalTraining,
-    NotNegative,
-    SampledSilos,
+    LocalWork,
+    Method,
+    Options,
+    ServerRule,
     ServerState,
+    like,
+    minus,
 )
+from tacit.methods.facts import Facts
+from tacit.methods.tree import part
 from tacit.models import Params
 
 
+@part
+class Training:
+    """How a silo goes through its records: batches or passes, and the learning rate of its steps."""
+
+    learning_rate: float
+    batch_size: int | None = None
+    batches: int | None = None
+    epochs: int = 1
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.batch_size, self.batches, self.epochs)
+
+
 @dataclass(frozen=True)
-class Averaging(SampledSilos):
-    """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
+class SiloTraining(Options):
+    """Keys of methods without noise whose silos take several steps between two exchanges."""
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
-        summed, weight = total[:-1], total[-1]
-        update = like(summed / jnp.maximum(weight, 1.0), server.params)
-        params, optimizer = step.apply(server.params, server.optimizer, update)
-        return _if_anybody(weight, ServerState(params, optimizer), server)
+    batch_size: keys.BatchSize = None
+    silo_sample_rate: keys.SiloRate = 1.0
+    local_epochs: keys.LocalEpochs = 1
+    batches_per_round: keys.BatchesPerRound = None
+    local_learning_rate: keys.LearningRate = 0.1
+
+    @property
+    def training(self) -> Training:
+        return training(self)
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        return training_numbers(self)
+
+    def averaged(self, facts: Facts, proximal: float | None = None) -> Method:
+        """Silos train, the server averages."""
+        work = WeightedUpdate(rate=self.silo_sample_rate, training=self.training, proximal=proximal)
+        return Method(self.info, work, WeightedMean(), Claim(self.info, facts))
 
 
-@dataclass(frozen=True)
-class FedAvg(LocalTraining, Averaging):
-    """Every silo trains from the global model; the server averages the differences."""
+def training(options: Any) -> Training:
+    """The training that the keys of local training ask for."""
+    return Training(
+        learning_rate=options.local_learning_rate,
+        batch_size=options.batch_size,
+        batches=options.batches_per_round,
+        epochs=options.local_epochs,
+    )
 
-    name = "fedavg"
-    about = "silos train locally, the server averages (no privacy)"
-    paper = "McMahan et al. 2017; [Slides]"
+
+def training_numbers(options: Any) -> dict[str, Any]:
+    """The keys of local training with their values."""
+    keys = ("batch_size", "local_epochs", "batches_per_round", "local_learning_rate")
+    return {key: getattr(options, key) for key in keys}
+
+
+@part
+class WeightedUpdate(LocalWork):
+    """Local training from the global model; the difference, weighted by records.
+
+    proximal  strength of a pull towards the global model; None: no pull
+    """
+
+    training: Training
+    proximal: float | None = None
+
+    def schedule(self, facts: Facts) -> Drawing:
+        return self.training.schedule
 
     def direction(self, anchor: Params) -> Direction:
         """What a silo descends along, given the model it was sent."""
-        return plain
+        if self.proximal is None:
+            return plain
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
-        trained = descend(work, broadcast, self.local_learning_rate, self.direction(broadcast))
-        return LocalResult(_weighted(work.records, minus(trained, broadcast)), state)
-
-
-@dataclass(frozen=True)
-class FedProx(FedAvg):
-    """FedAvg with a pull towards the global model: the local loss gains ``proximal / 2 * |theta - global|^2``."""
-
-    name = "fedprox"
-    about = "FedAvg with a pull towards the global model (no privacy)"
-    paper = "Li et al. 2020; [Slides]"
-
-    proximal: NotNegative = 0.1
-
-    def direction(self, anchor: Params) -> Direction:
         def pulled(params: Params, gradient: Params) -> Params:
             return jax.tree.map(lambda g, p, a: g + self.proximal * (p - a), gradient, params, anchor)
 
         return pulled
 
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
+        trained = descend(work, broadcast, self.training.learning_rate, self.direction(broadcast))
+        return LocalResult(_weighted(work.records, minus(trained, broadcast)), state)
+
+
+@part
+class WeightedMean(ServerRule):
+    """The server steps along the mean of what the silos send: a vector like the model, weighted by records."""
+
+    def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        summed, weight = total[:-1], total[-1]
+        return _if_any(weight, self.stepped(step, server, summed / jnp.maximum(weight, 1.0)), server)
+
 
 @dataclass(frozen=True)
-class FedSGD(Averaging):
+class FedAvg(SiloTraining):
+    """Every silo trains from the global model; the server averages the differences."""
+
+    info = Info("fedavg", "silos train locally, the server averages (no privacy)", "McMahan et al. 2017; [Slides]")
+
+    def build(self, facts: Facts) -> Method:
+        return self.averaged(facts)
+
+
+@dataclass(frozen=True)
+class FedProx(SiloTraining):
+    """FedAvg with a pull towards the global model: the local loss gains ``proximal / 2 * |theta - global|^2``."""
+
+    info = Info("fedprox", "FedAvg with a pull towards the global model (no privacy)", "Li et al. 2020; [Slides]")
+
+    proximal: keys.NotNegative = 0.1
+
+    def build(self, facts: Facts) -> Method:
+        return self.averaged(facts, self.proximal)
+
+
+@dataclass(frozen=True)
+class FedSGD(Options):
     """Every silo sends the gradient of one batch; the server takes the step (``train.server_learning_rate``)."""
 
-    name = "fedsgd"
-    about = "silos send one gradient each, the server takes the step (no privacy)"
-    paper = "McMahan et al. 2017; [Slides]"
+    info = Info(
+        "fedsgd",
+        "silos send one gradient each, the server takes the step (no privacy)",
+        "McMahan et al. 2017; [Slides]",
+    )
 
-    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
-        # a step of rate 1 is the negated gradient
-        stepped = descend(work, broadcast, 1.0)
-        return LocalResult(_weighted(work.records, minus(stepped, broadcast)), state)
+    batch_size: keys.BatchSize = None
+    silo_sample_rate: keys.SiloRate = 1.0
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        return one_batch_numbers(self, step)
+
+    def build(self, facts: Facts) -> Method:
+        work = WeightedUpdate(rate=self.silo_sample_rate, training=one_batch(self.batch_size))
+        return Method(self.info, work, WeightedMean(), Claim(self.info, facts))
+
+
+def one_batch(size: int | None) -> Training:
+    """A step of learning rate 1 on one batch: the negated gradient."""
+    return Training(learning_rate=1.0, batch_size=size, batches=1)
+
+
+def one_batch_numbers(options: Any, step: ServerStep) -> dict[str, Any]:
+    return {"batch_size": options.batch_size, "batches_per_round": 1, "local_learning_rate": step.rate}
 
 
 @dataclass(frozen=True)
-class Scaffold(FedAvg):
-    """FedAvg with control variates: every silo corrects its drift by ``c - c_k``.
+class Scaffold(SiloTraining):
+    """FedAvg with control variates: every silo corrects its drift by ``c - c_k``."""
 
-    The gradient is taken at the *local* model (the slides print the global one). A silo's control variate moves to
-    ``c_k - c + (theta - theta_k) / (L rate)`` (option II of the paper). The server's is the mean of all silos' control
-    variates, weighted by records as the model is: it moves by the participants' weighted changes over *all* records.
-    """
+    info = Info(
+        "scaffold", "FedAvg with control variates against drift (no privacy)", "Karimireddy et al. 2020; [Slides]"
+    )
 
-    name = "scaffold"
-    about = "FedAvg with control variates against drift (no privacy)"
-    paper = "Karimireddy et al. 2020; [Slides]"
+    def build(self, facts: Facts) -> Method:
+        work = CorrectedUpdate(rate=self.silo_sample_rate, training=self.training)
+        return Method(self.info, work, ControlMean(), Claim(self.info, facts), divisors=Divisors(beside=facts.records))
 
-    def silo_state(self, params: Params) -> Any:
+
+@part
+class CorrectedUpdate(LocalWork):
+    """The gradient is taken at the *local* model (the slides print the global one). A silo's control variate moves to
+    ``c_k - c + (theta - theta_k) / (L rate)`` (option II of the paper)."""
+
+    training: Training
+
+    def schedule(self, facts: Facts) -> Drawing:
+        return self.training.schedule
+
+    def state(self, params: Params) -> Any:
         return tree_zeros(params)
-
-    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
-        return ServerState(params, step.init(params), extra=tree_zeros(params))
-
-    def broadcast(self, server: ServerState) -> Any:
-        return server.params, server.extra
 
     def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
         params, control = broadcast
@@ -116,25 +211,33 @@ class Scaffold(FedAvg):
         def corrected(params: Params, gradient: Params) -> Params:
             return jax.tree.map(jnp.add, gradient, correction)
 
-        trained = descend(work, params, self.local_learning_rate, corrected)
+        rate = self.training.learning_rate
+        trained = descend(work, params, rate, corrected)
         steps = work.batches.steps
-        scale = 1.0 / (jnp.maximum(steps, 1) * self.local_learning_rate)
+        scale = 1.0 / (jnp.maximum(steps, 1) * rate)
         drift = jax.tree.map(lambda p, t, c: (p - t) * scale - c, params, trained, control)
         change = jax.tree.map(lambda d: jnp.where(steps > 0, d, 0.0), drift)
         vector = _weighted(work.records, minus(trained, params), change)
         return LocalResult(vector, jax.tree.map(jnp.add, state, change))
 
-    def divisors(self, facts: Facts) -> Divisors:
-        return Divisors(beside=facts.records)
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+@part
+class ControlMean(ServerRule):
+    """The server's control variate is the mean of all silos' control variates, weighted by records as the model is: it
+    moves by the participants' weighted changes over *all* records."""
+
+    def init(self, step: ServerStep, params: Params, silos: int) -> ServerState:
+        return ServerState(params, step.init(params), extra=tree_zeros(params))
+
+    def broadcast(self, server: ServerState) -> Any:
+        return server.params, server.extra
+
+    def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         moves, weight = total[:-1], total[-1]
         summed, changes = jnp.split(moves, 2)
-        update = like(summed / jnp.maximum(weight, 1.0), server.params)
-        params, optimizer = step.apply(server.params, server.optimizer, update)
         shift = like(changes / divisors.beside, server.params)
         control = jax.tree.map(jnp.add, server.extra, shift)
-        return _if_anybody(weight, ServerState(params, optimizer, control), server)
+        return _if_any(weight, self.stepped(step, server, summed / jnp.maximum(weight, 1.0), control), server)
 
 
 def _weighted(count: jax.Array, *trees: Params) -> jax.Array:
@@ -143,16 +246,7 @@ def _weighted(count: jax.Array, *trees: Params) -> jax.Array:
     return jnp.append(jnp.where(count > 0, count * flat, 0.0), count)
 
 
-def _if_anybody(weight: jax.Array, after: ServerState, before: ServerState) -> ServerState:
-    """``after``, unless nobody took part."""
+def _if_any(weight: jax.Array, after: ServerState, before: ServerState) -> ServerState:
+    """``after``, unless no silo took part."""
     chosen: ServerState = jax.tree.map(lambda new, old: jnp.where(weight > 0, new, old), after, before)
     return chosen
-
-
-def minus(left: Params, right: Params) -> Params:
-    return jax.tree.map(jnp.subtract, left, right)
-
-
-def like(vector: jax.Array, tree: Params) -> Params:
-    """``vector`` cut into the shapes of ``tree``."""
-    return ravel_pytree(tree)[1](vector)

@@ -1,4 +1,4 @@
-"""Models of one's own: every silo learns a model for its own records, and what it shares makes all of them better.
+"""Personal models: every silo learns a model for its own records, and what it shares makes all of them better.
 
     mean-regularized    own models, each pulled towards their mean (Hanzely and Richtarik 2020)
     graph-regularized   own models, each pulled towards its relatives', given or learned (Smith et al. 2017;
@@ -14,11 +14,11 @@ noise and divides by a public constant (``central``).
 
 Formal guarantee (specification 6, row S17). Zeroing one silo out takes its clipped vector away and changes no other
 silo's: what the others send depends on their own records, their own memory and what was released before. So one round
-is a Poisson-sampled Gaussian of multiplier ``noise_multiplier`` for whoever sees only what is released. A silo's memory
-depends on the rounds in which it took part. Given everything released so far, its coin of this round is fresh, and it
-adds, with probability q, some vector of norm at most ``clip``, whatever its memory holds: mixtures of such vectors are
-dominated by one of norm ``clip``, and rounds compose. Subjects and records: as in ``central``. The guarantee is about
-what is released: a silo's own model was made from its records without noise, and it is nobody else's.
+is a Poisson-sampled Gaussian of multiplier ``noise_multiplier`` for a view that sees only what is released. A silo's
+memory depends on the rounds in which it took part. Given everything released so far, its coin of this round is fresh,
+and it adds, with probability q, some vector of norm at most ``clip``, whatever its memory holds: mixtures of such
+vectors are dominated by one of norm ``clip``, and rounds compose. Subjects and records: as in ``central``. The
+guarantee is about what is released: a silo's own model was made from its records without noise and stays in the silo.
 """
 
 from __future__ import annotations
@@ -36,183 +36,236 @@ from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
 from tacit.kernels.meta_learning import Order, meta_gradient
 from tacit.kernels.model_mixture import em_descend, fitted_weights, mixed_outputs
 from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
-from tacit.methods.averaging import minus
-from tacit.methods.central import CentralSilo, DPFedAvg
-from tacit.methods.method import (
-    Contributions,
-    Count,
+from tacit.methods import option_keys as keys
+from tacit.methods.base import (
+    ContributionCount,
     Divisors,
     Drawing,
-    Facts,
-    LocalTraining,
-    NotNegative,
-    Positive,
+    Method,
+    ServerRule,
     ServerState,
+    difference,
 )
+from tacit.methods.central import CentralTraining, Upload, central, silo_info
+from tacit.methods.facts import Facts
+from tacit.methods.tree import part
 from tacit.models import Params
-from tacit.privacy import Exposure
 
-STAYS = "every silo keeps its own model to itself: it is made from that silo's records without noise"
-
-# How different the components of a mixture are at the start: enough to part ways, little beside what they learn.
+# How different the components of a mixture are at the start: enough to part ways, little compared with what they learn.
 SPREAD = 0.02
 # EM steps in which a silo fits its weights to the components that it was sent.
 WEIGHT_STEPS = 5
 
 
-@dataclass(frozen=True)
-class Personal(LocalTraining, CentralSilo):
-    """What all of them share: clipped uploads, noise by a trusted server, and own models that stay where they are."""
-
-    personal = True
-
-    def assumptions(self, exposure: Exposure, facts: Facts) -> tuple[str, ...]:
-        return (*super().assumptions(exposure, facts), STAYS)
+# -- one model, adapted in every silo ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FineTune(Personal, DPFedAvg):
-    """DP-FedAvg, and then every silo trains on from the global model by itself.
+class FineTune(CentralTraining):
+    """DP-FedAvg, after which every silo trains on from the global model by itself.
 
     personal_epochs  shuffled passes over a silo's own records, from the global model
     """
 
-    name = "fine-tune"
-    about = "DP-FedAvg, after which every silo trains the global model on for itself"
-    paper = "[Slides]; McMahan et al. 2018"
+    info = silo_info(
+        "fine-tune",
+        "DP-FedAvg, after which every silo trains the global model on for itself",
+        "[Slides]; McMahan et al. 2018",
+        personal=True,
+    )
 
-    personal_epochs: Count = 5
+    personal_epochs: keys.Count = 5
+
+    def build(self, facts: Facts) -> Method:
+        return central(self.info, TunedUpload(personal_epochs=self.personal_epochs, **self.common), facts)
+
+
+@part
+class TunedUpload(Upload):
+    """Local training; a silo's own model is the global one, trained on."""
+
+    personal_epochs: int
 
     def own_schedule(self, facts: Facts) -> Drawing:
-        return Schedule(self.batch_size, epochs=self.personal_epochs)
+        return Schedule(self.training.batch_size, epochs=self.personal_epochs)
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
-        return descend(work, broadcast[0], self.local_learning_rate)
+        return descend(work, broadcast[0], self.training.learning_rate)
 
 
 @dataclass(frozen=True)
-class PerFedAvg(Personal):
-    """A model from which one step of a silo's own goes far.
-
-    The server minimises ``sum_k F_k(theta - alpha grad F_k(theta))``. Every local step takes three batches, see
-    ``meta_learning.meta_gradient``. A silo's own model is the global one after ``adaptation_steps`` steps of rate
-    alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg.
+class PerFedAvg(CentralTraining):
+    """A model from which one step on a silo's own records goes far.
 
     inner_learning_rate  alpha
     order                ``first-order``, or ``hessian-vector``: with the Hessian, at about twice the cost
     adaptation_steps     steps that make the own model; 1 in the paper
     """
 
-    name = "per-fedavg"
-    about = "a global model that is good after one step on a silo's own records"
-    paper = "Fallah et al. 2020; [Slides]"
+    info = silo_info(
+        "per-fedavg",
+        "a global model that is good after one step on a silo's own records",
+        "Fallah et al. 2020; [Slides]",
+        personal=True,
+    )
 
-    inner_learning_rate: NotNegative = 0.05
+    inner_learning_rate: keys.NotNegative = 0.05
     order: Order = "first-order"
-    adaptation_steps: Count = 1
+    adaptation_steps: keys.Count = 1
+
+    def build(self, facts: Facts) -> Method:
+        numbers: dict[str, Any] = {
+            "inner_rate": self.inner_learning_rate,
+            "order": self.order,
+            "steps": self.adaptation_steps,
+        }
+        return central(self.info, MetaUpload(**numbers, **self.common), facts)
+
+
+@part
+class MetaUpload(Upload):
+    """The server minimises ``sum_k F_k(theta - alpha grad F_k(theta))``. Every local step takes three batches, see
+    :func:`tacit.kernels.meta_learning.meta_gradient`. A silo's own model is the global one after some steps of rate
+    alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg."""
+
+    inner_rate: float
+    order: Order
+    steps: int
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         def gradient(own: Params, t: jax.Array) -> Params:
             inner, outer, curvature = (partial(work.gradient, t=3 * t + part) for part in range(3))
-            return meta_gradient(inner, outer, curvature, own, self.inner_learning_rate, self.order)
+            return meta_gradient(inner, outer, curvature, own, self.inner_rate, self.order)
 
-        return _difference(walk(work, shared, self.local_learning_rate, gradient), shared), state
+        return difference(walk(work, shared, self.training.learning_rate, gradient), shared), state
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
         def step(_: jax.Array, own: Params) -> Params:
-            return jax.tree.map(lambda p, g: p - self.inner_learning_rate * g, own, work.gradient(own, 0))
+            return jax.tree.map(lambda p, g: p - self.inner_rate * g, own, work.gradient(own, 0))
 
-        return jax.lax.fori_loop(0, self.adaptation_steps, step, broadcast[0])
+        return jax.lax.fori_loop(0, self.steps, step, broadcast[0])
 
 
 @dataclass(frozen=True)
-class PFedMe(Personal):
+class PFedMe(CentralTraining):
     """Own models near a global one: every silo's loss is its Moreau envelope, ``min_x F_k(x) + lambda/2 |x - w|^2``.
-
-    Whose gradient is ``lambda (w - x)`` at the minimiser x, the own model. Every local step finds x for one batch by
-    ``inner_steps`` proximal gradient steps from where it was, and moves the silo's copy of w along the gradient. As
-    lambda goes to infinity, x goes to w and the method to DP-FedAvg; with lambda = 0 every silo trains alone.
 
     personal_weight      lambda
     inner_learning_rate  rate of the steps that find x
     inner_steps          how many they are
     """
 
-    name = "pfedme"
-    about = "own models near a global one, which learns from where they go"
-    paper = "Dinh et al. 2020; [Slides]"
+    info = silo_info(
+        "pfedme",
+        "own models near a global one, which learns from where they go",
+        "Dinh et al. 2020; [Slides]",
+        personal=True,
+    )
 
-    local_learning_rate: Positive = 0.05
-    personal_weight: NotNegative = 15.0
-    inner_learning_rate: Positive = 0.05
-    inner_steps: Count = 5
+    local_learning_rate: keys.LearningRate = 0.05
+    personal_weight: keys.NotNegative = 15.0
+    inner_learning_rate: keys.Positive = 0.05
+    inner_steps: keys.Count = 5
 
-    def silo_state(self, params: Params) -> Any:
+    def build(self, facts: Facts) -> Method:
+        numbers: dict[str, Any] = {
+            "weight": self.personal_weight,
+            "inner_rate": self.inner_learning_rate,
+            "steps": self.inner_steps,
+        }
+        return central(self.info, EnvelopeUpload(**numbers, **self.common), facts)
+
+
+@part
+class EnvelopeUpload(Upload):
+    """The gradient of the envelope is ``lambda (w - x)`` at the minimiser x, the own model. Every local step finds x
+    for one batch by some proximal gradient steps from where it was, and moves the silo's copy of w along the gradient.
+    As lambda goes to infinity, x goes to w and the method to DP-FedAvg; with lambda = 0 every silo trains alone."""
+
+    weight: float
+    inner_rate: float
+    steps: int
+
+    def state(self, params: Params) -> Any:
         return params
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         def step(t: jax.Array, models: tuple[Params, Params]) -> tuple[Params, Params]:
             centre, own = models
             own = self._near(work, t, own, centre)
-            rate = self.local_learning_rate * self.personal_weight
+            rate = self.training.learning_rate * self.weight
             return jax.tree.map(lambda w, x: w - rate * (w - x), centre, own), own
 
         moved, own = jax.lax.fori_loop(0, work.batches.steps, step, (shared, state))
-        return _difference(moved, shared), own
+        return difference(moved, shared), own
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
         return self._near(work, 0, state, broadcast[0])
 
     def _near(self, work: Work, t: jax.Array | int, own: Params, centre: Params) -> Params:
         gradient = partial(work.gradient, t=t)
-        return proximal_point(gradient, own, centre, self.personal_weight, self.inner_learning_rate, self.inner_steps)
+        return proximal_point(gradient, own, centre, self.weight, self.inner_rate, self.steps)
 
 
-@dataclass(frozen=True)
-class Pulled(Personal):
-    """Own models that pull at each other: ``sum_k F_k(theta_k)`` plus a quadratic penalty of strength lambda.
+# -- own models that pull at each other --------------------------------------------------------------------------------
+
+
+def pull(options: MeanRegularized | GraphRegularized) -> float:
+    """The length of a round's implicit step of a quadratic penalty of strength lambda: ``sum_k F_k(theta_k)`` plus the
+    penalty.
 
     In a round every silo first takes the penalty's implicit step, then trains on its own loss. The implicit step has
     the length of the training, rate times steps, so that the two balance where the penalised loss is least; silos that
     count in passes over their records (``local_epochs``) take rate times passes.
+    """
+    steps = options.local_epochs if options.batches_per_round is None else options.batches_per_round
+    return options.local_learning_rate * steps * options.personal_weight
+
+
+@dataclass(frozen=True)
+class MeanRegularized(CentralTraining):
+    """Own models with the penalty ``lambda/2 sum_k |theta_k - mean|^2``: L2GD in rounds, with exact steps to the mean.
 
     personal_weight  lambda
     """
 
-    personal_weight: NotNegative = 1.0
+    info = silo_info(
+        "mean-regularized",
+        "own models, each pulled towards the mean of all",
+        "Hanzely and Richtarik 2020; [Slides]",
+        personal=True,
+    )
 
-    @property
-    def strength(self) -> float:
-        steps = self.local_epochs if self.batches_per_round is None else self.batches_per_round
-        return self.local_learning_rate * steps * self.personal_weight
+    personal_weight: keys.NotNegative = 1.0
+
+    def build(self, facts: Facts) -> Method:
+        return central(self.info, PulledUpload(strength=pull(self), **self.common), facts)
 
 
-@dataclass(frozen=True)
-class MeanRegularized(Pulled):
-    """Own models with the penalty ``lambda/2 sum_k |theta_k - mean|^2``: L2GD in rounds, with exact steps to the mean.
+@part
+class PulledUpload(Upload):
+    """The server keeps the mean, to which every silo sends what its own training changed; the pull to the mean moves
+    the mean by nothing. Without a pull every silo trains alone; with an infinite one it is DP-FedAvg."""
 
-    The server keeps the mean, to which every silo sends what its own training changed; the pull to the mean moves the
-    mean by nothing. With lambda = 0 every silo trains alone; as lambda goes to infinity it is DP-FedAvg.
-    """
+    strength: float
 
-    name = "mean-regularized"
-    about = "own models, each pulled towards the mean of all"
-    paper = "Hanzely and Richtarik 2020; [Slides]"
-
-    def silo_state(self, params: Params) -> Any:
+    def state(self, params: Params) -> Any:
         return params
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         start = towards(state, shared, self.strength)
-        trained = descend(work, start, self.local_learning_rate)
-        return _difference(trained, start), trained
+        trained = descend(work, start, self.training.learning_rate)
+        return difference(trained, start), trained
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
         return towards(state, broadcast[0], self.strength)
 
 
+Relations = Literal["complete", "ring", "learned"] | tuple[tuple[keys.NotNegative, ...], ...]
+
+
 @dataclass(frozen=True)
-class GraphRegularized(Pulled):
+class GraphRegularized(CentralTraining):
     """Own models with the penalty ``lambda/2 sum_{k<l} W_kl |theta_k - theta_l|^2`` over a graph of silos.
 
     The server keeps a copy of every silo's model, noise included, and smooths them over the graph: an exact step of the
@@ -222,52 +275,90 @@ class GraphRegularized(Pulled):
 
     A contribution is a vector for all silos' models, zero but for the silo's own part, which is clipped to ``clip``.
 
-    relations    ``complete`` (all 1/K, the mean's pull), ``ring`` (both neighbours 1/2), ``learned``, or a symmetric
-                 matrix of numbers that are not negative
-    temperature  ``learned`` only: how far relatives may be apart, over the mean squared distance of all models
+    personal_weight  lambda
+    relations        ``complete`` (all 1/K, the mean's pull), ``ring`` (both neighbours 1/2), ``learned``, or a
+                     symmetric matrix of numbers that are not negative
+    temperature      ``learned`` only: how far relatives may be apart, over the mean squared distance of all models
     """
 
-    name = "graph-regularized"
-    about = "own models, each pulled towards those of its relatives; relations given or learned"
-    paper = "Smith et al. 2017; Vanhaesebrouck et al. 2017; [Slides]"
+    info = silo_info(
+        "graph-regularized",
+        "own models, each pulled towards those of its relatives; relations given or learned",
+        "Smith et al. 2017; Vanhaesebrouck et al. 2017; [Slides]",
+        personal=True,
+    )
 
-    relations: Literal["complete", "ring", "learned"] | tuple[tuple[NotNegative, ...], ...] = "complete"
-    temperature: Positive = 0.2
+    personal_weight: keys.NotNegative = 1.0
+    relations: Relations = "complete"
+    temperature: keys.Positive = 0.2
 
-    def check_facts(self, facts: Facts) -> None:
+    def resolve(self, facts: Facts) -> Facts:
         if isinstance(self.relations, str):
-            return
+            return facts
         size = facts.silos
         if len(self.relations) != size or any(len(row) != size for row in self.relations):
-            problem = f"is no matrix of {size} rows of {size} numbers"
-            raise UserError("malformed", "method.relations", problem, "one row per silo")
+            raise UserError(
+                "malformed", "method.relations", f"is no matrix of {size} rows of {size} numbers", "one row per silo"
+            )
         if any(self.relations[k][j] != self.relations[j][k] for k in range(size) for j in range(k)):
-            problem = "is not symmetric"
-            raise UserError("invalid-value", "method.relations", problem, "relations are mutual: correct the matrix")
+            raise UserError(
+                "invalid-value", "method.relations", "is not symmetric", "relations are mutual: correct the matrix"
+            )
+        return facts
 
-    def sent_numbers(self, parameters: int, facts: Facts) -> int:
-        return parameters * facts.silos
+    def build(self, facts: Facts) -> Method:
+        work = CopyUpload(**self.common)
+        graph: dict[str, Any] = {"strength": pull(self), "relations": self.relations, "temperature": self.temperature}
+        return central(
+            self.info,
+            work,
+            facts,
+            server=Copies(clip=work.clip, **graph),
+            divisors=Divisors(1.0, self.silo_sample_rate * facts.silos),
+            contributions=ContributionCount(self.silo_sample_rate, 1, "silos in each silo's part of the sum"),
+            copies=facts.silos,
+        )
 
-    def contributions(self, facts: Facts) -> Contributions:
-        return Contributions(self.silo_sample_rate, 1, "silos in each silo's part of the sum")
 
-    def divisors(self, facts: Facts) -> Divisors:
-        return Divisors(1.0, self.silo_sample_rate * facts.silos)
+@part
+class CopyUpload(Upload):
+    """A silo trains its own model; silos know which of the server's copies is theirs."""
 
-    # -- silos know which of the copies is theirs
-
-    def silo_state(self, params: Params) -> Any:
+    def state(self, params: Params) -> Any:
         return params, jnp.int32(0)
 
-    def silo_states(self, params: Params, silos: int) -> Any:
-        own, _ = super().silo_states(params, silos)
+    def states(self, params: Params, silos: int) -> Any:
+        own, _ = super().states(params, silos)
         return own, jnp.arange(silos, dtype=jnp.int32)
 
-    # -- the server keeps a copy of every silo's model, every leaf [silos, …]
+    def _start(self, shared: Any, state: Any) -> Params:
+        """The smoothed copy of the silo's model, with the model itself in the place of its copy."""
+        copies, smoothed, of_own = shared
+        own, k = state
+        return jax.tree.map(lambda s, x, c: s[k] + of_own[k] * (x - c[k]), smoothed, own, copies)
 
-    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
-        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (facts.silos, *leaf.shape)), params)
-        return super().init(step, copies, facts)
+    def upload(self, work: Work, shared: Any, state: Any) -> tuple[jax.Array, Any]:
+        copies, k = shared[0], state[1]
+        start = self._start(shared, state)
+        trained = descend(work, start, self.training.learning_rate)
+        own_part = jax.tree.map(lambda c, new, old: jnp.zeros_like(c).at[k].set(new - old), copies, trained, start)
+        return ravel_pytree(own_part)[0], (trained, k)
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return self._start(broadcast[0], state)
+
+
+@part
+class Copies(ServerRule):
+    """The server keeps a copy of every silo's model, every leaf ``[silos, …]``, and smooths them over a graph."""
+
+    strength: float
+    relations: str | tuple[tuple[float, ...], ...]
+    temperature: float
+
+    def init(self, step: ServerStep, params: Params, silos: int) -> ServerState:
+        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), params)
+        return super().init(step, copies, silos)
 
     def shared(self, server: ServerState) -> Params:
         return jax.tree.map(lambda leaf: leaf.mean(axis=0), server.params)
@@ -277,9 +368,9 @@ class GraphRegularized(Pulled):
         matrix = self._smoothing(server.params)
         return (server.params, _applied(matrix, server.params), jnp.diag(matrix)), server.extra
 
-    def aggregate(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+    def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         smoothed = _applied(self._smoothing(server.params), server.params)
-        return super().aggregate(step, server._replace(params=smoothed), total, divisors)
+        return super().update(step, server._replace(params=smoothed), total, divisors)
 
     def _smoothing(self, copies: Params) -> jax.Array:
         leaves = jax.tree.leaves(copies)
@@ -295,68 +386,75 @@ class GraphRegularized(Pulled):
             relations = jnp.array([jnp.stack([jnp.asarray(w, jnp.float32) for w in row]) for row in self.relations])
         return smoothing(relations, self.strength)
 
-    # -- a silo
 
-    def _start(self, shared: Any, state: Any) -> Params:
-        """The smoothed copy of the silo's model, with the model itself in the place of its copy."""
-        copies, smoothed, of_own = shared
-        own, k = state
-        return jax.tree.map(lambda s, x, c: s[k] + of_own[k] * (x - c[k]), smoothed, own, copies)
+def _applied(matrix: jax.Array, copies: Params) -> Params:
+    """Every leaf ``[silos, …]`` with its rows averaged as ``matrix [silos, silos]`` says."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(matrix, leaf, 1), copies)
 
-    def upload(self, work: Work, shared: Any, state: Any) -> tuple[jax.Array, Any]:
-        copies, k = shared[0], state[1]
-        start = self._start(shared, state)
-        trained = descend(work, start, self.local_learning_rate)
-        own_part = jax.tree.map(lambda c, new, old: jnp.zeros_like(c).at[k].set(new - old), copies, trained, start)
-        return ravel_pytree(own_part)[0], (trained, k)
 
-    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
-        return self._start(broadcast[0], state)
+# -- mixtures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FedEM(Personal):
-    """Several models for everybody, of which every silo has its own mixture.
-
-    Silos send what their records change in all components, clipped together; their weights stay with them, see
-    :mod:`tacit.kernels.model_mixture`. The global model mixes the components in equal parts.
+class FedEM(CentralTraining):
+    """Several models for all silos, of which every silo has its own mixture.
 
     components  how many
     """
 
-    name = "fedem"
-    about = "several models for everybody, each silo with its own mixture of them"
-    paper = "Marfoq et al. 2021; [Slides]"
+    info = silo_info(
+        "fedem",
+        "several models for everybody, each silo with its own mixture of them",
+        "Marfoq et al. 2021; [Slides]",
+        personal=True,
+    )
 
-    components: Count = 3
+    components: keys.Count = 3
 
     @property
     def record_losses(self) -> str | None:
         return "name"
 
-    def sent_numbers(self, parameters: int, facts: Facts) -> int:
-        return parameters * self.components
+    def build(self, facts: Facts) -> Method:
+        work = MixedUpload(components=self.components, **self.common)
+        server = Components(clip=work.clip, components=self.components)
+        return central(self.info, work, facts, server=server, copies=self.components)
 
-    def silo_state(self, params: Params) -> Any:
-        return self._equal()
 
-    def init(self, step: ServerStep, params: Params, facts: Facts) -> ServerState:
-        """The first component is the starting point, the others are a little apart, by numbers that everybody knows."""
-        flat, unflat = ravel_pytree(params)
-        moves = SPREAD * jax.random.normal(jax.random.key(0), (self.components, flat.size)).at[0].set(0.0)
-        return super().init(step, {"components": jax.vmap(unflat)(flat + moves)}, facts)
+@part
+class MixedUpload(Upload):
+    """Silos send what their records change in all components, clipped together; their weights stay with them, see
+    :mod:`tacit.kernels.model_mixture`."""
 
-    def shared(self, server: ServerState) -> Params:
-        return _mixture(server.params["components"], self._equal())
+    components: int
+
+    def state(self, params: Params) -> Any:
+        return _equal(self.components)
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         components = shared["components"]
-        trained, weights = em_descend(work, components, state, self.local_learning_rate)
-        return _difference(trained, components), weights
+        trained, weights = em_descend(work, components, state, self.training.learning_rate)
+        return difference(trained, components), weights
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
         components = broadcast[0]["components"]
         return _mixture(components, fitted_weights(work, components, state, WEIGHT_STEPS))
+
+
+@part
+class Components(ServerRule):
+    """The server keeps all components; the global model mixes them in equal parts."""
+
+    components: int
+
+    def init(self, step: ServerStep, params: Params, silos: int) -> ServerState:
+        """The first component is the starting point, the others are a little apart, by public numbers."""
+        flat, unflat = ravel_pytree(params)
+        moves = SPREAD * jax.random.normal(jax.random.key(0), (self.components, flat.size)).at[0].set(0.0)
+        return super().init(step, {"components": jax.vmap(unflat)(flat + moves)}, silos)
+
+    def shared(self, server: ServerState) -> Params:
+        return _mixture(server.params["components"], _equal(self.components))
 
     @staticmethod
     def outputs(objective: Objective, model: Params, features: jax.Array) -> jax.Array:
@@ -364,18 +462,10 @@ class FedEM(Personal):
         found = jax.vmap(lambda component: objective.apply({**component, **frozen}, features))(model["components"])
         return mixed_outputs(objective.task, found, model["mixture"]["weights"])
 
-    def _equal(self) -> jax.Array:
-        return jnp.full(self.components, 1 / self.components)
+
+def _equal(components: int) -> jax.Array:
+    return jnp.full(components, 1 / components)
 
 
 def _mixture(components: Params, weights: jax.Array) -> Params:
     return {"components": components, "mixture": {"weights": weights}}
-
-
-def _difference(after: Params, before: Params) -> jax.Array:
-    return ravel_pytree(minus(after, before))[0]
-
-
-def _applied(matrix: jax.Array, copies: Params) -> Params:
-    """Every leaf ``[silos, …]`` with its rows averaged as ``matrix [silos, silos]`` says."""
-    return jax.tree.map(lambda leaf: jnp.tensordot(matrix, leaf, 1), copies)

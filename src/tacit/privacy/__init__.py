@@ -37,7 +37,6 @@ from tacit.privacy.exposure import Exposure, Noise
 from tacit.privacy.guarantee import AsPublished, Guarantee, Linkage, unprotected
 from tacit.privacy.ledger import Ledger, LedgerError, spent
 from tacit.privacy.randomness import Randomness, Stream
-from tacit.privacy.support import SAMPLINGS, SUPPORTED, Sampling, refusal, require_supported
 from tacit.privacy.terms import RELATIONS, UNITS, Index, Relation, Reveals, Unit, View
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RELATIONS",
-    "SAMPLINGS",
-    "SUPPORTED",
     "UNITS",
     "AsPublished",
     "Bound",
@@ -84,7 +81,6 @@ __all__ = [
     "Repetitions",
     "Reveals",
     "SampledWithoutReplacement",
-    "Sampling",
     "Selected",
     "ShuffledReports",
     "Stream",
@@ -97,9 +93,7 @@ __all__ = [
     "calibrate_noise",
     "calibrate_rounds",
     "delta_of",
-    "refusal",
     "repeat_and_select",
-    "require_supported",
     "spent",
     "unprotected",
 ]

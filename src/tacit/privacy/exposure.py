@@ -45,14 +45,14 @@ class Noise:
 
     shares      every silo adds an equal part of the variance before anything leaves it
     once        a trusted server adds all of it to the sum
-    each-batch  silos add it inside their local work, where the exchange has nothing to do
+    inside      the local work adds it, where the exchange has nothing to do
 
     Noise that is correlated over rounds is a weighted sum of normals of standard deviation ``std``, drawn in this
     round, in the one before, and so on: ``weights`` has one number for each of them (``correlated_noise``).
     """
 
     std: float
-    place: Literal["each-batch", "shares", "once"]
+    place: Literal["inside", "shares", "once"]
     weights: tuple[float, ...] = (1.0,)
 
     @property

@@ -16,7 +16,6 @@ ARGUMENTS: Mapping[str, str] = {
     "out-of-range": "A number is outside of its range, or not finite.",
     "mismatch": "Two arguments contradict each other.",
     "not-supported": "No accountant or mechanism covers this combination.",
-    "not-proved": "The guarantee is not proved for these numbers.",
     "unreachable": "No amount of noise reaches the target.",
 }
 

@@ -125,28 +125,29 @@ class _SweepProgress:
 def methods(as_json: Json = False) -> None:
     """List all methods: protected unit, views, clip, noise, exchanges, paper."""
     from tacit.exchange import EXCHANGES
-    from tacit.methods import METHODS, Method
+    from tacit.methods import METHODS, Info
     from tacit.privacy import View
+    from tacit.promise import exchanges_for
 
-    def views(method: type[Method]) -> list[str]:
+    def views(info: Info) -> list[str]:
         """Views of its exchanges that the method does not trust."""
-        if method.noise_place == "none":
+        if not info.private:
             return []
-        known = dict.fromkeys(view for name in method.exchanges for view in EXCHANGES[name]().reveals)
-        return [view for view in known if View.parse(view).kind not in method.trusts]
+        known = dict.fromkeys(view for name in exchanges_for(info) for view in EXCHANGES[name]().reveals)
+        return [view for view in known if View.parse(view).kind not in info.trusts]
 
     rows: list[dict[str, Any]] = [
         {
-            "name": method.name,
-            "about": method.about,
-            "unit": list(method.units) if method.noise_place != "none" else [],
-            "views": views(method),
-            "clip": method.clips,
-            "noise": method.noise_place,
-            "exchanges": list(method.exchanges),
-            "paper": method.paper,
+            "name": info.name,
+            "about": info.summary,
+            "unit": list(info.units) if info.private else [],
+            "views": views(info),
+            "clip": info.clips,
+            "noise": info.adds,
+            "exchanges": list(exchanges_for(info)),
+            "paper": info.reference,
         }
-        for method in METHODS.values()
+        for info in (options.info for options in METHODS.values())
     ]
     if as_json:
         show_json({"methods": rows})

@@ -16,7 +16,7 @@ def show_outlook(outlook: Outlook) -> None:
     """A plan: noise, guarantees with their assumptions, budget."""
     made = outlook.plan
     show(made.title, "bold")
-    show(f"{made.label}: {made.method.about}; {made.rounds} rounds")
+    show(f"{made.label}: {made.method.info.summary}; {made.rounds} rounds")
     if outlook.noise is not None:
         _show_noise(outlook.noise, outlook.plan.local_epsilon)
     for paid in outlook.paid:

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from tacit.engine.federation.trial import PARTS, Trial, parted
 from tacit.engine.trees import _named_leaves
 from tacit.methods import METHODS as ALL
-from tacit.methods.encoders import Encoder
 from tacit.privacy import Ledger
+from tacit.promise import exchanges_for
 from tests.engine.federated import EXCHANGES, METHODS, NOT_IN_PAIRS
 
 from . import worlds
@@ -40,7 +40,7 @@ CELLS = [
     for method in METHODS
     if method != "silo-only"
     for exchange in EXCHANGES
-    if exchange in ALL[method].exchanges
+    if exchange in exchanges_for(ALL[method].info)
 ]
 
 
@@ -87,7 +87,7 @@ def asked_for(method: str, exchange: str, seed: int) -> dict:
         numbers["weights"] = "records"
     if exchange == "pairwise":
         numbers = {key: value for key, value in numbers.items() if key not in NOT_IN_PAIRS}
-    few = exchange in ("weighted", "shuffled") or issubclass(ALL[method], Encoder)
+    few = exchange in ("weighted", "shuffled") or ALL[method].noise_key == "local_epsilon"
     content = worlds.experiment(
         seed=seed,
         data={"subjects": {"count": 60 if few else 400}, "records_per_silo": ROWS},

@@ -340,7 +340,7 @@ def test_rounds_that_are_one_release_together_are_not_begun_a_second_time(ledger
     """Other noise would be another release of all of them, and one line stands for all."""
     plain = POLICY.model_copy(update={"exchanges": ("plain",)})
     asked = [request(TURNS, attempt=attempt) for attempt in (1, 2, 3)]
-    assert asked[0].plan.method.joint
+    assert asked[0].plan.method.claim.joint
     with Guard(plain, "north", ledger) as guard:
         guard.admit(asked[0], SILOS, None, lambda: 100)
         guard.admit(asked[1], SILOS, None, lambda: 100)  # nothing has left yet

@@ -260,7 +260,7 @@ def test_what_travels_has_no_paths_and_the_noise_that_was_solved_for(tmp_path):
     text = travelling(before)
     assert str(tmp_path) not in text
     after = received(text)
-    assert after.method.noise_multiplier == before.method.noise_multiplier
+    assert after.noise_multiplier == before.noise_multiplier
     assert [line.epsilon for line in after.guarantees()] == [line.epsilon for line in before.guarantees()]
     assert travelling(after) == text
 

@@ -23,7 +23,6 @@ from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.federation.trial import PARTS, REQUESTER, Trial
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.methods.encoders import Encoder
 from tacit.models import Params
 from tacit.privacy import Randomness
 from tests.engine.federated import Parties
@@ -96,7 +95,7 @@ def simulated(trial: Trial, content: dict) -> Params:
     simulation = Simulation(planned, joined, made, randomness)
     for number in range(1, planned.rounds + 1):
         simulation.round(number)
-    shared = simulation.shared_model() if planned.method.personal else simulation.model()
+    shared = simulation.shared_model() if planned.method.info.personal else simulation.model()
     assert shared is not None
     return shared
 
@@ -109,7 +108,7 @@ def held(trial: Trial, planned: Plan) -> list[Federation]:
         ).federation
         for silo in PARTS
     ]
-    if not isinstance(planned.method, Encoder):
+    if planned.options.noise_key != "local_epsilon":
         return shards
     people = planned.promise.facts.subjects
     return [in_their_places(shard, k, len(PARTS), people) for k, shard in enumerate(shards)]

@@ -25,8 +25,7 @@ from tacit.errors import UserError
 from tacit.exchange import people_of
 from tacit.exchange.post import join, join_named, parted
 from tacit.exchange.shuffled.terms import ANALYZER
-from tacit.methods import Calibrated, Facts, Method
-from tacit.methods.per_subject import Uldp
+from tacit.methods import Facts, Info
 from tacit.privacy import Randomness
 
 # Of the number that a silo draws for a run.
@@ -121,21 +120,21 @@ def read_hello(content: bytes, peer: str, plan: str) -> Hello:
     return Hello(Form.from_dict(told["form"], peer), drawn, told["records"])
 
 
-def check_method(method: Method) -> None:
+def check_method(info: Info) -> None:
     """Refuse (UserError) a method that parties apart from each other cannot carry out."""
-    if method.pools:
-        problem = f"{method.name} moves all records to one place"
+    if info.pools:
+        problem = f"{info.name} moves all records to one place"
         raise UserError("simulator-only", "method.name", problem, "use it in the simulator only, as a reference")
-    if method.serverless:
-        problem = f"{method.name} has no server, and a federation has one"
+    if info.serverless:
+        problem = f"{info.name} has no server, and a federation has one"
         raise UserError("simulator-only", "method.name", problem, "use it in the simulator")
 
 
 def check_federated(plan: Plan) -> None:
     """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
-    method = plan.method
-    check_method(method)
-    if method.works_by == "report" and plan.promise.facts.max_silos != 1:
+    method, options = plan.method, plan.options
+    check_method(method.info)
+    if method.work.works_by == "report" and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
     plan.exchange.check_federated()
@@ -148,10 +147,10 @@ def check_federated(plan: Plan) -> None:
                 problem = f"{what} that are paid for do not travel in the {plan.exchange.name} exchange"
                 fix = "leave it out, or use exchange masked, weighted or plain"
                 raise UserError("simulator-only", field, problem, fix)
-    if plan.evaluation is not None and method.personal:
+    if plan.evaluation is not None and method.info.personal:
         problem = f"silos' own models are theirs alone: {method.name} has no metrics that all could pay for"
         raise UserError("simulator-only", "evaluation.status", problem, "leave it out")
-    if getattr(method, "group_size", None) == "median":
+    if getattr(options, "group_size", None) == "median":
         problem = "'median' looks at the records of all silos"
         raise UserError("simulator-only", "method.group_size", problem, "use a number")
 
@@ -185,9 +184,9 @@ def meant(plan: Plan) -> dict[str, Any]:
     content: dict[str, Any] = plan.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     content.get("data", {}).pop("path", None)
     content.get("privacy", {}).pop("budget_file", None)
-    method = plan.method
-    if isinstance(method, Calibrated) and content["method"].pop("target_epsilon", None) is not None:
-        content["method"][method.noise_key] = getattr(method, method.noise_key)
+    options = plan.options
+    if options.noise_key is not None and content["method"].pop("target_epsilon", None) is not None:
+        content["method"][options.noise_key] = options.noise_value
     return content
 
 
@@ -199,9 +198,17 @@ def mark(plan: Plan) -> str:
     plan, so that parties with other defaults differ, too.
     """
     promise = plan.promise
-    made = (plan.method, plan.exchange, promise.facts, promise.unit, promise.relation, promise.once)
-    text = json.dumps(meant(plan), sort_keys=True)
-    return hashlib.sha256(repr((made, plan.server_step, plan.records_kept, text)).encode()).hexdigest()
+    made = {
+        "experiment": meant(plan),
+        "method": {"name": plan.options.info.name, **asdict(plan.options)},
+        "exchange": plan.exchange.options(),
+        "facts": asdict(promise.facts),
+        "unit": promise.unit,
+        "relation": promise.relation,
+        "once": [asdict(once) for once in promise.once],
+        "step": asdict(plan.server_step),
+    }
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
 def agreed_facts(plan: Plan, silos: Sequence[str], records: Mapping[str, int]) -> Facts:
@@ -223,8 +230,7 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
 
 def discloses_counts(plan: Plan) -> bool:
     """Whether silos tell how many records everybody has, as the plan says and its guarantees count."""
-    method = plan.method
-    return isinstance(method, Uldp) and method.weights == "records" and plan.exchange.index is None
+    return plan.method.work.needs_totals and plan.exchange.index is None
 
 
 def longest_counts(plan: Plan) -> int:

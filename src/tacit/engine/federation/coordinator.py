@@ -229,7 +229,7 @@ class CoordinatorSide:
     def model(self) -> Params:
         """The model for everybody as it stands, frozen layers included; known when setup has ended. Where silos have
         but their own, where they began."""
-        shared = self.plan.method.shared(self.server)
+        shared = self.plan.method.server.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
 
     def unpaid(self) -> bytes:
@@ -378,14 +378,14 @@ class CoordinatorSide:
         )
         noise = sum_noise(plan, facts, "once")
         self._silos = silos = Silos(plan, facts, nobody, made, self._randomness, noise=noise, here=())
-        self.server = plan.method.init(plan.server_step, made.params, facts)
+        self.server = plan.method.server.init(plan.server_step, made.params, facts.silos)
         if self._resume:
             assert self._checkpoint is not None, "there is nothing to resume from"
             self.done, state = recall(self._checkpoint, self._mark, self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
-        self._numbers = silos.numbers(plan.method.broadcast(self.server))
+        self._numbers = silos.numbers(plan.method.server.broadcast(self.server))
         self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
-        known = replace(silos.sum_facts(), complete=plan.method.requires_all_silos(facts))
+        known = replace(silos.sum_facts(), complete=plan.method.claim.requires_all_silos)
         self._role = plan.exchange.server(plan.exchange.terms(run, self.names, self._numbers, known), self._party)
         self._most += self._role.longest
 
@@ -397,7 +397,9 @@ class CoordinatorSide:
         role, has_third = self._role, self.plan.exchange.third_party is not None
         preface = (yield from self._asked_third(WORK, b"", signed=False)) if has_third else b""
         # the same for everybody, and signed once: it may be long
-        model = self._desk.write(EVERYONE, WORK, join([packed(self.plan.method.broadcast(self.server)), preface]))
+        model = self._desk.write(
+            EVERYONE, WORK, join([packed(self.plan.method.server.broadcast(self.server)), preface])
+        )
         told = dict.fromkeys(self.names, model)
         answers = yield told
         role.begin(number, self._randomness.stream("shuffler", number), preface)

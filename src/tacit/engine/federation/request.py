@@ -19,7 +19,9 @@ from tacit.engine.federation.agreement import check_method, meant
 from tacit.engine.federation.limits import check_counts, deadline, parsed
 from tacit.errors import TacitError, UserError
 from tacit.experiment import Experiment, read_experiment
+from tacit.methods import METHODS
 from tacit.models import is_built_in
+from tacit.plugins import plugin_names
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 RUN_DIGITS, MOST_ATTEMPTS = 32, 1000
@@ -106,7 +108,7 @@ def _planned(content: dict[str, Any], silos: int | None) -> Plan:
         problem = f"is {counted}, and the federation has {silos} silos"
         raise UserError("mismatch", SILO_COUNT, problem, f"set it to {silos}")
     _check_portable(experiment)
-    check_method(experiment.made_method())
+    check_method(experiment.made_method().info)
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
         problem = "an experiment that travels has no paths"
         raise UserError("simulator-only", "data.path", problem, "ask with `tacit submit`")
@@ -139,6 +141,10 @@ def _check_portable(experiment: Experiment) -> None:
     if not is_built_in(model.name):
         problem = f"'{model.name}' is not part of Tacit, and silos run built-in models only"
         raise UserError("simulator-only", "model.name", problem, "use a built-in model in a federation")
+    method = experiment.method.get("name")
+    if method not in METHODS and method in plugin_names("tacit.methods"):
+        problem = f"'{method}' is not part of Tacit, and silos run built-in methods only"
+        raise UserError("simulator-only", "method.name", problem, "use a built-in method in a federation")
     for field, made in (("data.subjects.assign", data.subjects.assign), ("data.silos.assign", data.silos.assign)):
         if made:
             problem = "in a federation, people and silos are those that there are"

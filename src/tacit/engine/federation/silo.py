@@ -88,9 +88,9 @@ class SiloSide:
     ``before_release(mechanism, round, events)`` is called before an answer leaves that shows something about records;
     what it raises, ``handle`` raises, and nothing leaves. ``events`` are those of ``engine.charges.events`` for this
     silo's own plan, empty where it promises nothing (a ledger line without events counts as unprotected). In a round
-    ``mechanism`` is the method's name (``plan.promise.people(round)`` and ``plan.method.joint`` say what else a line
-    of the ledger needs); ``"counts"`` in round 0 is what a plan discloses about numbers of records. It is called with
-    the first message that depends on records: a plain update, a masked vector, encrypted sums, sealed reports.
+    ``mechanism`` is the method's name (``plan.promise.people(round)`` and ``plan.method.claim.joint`` say what else a
+    line of the ledger needs); ``"counts"`` in round 0 is what a plan discloses about numbers of records. It is called
+    with the first message that depends on records: a plain update, a masked vector, encrypted sums, sealed reports.
 
     ``memory`` is a folder of the silo's own for what its method keeps between rounds (control variates, a model of its
     own): without one, such a run cannot be gone on with after the silo was stopped. Most methods keep nothing.
@@ -269,7 +269,7 @@ class SiloSide:
 
     def _among_all(self, shard: Federation) -> Federation:
         """Our records in their place among those of all silos."""
-        if self.plan.method.works_by == "report":
+        if self.plan.method.work.works_by == "report":
             shard = in_their_places(shard, self.place, len(self._names), self.plan.promise.facts.subjects or 1)
         return shard.among(self._names, self.place)
 
@@ -324,7 +324,9 @@ class SiloSide:
             self._remember(0)
         elif self._kept is not None:
             self._kept = self._memory.recall(self._done, self._kept)
-        self._template = plan.method.broadcast(plan.method.init(plan.server_step, made.params, facts))
+        self._template = plan.method.server.broadcast(
+            plan.method.server.init(plan.server_step, made.params, facts.silos)
+        )
         self._most = AROUND + 2 * _bytes_of((self._template, made.frozen))
         exchange = plan.exchange
         terms = exchange.terms(self._run, self._names, silos.numbers(self._template), silos.sum_facts())

@@ -61,6 +61,7 @@ class Pairwise(Exchange):
     name: ClassVar[str] = "pairwise"
     about: ClassVar[str] = "GOPA: silos add noise that cancels in pairs; the server sees every message, and the sum"
     carries = "integers"
+    adds = frozenset({"once"})
     repeats = False  # pairs draw what they share from new keys in every attempt
     noise_from_silos_only = True
 

@@ -1,0 +1,268 @@
+"""The bound on a contribution, what one unit moves under it, and a bound that follows what it clips."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tacit.kernels import Counts
+from tacit.kernels.grid_integers import COUNT_MARGIN
+from tacit.methods import option_keys as keys
+from tacit.methods.facts import Facts
+from tacit.methods.tree import part
+from tacit.privacy import Relation, Unit
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AdaptiveClip:
+    """The clip follows a quantile of the norms (Andrew et al. 2021), at its own cost.
+
+    quantile     the share that should not be clipped
+    rate         how fast the clip follows: clip *= exp(-rate (share below - quantile))
+    count_noise  standard deviation of the noise on the number below
+
+    Whatever is clipped counts as ``1 - quantile`` where its norm is below the clip, and as ``-quantile`` where it is
+    not: the sum is positive where too many are below, whoever and however many take part, and one more or less moves it
+    by at most ``sensitivity``, which is 1/2 for the median. The sum and the count leave together as one Gaussian
+    vector. Each divided by its own noise, they move by ``moved / sigma`` and by ``counted / count_noise``: the squares
+    add up. The next clip is computed from the noisy count alone, and fixed before it is used.
+    """
+
+    quantile: keys.Rate = 0.5
+    rate: keys.Positive = 0.2
+    count_noise: keys.Positive = 10.0
+
+    @property
+    def sensitivity(self) -> float:
+        return max(self.quantile, 1 - self.quantile)
+
+    def next(self, clip: jax.Array, excess: jax.Array) -> jax.Array:
+        """The clip after a round in which the share below was ``excess`` larger than the quantile; where there is
+        nothing to clip, it stops before it vanishes."""
+        moved = clip * jnp.exp(-self.rate * jnp.clip(excess, -self.quantile, 1 - self.quantile))
+        return jnp.clip(moved, *keys.CLIP_RANGE)
+
+
+class Shift(NamedTuple):
+    """What one unit moves: a sum by this many clips, and the count of an adaptive clip by ``counted``."""
+
+    moved: float
+    counted: float = 0.0
+
+
+@part
+class Clip:
+    """An l2 bound. Subclasses say what it bounds (``of``), and by how much one unit then moves what is released.
+
+    norm      the bound; where it is adaptive, its start
+    sigma     standard deviation of the noise over ``norm``
+    adaptive  the bound follows what it clips
+
+    Where the exchange adds the noise, sums travel in units of the planned clip, and the count in units in which its
+    noise is that of the sum.
+    """
+
+    of: ClassVar[Literal["number", "record", "batch", "subject", "silo", "node"]]
+
+    norm: float
+    sigma: float = 0.0
+    adaptive: AdaptiveClip | None = None
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        """By how much one unit moves one noised sum at most; None: nothing bounds it."""
+        raise NotImplementedError
+
+    @property
+    def counted(self) -> float:
+        """By how much one more or less moves the count that the clip follows; 0 where there is none."""
+        return 0.0 if self.adaptive is None else self.adaptive.sensitivity
+
+    def noise_over(self, shift: Shift) -> float:
+        """Noise over shift of everything that leaves together (see :class:`AdaptiveClip`)."""
+        moved = shift.moved / self.sigma
+        if self.adaptive is not None:
+            moved = math.hypot(moved, shift.counted / self.adaptive.count_noise)
+        return 1 / moved
+
+    @property
+    def effective_sigma(self) -> float:
+        """:meth:`noise_over` for one of what is clipped."""
+        return self.noise_over(Shift(1.0, self.counted))
+
+    @property
+    def largest(self) -> float:
+        """The largest entry of a contribution: the norm, or that of a count."""
+        return self.norm * self.largest_count
+
+    @property
+    def largest_count(self) -> float:
+        """The largest entry that a count has in a contribution, in clips: at least 1."""
+        adaptive = self.adaptive
+        return 1.0 if adaptive is None else max(1.0, self.sigma * adaptive.sensitivity / adaptive.count_noise)
+
+    def send(self, total: jax.Array, below: jax.Array, clip: jax.Array) -> jax.Array:
+        """A contribution: a ``total`` that was clipped at ``clip``, and whether it was below."""
+        total = total * (self.norm / clip)
+        if self.adaptive is None:
+            return total
+        counts = self.counts()
+        return jnp.append(total, jnp.where(below, counts.below, counts.above))
+
+    def scale(self, clip: jax.Array, step: float) -> jax.Array:
+        """How many steps of that size make 1 in a contribution, of what was clipped at ``clip``."""
+        return jnp.float32(self.norm / step) / clip
+
+    def counts(self, step: float | jax.Array = 1.0) -> Counts:
+        """What is added to the count by one that is below the clip, and by one that is above, in steps of that size."""
+        assert self.adaptive is not None
+        scale = (1 - COUNT_MARGIN) * self.sigma * self.norm / (self.adaptive.count_noise * step)
+        return Counts(scale * (1 - self.adaptive.quantile), -scale * self.adaptive.quantile)
+
+    def receive(self, clip: jax.Array, total: jax.Array, divisor: float, beside: float) -> tuple[jax.Array, jax.Array]:
+        """The mean of what was clipped, and the next clip; without noise no count travels, and the clip stays."""
+        adaptive = self.adaptive
+        if adaptive is None:
+            return total / divisor, clip
+        excess = total[-1] * adaptive.count_noise / (self.sigma * self.norm) / beside
+        moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
+        return total[:-1] * (clip / self.norm) / divisor, moved
+
+
+@part
+class SiloClip(Clip):
+    """A silo's whole update is clipped. Without the silo, the sum moves by one clip. Whatever else changes in a silo
+    may turn its update around: 2 clips, and 1 in the count, in every silo that changes."""
+
+    of = "silo"
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift:
+        replaces = relation == "replace"
+        if unit == "silo" and not replaces:
+            return Shift(1.0, self.counted)
+        silos = facts.silos_with(unit, replaces)
+        return Shift(2.0 * silos, silos)
+
+
+@part
+class BatchClip(Clip):
+    """The gradient of a whole batch is clipped: it may turn around, whatever of it changed. A silo that is zeroed out
+    sends noise alone. The count of one batch changes by at most 1."""
+
+    of = "batch"
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift:
+        return Shift(1.0 if unit == "silo" and relation == "zero-out" else 2.0, 1.0)
+
+
+@part
+class RecordClip(Clip):
+    """Every record's gradient is clipped; the sum of a batch is what is noised.
+
+    most      at most this many records of a subject in a batch: one record more may push another one out
+    averaged  a subject's records in a batch are averaged, so that all of them move the sum by one clip
+    """
+
+    of = "record"
+
+    most: int | None = None
+    averaged: bool = False
+
+    @property
+    def largest_count(self) -> float:
+        """Rounded up to a power of two: from the grid of a batch to that of a sum, steps are doubled."""
+        return float(2.0 ** math.ceil(math.log2(super().largest_count)))
+
+    def displaces(self, facts: Facts) -> bool:
+        """Whether one record more may push another one of its subject out of a batch."""
+        return self.most is not None and (facts.max_records is None or facts.max_records > self.most)
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        replaces = relation == "replace"
+        if unit == "record" and not replaces:
+            return Shift(2.0, 1.0) if self.displaces(facts) else Shift(1.0, self.counted)
+        if unit == "record":
+            moved = 2 if self.displaces(facts) else 1
+            return Shift(2.0 * moved, 2 * self.counted * moved)
+        if unit == "silo" or not facts.max_records:
+            return None
+        moved = 1 if self.averaged else min(facts.max_records, self.most or facts.max_records)
+        twice = 2 if replaces else 1
+        return Shift(float(twice) * moved, twice * self.counted * facts.max_records)
+
+
+@part
+class SubjectClip(Clip):
+    """A subject's contribution in every silo is clipped and weighted, its weights over all silos summing to at most 1.
+
+    share  the most that one silo has of a subject's weight
+
+    A record that goes or comes may turn its subject's part in one silo around: 2 w clips. One that is replaced goes
+    from one subject and comes to another, in any silo: 4 w. An adaptive clip counts a subject in every silo with the
+    weight there: at most once over all silos.
+    """
+
+    of = "subject"
+
+    share: float = 1.0
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        twice = 2.0 if relation == "replace" else 1.0
+        if unit == "silo":
+            return None
+        moved = 2.0 * self.share * twice if unit == "record" else twice
+        return Shift(moved, moved * self.counted)
+
+
+@part
+class NumberClip(Clip):
+    """Every number of an update is clipped: a subject whose records change may turn all of them around."""
+
+    of = "number"
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        return None if unit == "silo" else Shift(2 * math.sqrt(facts.parameters or 0))
+
+
+@part
+class NodeClip(Clip):
+    """A node's whole update is clipped.
+
+    nodes  ``silos``, or ``subjects``: places for subjects, which may share one
+    apart  subjects who share a place are clipped apart from each other: each moves it by at most one clip
+    """
+
+    of = "node"
+
+    nodes: Literal["silos", "subjects"] = "silos"
+    apart: bool = False
+
+    def nodes_moved(self, unit: Unit, relation: Relation, facts: Facts) -> int:
+        """How many nodes change with one unit."""
+        if unit == "record" and relation == "replace":
+            together = self.nodes == "subjects" and self.apart
+            count = (facts.subjects or 0) if self.nodes == "subjects" else facts.silos
+            return 1 if together else min(2, count)
+        if self.nodes == "silos" and unit == "subject":
+            return facts.silos_moved(relation == "replace")
+        return 1
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        """By how much each node moves that changes (``nodes_moved``); None where nothing bounds their number.
+
+        A node that is zeroed out sends noise alone, and so does a subject who is clipped apart from others in the same
+        place; anything else in a node may turn its clipped update around. The subject who comes under replacement may
+        be in another place: one clip in each of two nodes is no more than two in the worse of them. A record that is
+        replaced may come to another subject: two nodes turn around, or two subjects in one place.
+        """
+        whole = 2.0 if relation == "replace" else 1.0
+        if unit == "record" and relation == "replace":
+            return Shift(4.0 if self.nodes == "subjects" and self.apart else 2.0)
+        if self.nodes == "subjects":
+            alone = unit == "subject" and self.apart
+            return None if unit == "silo" else Shift(whole if alone else 2.0)
+        return Shift(whole if unit == "silo" else 2.0)

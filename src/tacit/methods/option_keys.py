@@ -1,0 +1,81 @@
+"""The keys of ``[method]``: the type of each, its range and its meaning. A name means the same in every method.
+
+Options classes declare a key with a type from here. Keys that belong to one method are described in its own class.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Seed = Annotated[int, Field(strict=True, ge=0)]
+Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
+
+# A clip stays in this range, an adaptive one as well: far from where float32 loses squares and quotients.
+CLIP_RANGE = (1e-9, 1e9)
+ClipNorm = Annotated[float, Field(strict=True, ge=CLIP_RANGE[0], le=CLIP_RANGE[1])]
+
+# -- local training
+
+BatchSize = Annotated[Count | None, Field(description="records per local batch; left out: all records in one batch")]
+SiloRate = Annotated[Rate, Field(description="public Poisson rate at which a silo enters a round")]
+LocalEpochs = Annotated[Count, Field(description="shuffled passes over a silo's or a subject's records")]
+BatchesPerRound = Annotated[Count | None, Field(description="instead of local_epochs: exactly this many batches")]
+LearningRate = Annotated[Positive, Field(description="learning rate of local steps")]
+
+# -- noise
+
+Target = Annotated[Positive | None, Field(description="instead of the noise: the plan solves for the noise")]
+ClipKey = Annotated[ClipNorm, Field(description="l2 bound on what is clipped (`tacit methods` says what that is)")]
+Multiplier = Annotated[
+    NotNegative | None, Field(description="standard deviation of the noise on the sum, divided by clip")
+]
+SampleRates = Annotated[
+    Rate | tuple[Rate, ...],
+    Field(description="public rate at which a record enters a batch; one number, or one per silo"),
+]
+SubjectRate = Annotated[
+    Rate, Field(description="public Poisson rate at which a subject enters a round, by one coin for all silos")
+]
+
+# -- subjects
+
+Weights = Literal["uniform", "records", "capped"]
+WeightsKey = Annotated[
+    Weights,
+    Field(
+        description="uniform: 1 / silos; records: n_su / (1 + N_u), which needs counts of all silos; "
+        "capped: min(n_su, weight_cap) / (weight_cap m) for at most m silos of a subject, which needs no other counts"
+    ),
+]
+WeightCap = Annotated[
+    Count | None, Field(description="capped weights: this many records of a subject in a silo count in full; public")
+]
+DiscloseCounts = Annotated[
+    bool, Field(description="record weights: accept that a view learns the counts; it then has no guarantee")
+]
+LocalEpsilon = Annotated[
+    Positive | None, Field(description="what one subject's reports of one epoch cost by themselves")
+]
+ValueRange = Annotated[Positive, Field(description="C: every number of an update is clipped to [-C, C]")]
+BatchSubjects = Annotated[
+    Count | None, Field(description="at least this many subjects take part in a round; left out: all")
+]
+Epochs = Annotated[Count | None, Field(description="instead of train.rounds: how often every subject takes part")]
+IndexRate = Annotated[Rate, Field(description="beta: k = int(beta d) numbers are reported")]
+Padding = Annotated[
+    Count | None, Field(description="messages per dimension; left out: as many as there are subjects in a round")
+]
+Levels = Annotated[Count, Field(description="response: the number of steps between levels")]
+
+# -- nodes
+
+Nodes = Annotated[
+    Literal["silos", "subjects"],
+    Field(description="silos; or subjects with all their records, in as many places as there are declared subjects"),
+]

@@ -1,0 +1,131 @@
+"""A method is options plus parts: what is declared, what follows from it, and how little a new one needs."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from unittest.mock import patch
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tacit.errors import UserError
+from tacit.exchange import EXCHANGES
+from tacit.kernels import ServerStep
+from tacit.methods import METHODS, Facts, Method
+from tacit.methods.base import Divisors, ServerRule, ServerState
+from tacit.methods.clips import BatchClip, RecordClip, Shift, SiloClip, SubjectClip
+from tacit.methods.per_subject import COMMON, PerSubject, SubjectWork, per_subject
+from tacit.methods.tree import part
+from tacit.promise import exchanges_for
+from tests.methods.worlds import planned, random_federation, simulation
+
+PRIVATE = [name for name, options in METHODS.items() if options.info.private]
+FACTS = Facts(silos=4, subjects=50, records_per_silo=(100,) * 4, max_records=5, max_silos=2, parameters=100)
+
+# What follows from what a method sends and who adds its noise.
+SUITED = {
+    ("subject-sgd", "uldp-naive"): {"plain", "masked"},
+    ("uldp-avg", "uldp-sgd"): {"plain", "masked", "weighted"},
+    ("dp-fedavg", "dp-fedsgd", "fine-tune", "per-fedavg", "pfedme", "fedem"): {"plain", "pairwise"},
+    ("mean-regularized", "graph-regularized"): {"plain", "pairwise"},
+    ("ss-simple", "ss-double", "ss-topk"): {"shuffled"},
+    ("gossip-sgd", "muffliato-sgd", "random-walk", "local-walk"): {"direct"},
+}
+
+
+def built(name: str, facts: Facts = FACTS, **numbers: Any) -> Method:
+    options = METHODS[name](**numbers)
+    known = options if options.noise_key is None else options.with_noise(1.0)
+    return known.build(facts.pooled() if options.info.pools else facts)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_exchanges_of_a_method_follow_from_its_parts(name):
+    expected = next((found for names, found in SUITED.items() if name in names), {"plain"})
+    assert set(exchanges_for(METHODS[name].info)) == expected
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_an_exchange_that_does_not_suit_is_refused(name, exchange):
+    if exchange in exchanges_for(METHODS[name].info):
+        return
+    with pytest.raises(UserError) as found:
+        planned({"name": name}, exchange={"name": exchange})
+    assert (found.value.code, found.value.field) == ("not-supported", "exchange.name")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_declared_agrees_with_the_parts(name):
+    method, info = built(name), METHODS[name].info
+    assert (method.noise is None) == (info.place is None) == (METHODS[name].noise_key is None)
+    assert method.noise is None or method.noise.place == info.place
+    assert (method.clip is None) == (info.clips == "nothing")
+    assert (method.added_noise is not None) == (info.place in ("shares", "once"))
+    assert ("integers" in info.sends) <= (method.clip is not None and info.place in ("shares", "once"))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_key_is_described(name):
+    """By its type in option_keys, or in the docstring of its class or of the class that declares it."""
+    options = METHODS[name]
+    words = " ".join(inspect.getdoc(base) or "" for base in options.__mro__)
+    hints = {key: hint for base in options.__mro__ for key, hint in inspect.get_annotations(base).items()}
+    for field in fields(options):
+        assert f"{field.name}  " in words or f"{field.name} " in words or "keys." in str(hints[field.name])
+
+
+def test_a_clip_says_what_a_unit_moves():
+    silo, batch = SiloClip(norm=0.5, sigma=2.0), BatchClip(norm=0.5, sigma=2.0)
+    assert silo.sensitivity("silo", "zero-out", FACTS) == Shift(1.0, 0.0)
+    assert silo.sensitivity("subject", "zero-out", FACTS) == Shift(4.0, 2)  # in 2 silos, each turns around
+    assert silo.sensitivity("record", "replace", FACTS) == Shift(4.0, 2)
+    assert batch.sensitivity("silo", "zero-out", FACTS).moved == 1.0
+    assert batch.sensitivity("record", "zero-out", FACTS).moved == 2.0
+    record, averaged = RecordClip(norm=0.5, sigma=2.0), RecordClip(norm=0.5, sigma=2.0, averaged=True)
+    assert record.sensitivity("subject", "zero-out", FACTS) == Shift(5.0, 0.0)
+    assert averaged.sensitivity("subject", "replace", FACTS) == Shift(2.0, 0.0)
+    assert RecordClip(norm=0.5, sigma=2.0, most=3).sensitivity("record", "zero-out", FACTS) == Shift(2.0, 1.0)
+    assert record.sensitivity("silo", "zero-out", FACTS) is None
+    assert record.sensitivity("subject", "zero-out", replace(FACTS, max_records=None)) is None
+    subject = SubjectClip(norm=0.5, sigma=2.0, share=0.25)
+    assert subject.sensitivity("subject", "replace", FACTS) == Shift(2.0, 0.0)
+    assert subject.sensitivity("record", "zero-out", FACTS) == Shift(0.5, 0.0)
+    assert subject.noise_over(Shift(0.5)) == 4.0
+
+
+# -- a method that the package does not have
+
+
+@dataclass(frozen=True)
+class SignSGD(PerSubject):
+    """Subject-level sign-SGD: the server steps by the signs of the noisy mean gradient."""
+
+    info = replace(COMMON, name="sign-sgd", summary="steps by signs of a noisy mean gradient", reference="a test")
+
+    def build(self, facts: Facts) -> Method:
+        method = per_subject(self, SubjectWork(rate=self.subject_sample_rate, weights="capped"), facts)
+        return replace(method, server=SignStep(clip=method.server.clip))
+
+
+@part
+class SignStep(ServerRule):
+    def update(self, step: ServerStep, server: ServerState, total: Any, divisors: Divisors) -> ServerState:
+        mean, clip = self.clip.receive(server.extra, total, divisors.total, divisors.beside)
+        return self.stepped(step, server, -jnp.sign(mean), clip)
+
+
+def test_a_new_method_for_subjects_is_two_classes():
+    numbers = {"noise_multiplier": 2.0, "clip": 0.5, "subject_sample_rate": 0.3}
+    with patch.dict(METHODS, {"sign-sgd": SignSGD}):
+        new, known = (planned({"name": name, **numbers}) for name in ("sign-sgd", "subject-sgd"))
+        assert [g.epsilon for g in new.guarantees()] == [g.epsilon for g in known.guarantees()]
+        made = random_federation(np.random.default_rng(3))
+        sim = simulation(made, {"name": "sign-sgd", "noise_multiplier": 2.0}, train={"server_learning_rate": 0.25})
+        before = sim.shared_model()
+        sim.round(1)
+        moved = np.concatenate([np.ravel(sim.shared_model()[k][w] - before[k][w]) for k in before for w in before[k]])
+    assert set(np.abs(moved).round(6)) == {0.25}
