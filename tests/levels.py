@@ -36,7 +36,7 @@ LEVELS = {
     "neighbours": "engine",
     "privacy": "unit",
     "privacy/test_account.py": "component",
-    "privacy/test_decentralized.py": "component",
+    "privacy/test_serverless.py": "component",
     "privacy/test_gaussian_mixture.py": "component",
     "privacy/test_private_selection.py": "component",
     "privacy/test_properties.py": "component",

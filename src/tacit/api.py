@@ -14,7 +14,7 @@ from tacit.config import Plan, plan
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import PLAN, free_folder, write_json
-from tacit.errors import UserError
+from tacit.errors import DivergedWarning, UserError
 from tacit.experiment import located, read_experiment
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def run(
         progress=progress,
     )
     if result.result["status"] == "diverged":
-        warnings.warn("training diverged: the model is not finite; lower the learning rate", stacklevel=2)
+        problem = "training diverged: the model is not finite; lower the learning rate"
+        warnings.warn(problem, DivergedWarning, stacklevel=2)
     return result
 
 
