@@ -47,6 +47,7 @@ LEVELS = {
     "research": "component",
     "stability": "engine",
     "test_cli.py": "process",
+    "test_contributing.py": "process",
     "test_ledger_backup.py": "component",
     "test_ledger_check.py": "component",
     "transport": "component",

