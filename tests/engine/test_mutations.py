@@ -26,7 +26,7 @@ from tacit.engine.federation.policy import Head
 from tacit.engine.federation.sides import CoordinatorSide, RoundFailed, drive
 from tacit.engine.trees import Unfit, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
-from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tests.engine.federated import Parties, loaded, planned
 
 PAID = {"status": "paid", "noise_multiplier": 5.0}

@@ -16,11 +16,12 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
-from tacit.exchange import Pairwise, Session, SumFacts
+from tacit.exchange import Session, SumFacts
 from tacit.exchange.post import TooFew
+from tacit.families.pairwise.exchange import Pairwise
+from tacit.families.pairwise.proofs import gopa
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.proofs.serverless import gopa
 
 GRAPHS = ("k-out", "ring", "complete", "erdos-renyi")
 
@@ -320,14 +321,14 @@ def test_a_target_is_reached_against_the_declared_coalition():
 def test_a_plan_says_how_much_noise_silos_and_pairs_add():
     exchange = {"name": "pairwise", "graph": "ring", "pairwise_multiplier": 6.0}
     plan = planned({"name": "dp-fedavg", "noise_multiplier": 4.0, "clip": 0.5}, exchange)
-    found = planner.pairs(plan)
+    found = planner.outlook(plan).pairs
     assert found is not None
     assert (found.graph, found.peers) == ("ring", (2, 2))
     assert found.independent == pytest.approx(4.0 * 0.5 / math.sqrt(5))
     assert found.shared == pytest.approx(6 * found.independent)
     assert found.factor["public"] == pytest.approx(1.0)
     assert "2 others (ring)" in found.words
-    assert planner.pairs(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})) is None
+    assert planner.outlook(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})).pairs is None
 
 
 def test_what_does_not_go_with_pairs_is_refused():

@@ -12,7 +12,7 @@ from tacit.config import plan
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
 from tacit.exchange import Session
-from tacit.exchange.shuffled import OpenSession
+from tacit.families.shuffle.shuffled.exchange import OpenSession
 from tacit.kernels import each_person
 from tests.exchange.test_masked_training import simulation, weights
 

@@ -12,18 +12,18 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import tacit
+from tacit import planner
 from tacit.data import Federation, Labels, Records
-from tacit.engine import node_work
 from tacit.engine.charges import check_goes_on
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation, by_subject
 from tacit.errors import UserError
+from tacit.families.gossip import worker
+from tacit.families.gossip.graphs import GraphChoice, mixing
+from tacit.families.gossip.kernels import contracting_weights, node_step, noised
 from tacit.kernels import Arrays, key_words
-from tacit.kernels.gossip import contracting_weights, node_step, noised
-from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.models import convexity
 from tacit.models.edges import edges
-from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment
@@ -183,7 +183,7 @@ def test_a_model_does_not_round_an_update_before_the_noise(nodes, monkeypatch):
     federation = made_federation([10] * 5)
     silent = replace(federation, train=replace(federation.train, features=federation.train.features.copy()))
     silent.train.features[federation.train.silo == 0] = np.inf
-    monkeypatch.setattr(node_work, "noised", lambda *moves: sent.append(noised(*moves)) or sent[-1])
+    monkeypatch.setattr(worker, "noised", lambda *moves: sent.append(noised(*moves)) or sent[-1])
     method = {"name": "muffliato-sgd", "noise_multiplier": 5.0, "clip": clip, "topology": "complete", "nodes": nodes}
     for made in (federation, silent):
         sim = simulated(made, method)
@@ -272,7 +272,7 @@ def test_units_and_relations():
 def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees():
     method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "torus", "gossip_steps": 2, "adopt": True}
     plan = planned(method, silos=9, privacy={"against": ["neighbour", "neighbour:2"]})
-    found = network(plan.promise)
+    found = planner.outlook(plan).network
     assert found is not None
     assert len(found.edges) == 18
     largest = {at.distance: at.largest for at in found.by_distance}
@@ -280,7 +280,7 @@ def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees()
     assert largest[1] == pytest.approx(guaranteed["neighbour"], rel=2e-3)
     assert largest[2] == pytest.approx(guaranteed["neighbour:2"], rel=2e-3)
     assert all(found.epsilons[k][k] == math.inf for k in range(9))
-    assert network(planned({"name": "fedavg"}).promise) is None
+    assert planner.outlook(planned({"name": "fedavg"})).network is None
 
 
 # -- a walk

@@ -13,9 +13,9 @@ import tacit
 from tacit import planner
 from tacit.errors import UserError
 from tacit.exchange import people_of
+from tacit.families.shuffle.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
+from tacit.families.shuffle.methods import SSDouble, SSSimple, SSTopk
 from tacit.methods import METHODS, Facts
-from tacit.methods.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
-from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published
 

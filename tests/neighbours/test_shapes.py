@@ -18,14 +18,14 @@ import pytest
 
 from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine import node_work
 from tacit.engine.kernel import outputs, own_outputs, prepared
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
+from tacit.families.gossip import worker
+from tacit.families.gossip.kernels import noised
 from tacit.kernels import Objective, Schedule
 from tacit.kernels.batches import Rows
-from tacit.kernels.gossip import noised
 from tacit.methods import Method
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
@@ -118,7 +118,7 @@ def test_no_node_computes_otherwise_because_another_has_a_record_less(nodes):
         found.append((moves.copy(), step))
         return noised(moves, step, *rest)
 
-    with patch.object(node_work, "noised", watched):
+    with patch.object(worker, "noised", watched):
         for sim in (whole, less):
             sim.round(1)
     (one, step), (other, _) = found

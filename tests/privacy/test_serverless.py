@@ -9,22 +9,18 @@ from dp_accounting import gaussian_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import Randomness, account
-from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
-from tacit.privacy.proofs.serverless import (
+from tacit.families.gossip.proofs import (
     as_published_gossip,
     as_published_random_walk_rdp,
-    gopa,
-    gopa_choice,
-    gopa_neighbours,
-    gopa_pairwise_std,
-    gopa_subject_mu,
     gossip_event,
     gossip_exposure,
     gossip_mu,
     published_exposure,
-    random_walk_rdp,
 )
+from tacit.families.pairwise.proofs import gopa, gopa_choice, gopa_neighbours, gopa_pairwise_std, gopa_subject_mu
+from tacit.privacy import Randomness, account
+from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.accounting.random_walk import random_walk_rdp
 
 ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 256)))
 

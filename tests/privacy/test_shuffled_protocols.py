@@ -10,19 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.privacy.accounting.account import account, delta_of
-from tacit.privacy.accounting.events import (
-    Composed,
-    Failure,
-    Gaussian,
-    Largest,
-    PoissonSampled,
-    Repeated,
-    Selected,
-    ShuffledReports,
-    event_from_dict,
-)
-from tacit.privacy.proofs.shuffled_protocols import (
+from tacit.families.shuffle.proofs import (
     as_published_blanket,
     as_published_flame_double,
     as_published_flame_levels,
@@ -41,6 +29,18 @@ from tacit.privacy.proofs.shuffled_protocols import (
     ss_double_fixed,
     ss_simple,
     ss_topk,
+)
+from tacit.privacy.accounting.account import account, delta_of
+from tacit.privacy.accounting.events import (
+    Composed,
+    Failure,
+    Gaussian,
+    Largest,
+    PoissonSampled,
+    Repeated,
+    Selected,
+    ShuffledReports,
+    event_from_dict,
 )
 
 DELTA = 5e-6

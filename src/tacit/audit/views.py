@@ -40,7 +40,7 @@ FINE = 1e-9
 
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
-    if sim.method.work.works_by == "report" and view in ("server", "shuffler+analyzer"):
+    if sim.method.info.gathers == "places" and view in ("server", "shuffler+analyzer"):
         return [sim.work.messages(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
@@ -53,8 +53,8 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
     where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
     """
-    work, works_by = sim.work, sim.method.work.works_by
-    if not sim.exchange.compiled or works_by not in ("subject", "silo"):  # nodes without a server are neither
+    work, works_by = sim.work, sim.work.works_by
+    if not sim.exchange.compiled or works_by is None:  # nodes without a server are neither
         return None
     if works_by == "subject":
         if not work.draws_everybody_always or sim.noise is None:
@@ -86,7 +86,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
 def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
-    if sim.method.work.works_by == "subject":
+    if sim.work.works_by == "subject":
         found = sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
         return np.asarray(found.parts) * FINE
     sums: dict[int, np.ndarray] = {}

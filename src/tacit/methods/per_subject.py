@@ -115,7 +115,7 @@ class SubjectWork(LocalWork):
     groups         subjects take turns in this many groups, by their keys: round t is that of group (t - 1) mod groups
     """
 
-    works_by = "subject"
+    worker = "tacit.engine.people_work:PeopleWork"
 
     kind: Kind = "gradient"
     epochs: int = 1

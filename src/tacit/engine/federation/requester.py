@@ -34,8 +34,8 @@ from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, UserError
 from tacit.escape import OneLine, escaped
-from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.transport.attendant import NVFLARE_LOG
+from tacit.transport.table import ANALYZER
 
 RETRIES = 3
 _LOOK = 1.0  # seconds between two looks at a run

@@ -22,7 +22,7 @@ dominates ("connect the dots", Doroshenko et al. 2022).
 ``blanket_delta`` and ``blanket_epsilon`` are the tighter bounds of one randomiser, Laplace on [0, 1] or k-ary
 randomised response (Balle, Bell, Gascón, Nissim 2019, "The privacy blanket of the shuffle model").
 
-The protocols that are built from shuffled reports are in ``shuffled_protocols``.
+The protocols that are built from shuffled reports are in ``families.shuffle.proofs``.
 """
 
 from __future__ import annotations
