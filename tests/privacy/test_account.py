@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile, membership_advantage
+from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.event_losses import losses_of
 from tacit.privacy.accounting.events import (
@@ -448,9 +448,9 @@ def test_attack_limits_of_a_gaussian_are_its_trade_off_curve() -> None:
 
 
 def test_attack_limits_lie_between_guessing_and_certainty() -> None:
-    assert membership_advantage(Nothing()) == 0.0
+    assert attack_limits(Nothing()).advantage == 0.0
     assert dict(attack_limits(Nothing()).tpr_at_fpr) == {0.001: 0.001, 0.01: 0.01}
-    assert membership_advantage(Unprotected()) == 1.0
+    assert attack_limits(Unprotected()).advantage == 1.0
     assert dict(attack_limits(Unprotected()).tpr_at_fpr) == {0.001: 1.0, 0.01: 1.0}
     sampled = attack_limits(poisson(0.01, 1.0, 1000))
     assert 0.0 < sampled.advantage < attack_limits(poisson(0.01, 1.0, 4000)).advantage < 1.0

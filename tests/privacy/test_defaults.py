@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy import Gaussian, PoissonSampled, account
-from tacit.privacy.defaults import (
+from research.default_settings import (
     default_adaptive_clip,
     default_delta,
     default_grid,
     default_rate,
     default_repetitions,
 )
+from tacit.privacy import Gaussian, PoissonSampled, account
 
 
 @pytest.mark.parametrize("units", [1, 10, 1000, 10**7])

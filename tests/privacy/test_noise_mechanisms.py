@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from research.textbook import textbook_sigma
 from tacit.privacy import Randomness
 from tacit.privacy.accounting import events
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
@@ -23,7 +24,6 @@ from tacit.privacy.mechanisms.noise_mechanisms import (
     standard_laplace,
     standard_normal,
 )
-from tacit.privacy.mechanisms.randomized_response import textbook_sigma
 
 
 def stream(name: str):

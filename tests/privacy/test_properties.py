@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile, pure_epsilon
-from tacit.privacy.accounting.calibrate import calibrate_noise
-from tacit.privacy.accounting.canonical_form import canonical
-from tacit.privacy.accounting.conversions import (
+from research.conversions import (
     advanced_composition,
     group_privacy,
     group_rdp_epsilon,
     simple_composition,
 )
+from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile, pure_epsilon
+from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.event_losses import refined_epsilon
 from tacit.privacy.accounting.events import (
     Composed,

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import Randomness
-from tacit.privacy.accounting import events
-from tacit.privacy.mechanisms.noise_mechanisms import standard_normal
-from tacit.privacy.mechanisms.randomized_response import (
-    Response,
+from research.textbook import (
     as_published_histogram_error,
     as_published_local_mean_variance,
     central_mean_variance,
@@ -23,6 +19,10 @@ from tacit.privacy.mechanisms.randomized_response import (
     response_epsilon,
     textbook_sigma,
 )
+from tacit.privacy import Randomness
+from tacit.privacy.accounting import events
+from tacit.privacy.mechanisms.noise_mechanisms import standard_normal
+from tacit.privacy.mechanisms.randomized_response import Response
 
 NAMES = {"levels": 10_000, "epsilon": 1.0, "delta": 1e-9, "failure": 0.01}
 

@@ -9,6 +9,7 @@ from dp_accounting import gaussian_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from research.without_server import gopa_neighbours, gopa_pairwise_std, gossip_mu
 from tacit.privacy import Randomness, account
 from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.proofs.serverless import (
@@ -16,12 +17,9 @@ from tacit.privacy.proofs.serverless import (
     as_published_random_walk_rdp,
     gopa,
     gopa_choice,
-    gopa_neighbours,
-    gopa_pairwise_std,
     gopa_subject_mu,
     gossip_event,
     gossip_exposure,
-    gossip_mu,
     published_exposure,
     random_walk_rdp,
 )

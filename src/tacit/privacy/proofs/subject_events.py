@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import (
-    Composed,
     Event,
     Gaussian,
     GaussianMixture,
@@ -103,11 +102,6 @@ def shuffled_epochs(
 
 
 # -- several silos -----------------------------------------------------------------------------------------------------
-
-
-def each_seen(per_silo: tuple[Event, ...]) -> Event:
-    """A view that sees every silo's releases: they add up (specification 1.2)."""
-    return Composed(per_silo)
 
 
 def confined(per_silo: tuple[Event, ...]) -> Event:
