@@ -258,7 +258,7 @@ def check_weights(options: UldpSGD | UldpAvg, exchange: str) -> None:
         raise UserError(
             "not-supported",
             "method.weights",
-            f"with record weights in the {exchange} exchange, somebody learns how many records a person has",
+            f"with record weights in the {exchange} exchange, another party learns how many records a subject has",
             "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
         )
 
