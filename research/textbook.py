@@ -96,7 +96,7 @@ def textbook_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     """sqrt(2 ln(1.25/delta)) sensitivity / epsilon: private for epsilon <= 1 (S5), refused above."""
     if not 0 < epsilon <= 1:
         problem = "the textbook Gaussian mechanism is proved for 0 < epsilon <= 1: use gaussian_sigma"
-        raise InvalidArgument("not-proved", "epsilon", problem)
+        raise InvalidArgument("out-of-range", "epsilon", problem)
     return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 

@@ -161,8 +161,8 @@ def added_up(build: Any) -> Any:
 
 
 def coins_of_each_silo() -> Any:
-    silos = count()
-    return patch("tacit.engine.federation.silo.common_randomness", lambda *_: Randomness.from_seed(next(silos) % 3))
+    silos, drawn = count(), "tacit.engine.federation.silo_side.common_randomness"
+    return patch(drawn, lambda *_: Randomness.from_seed(next(silos) % 3))
 
 
 def outward(self: Grid, vectors: Any, factors: Any = 1.0) -> Any:

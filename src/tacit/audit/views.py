@@ -1,14 +1,14 @@
-"""What a view gets to see of a round, as numbers, in many independent runs: what attacks start from.
+"""What a view sees of a round, as numbers, in many independent runs: the input of attacks.
 
 public             the model after the round (and the clip, where it moves)
 server             in the plain exchange, what each silo sends: its contribution, with its noise; where people protect
                    what they send, what each person sends
-silo               the model, and the share of the noise that the last silo has drawn itself
+silo               the model, and the share of the noise that the last silo has drawn
 shuffler+analyzer  what each person sends
 
-Rounds are the engine's: what is drawn, clipped, weighted and noised is drawn, clipped, weighted and noised by it. Runs
-differ by the number of their round alone, and so in coins and noise. Where every run has the same shape, many of them
-are one compiled call of the engine's kernels (:func:`at_once`); a test holds it against rounds one by one.
+The engine computes the rounds: it draws, clips, weights and adds noise. Runs differ only by the number of their round,
+and so in coins and noise. If every run has the same shape, many of them are one compiled call of the engine's kernels
+(:func:`at_once`); a test compares it with rounds one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Parts = list[Any]
 
 VIEWS = ("public", "server", "silo", "shuffler+analyzer")
 
-# The step of the grid on which a silo's contribution is put together from people's: far below any clip.
+# step of the grid on which the contributions of subjects are added up: far below any clip
 FINE = 1e-9
 
 
@@ -104,13 +104,13 @@ def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
 
 
 def _padded(arrays: Arrays) -> Arrays:
-    """With rows that nobody refers to, up to a power of two: worlds with and without a unit share a compilation."""
+    """With unused rows up to a power of two: worlds with and without a unit share a compilation."""
     more = power_of_two(len(arrays.labels)) - len(arrays.labels)
     return Arrays(*(jnp.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1)) for array in arrays))
 
 
 def _public(method: Method, server: ServerState) -> jax.Array:
-    """The model as numbers, and the clip where it follows the data."""
+    """The model as numbers, and the clip if it is adaptive."""
     model = ravel_pytree(server.params)[0]
     moves = method.clip is not None and method.clip.adaptive is not None
     return jnp.append(model, server.extra) if moves else model
@@ -133,7 +133,7 @@ def _normals(keys: jax.Array, weights: jax.Array, count: int) -> jax.Array:
 
 
 def _stacked(sim: Simulation, numbers: Sequence[int]) -> Any:
-    """What the noise of these rounds is drawn from: every leaf ``[rounds, …]``."""
+    """Keys of the noise of these rounds: every leaf ``[rounds, …]``."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(sim.keys(number) for number in numbers))
 
 
@@ -178,7 +178,7 @@ def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
 
 @lru_cache(maxsize=64)
 def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
-    """Many draws of batches, and what each silo makes of them: ``[rounds, silos and padding, numbers]``."""
+    """Many draws of batches, and each silo's contribution: ``[rounds, silos and padding, numbers]``."""
 
     def many(
         server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any

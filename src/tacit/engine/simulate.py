@@ -17,7 +17,7 @@ from tacit.engine.encoder_work import places_of
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
-from tacit.engine.silos import Silos, noise_keys, sum_noise
+from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
 from tacit.errors import UserError
 from tacit.exchange import Summing
 from tacit.exchange.plain import Total
@@ -30,7 +30,7 @@ from tacit.privacy import Randomness
 Watch = Callable[[ServerState, tuple[Total, ...], Any], None]
 
 
-class Simulation(Silos):
+class Simulation(LocalSilos):
     """All silos and the server in one process, and their moving state. Rounds are numbered from 1."""
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:

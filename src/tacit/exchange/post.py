@@ -8,7 +8,9 @@ somebody else does not open, and the error names who sent it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,6 +60,28 @@ class Post:
         """The content of ``sender``'s message to us (or to everyone); refused if it is anything else."""
         recipient = EVERYONE if to_everyone else self.name
         return self._roster.open(self.place(sender, recipient, purpose), message)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all parties of a sum agree on: a name that no other run has, and who takes part, by names of the roster."""
+
+    run: str
+    silos: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """The run, with a hash of the terms: who goes by other terms signs for another place."""
+        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
+
+    def check_names(self) -> None:
+        """Refuse silos without names of their own."""
+        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
+            raise Refused("bad-terms", "silos need names of their own")
+
+    def of_each_silo(self, most: int) -> int:
+        """No list of all silos has more bytes, with at most so many beside the name of each."""
+        return sum(most + 4 * len(name) for name in self.silos)
 
 
 def join(parts: Sequence[bytes]) -> bytes:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tacit.crypto import EVERYONE, Refused
+from tacit.crypto import Refused
 from tacit.crypto.modular_powers import WIDEST
 from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import Terms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy.bisection import smallest_integer
 
@@ -33,7 +32,7 @@ _SQUARING, _DECRYPTION, _BLINDING = 1.5, 1000, 250
 
 
 @dataclass(frozen=True)
-class WeightedTerms:
+class WeightedTerms(Terms):
     """The terms of a weighted sum.
 
     run        a name that no other run has
@@ -49,8 +48,6 @@ class WeightedTerms:
     sampling   (a, M): everybody is in a round with probability a / M, and nobody knows who; None: all, or as silos say
     """
 
-    run: str
-    silos: tuple[str, ...]
     people: int
     numbers: int
     most: int
@@ -62,17 +59,11 @@ class WeightedTerms:
     sampling: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("bad-terms", "silos need names of their own")
+        self.check_names()
         if len(self.silos) < 2:
             raise Refused("bad-terms", "a weighted sum needs at least two silos")
         if self.packed * self.width + _SPARE_BITS > self.key_bits:
             raise Refused("bad-terms", f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
-
-    @property
-    def place(self) -> str:
-        """The run, with a hash of the terms: who goes by other terms signs for another place."""
-        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
 
     @property
     def common(self) -> int:
@@ -95,7 +86,7 @@ class WeightedTerms:
         is said of or to each silo."""
         slots = 1 if self.sampling is None else self.sampling[1]
         ciphertexts = max(self.outputs, self.people * (slots + 1))
-        return ciphertexts * (self.key_bits // 4 + _AROUND) + sum(_PER_SILO + 4 * len(name) for name in self.silos)
+        return ciphertexts * (self.key_bits // 4 + _AROUND) + self.of_each_silo(_PER_SILO)
 
     @property
     def leader(self) -> str:
