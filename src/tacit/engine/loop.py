@@ -145,7 +145,7 @@ def driven(part: Part[Found], carry: Callable[[dict[str, bytes]], Answers]) -> F
 def done_here(part: Part[Found]) -> Found:
     """What a part comes to that sends nothing."""
 
-    def nobody(told: dict[str, bytes]) -> Answers:
+    def no_carrier(told: dict[str, bytes]) -> Answers:
         raise AssertionError(f"messages to {', '.join(told)} in one process")
 
-    return driven(part, nobody)
+    return driven(part, no_carrier)

@@ -67,7 +67,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Nobody is told."""
+    """No progress is shown."""
 
     def begin(self, what: str, rounds: int, done: int) -> None:
         pass
@@ -208,7 +208,7 @@ class SimulatedRounds:
     def step(self, number: int) -> int:
         """One round; an interruption in the middle leaves the state before it.
 
-        The device may still be at work when this returns: whoever looks at the state waits for it.
+        The device may still be at work when this returns: a reader of the state waits for it.
         """
         before = self.simulation.state
         try:
@@ -467,9 +467,9 @@ def _read_encoder(place: Path) -> FeatureEncoder:
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:
-    """Whoever pays for metrics wants no others from the same people."""
+    """Metrics that are paid for exclude other metrics of the same people."""
     if wanted and plan.evaluation is not None:
-        problem = "'paid' does not allow references beside the run, whose metrics nobody pays for"
+        problem = "'paid' does not allow references beside the run, whose metrics have no noise"
         raise UserError("conflict", "evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
@@ -477,7 +477,7 @@ def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterato
     """Each silo alone, and all records in one place: same model, same local work, same rounds. Or other methods.
 
     They are outside any guarantee and budget, as metrics on private records are. One that adds noise draws its own: the
-    noise of the run itself, seen twice, would protect nobody.
+    noise of the run itself, seen twice, would protect no subject.
 
     The scores of each; None where it was interrupted, after which no other is begun.
     """
@@ -522,7 +522,7 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("wrong-file", "--resume", problem, "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         problem = f"'{folder}' has no checkpoint yet"
-        raise UserError("unfinished", "--resume", problem, "start the experiment anew with --out")
+        raise UserError("unfinished", "--resume", problem, "start a new run with --out")
     before, after = (
         _flat(located(experiment, plan.folder).spelled_out())
         for experiment in (read_experiment(folder / PLAN), plan.experiment)

@@ -1,9 +1,9 @@
 """Signed messages between silos and the server, and how their parts are written as bytes.
 
 Both exchanges that hide single silos speak through a :class:`Post`: every message is signed by its sender for one place
-(protocol, run, round, sender, recipient, phase), and whoever receives it says for which place it must be good. So a
+(protocol, run, round, sender, recipient, phase), and the recipient says for which place it must be good. So a
 message that was altered or cut on the way, belongs to another phase, round or run, comes a second time, or is signed by
-somebody else does not open, and the error names who sent it.
+another party does not open, and the error names who sent it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
 
 
 def join_named(parts: Mapping[str, bytes]) -> bytes:
-    """Parts by name, in the order of the names: the same bytes whoever writes them."""
+    """Parts by name, in the order of the names: the same bytes from every writer."""
     return join([part for name in sorted(parts) for part in (name.encode(), parts[name])])
 
 

@@ -116,7 +116,7 @@ class CoordinatorSide:
 
     ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
     of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
-    made anew; without a seed with other noise, so that it is another release.
+    made again; without a seed with other noise, so that it is another release.
 
     An answer that is missing, late, too long, not signed by its silo for this run, round and phase, or not what is due
     counts as none: it is noted in ``refusals``, and the others go on as far as the exchange allows.
@@ -204,7 +204,7 @@ class CoordinatorSide:
         return total
 
     def _standardized(self, hooks: Hooks) -> Part[None]:
-        """Everybody's columns under constants that are paid for: those that were paid for before, or new ones."""
+        """The columns of all silos under constants that are paid for: those that were paid for before, or new ones."""
         constants = hooks.before_statistics()
         if constants is None:
             query = constants_query(self.plan, *column_bounds(self.plan))
@@ -216,13 +216,13 @@ class CoordinatorSide:
         self._from_all(told, answers, CONSTANTS, self._signed(CONSTANTS))
 
     def model(self) -> Params:
-        """The model for everybody as it stands, frozen layers included; known when setup has ended. Where silos have
+        """The shared model as it stands, frozen layers included; known when setup has ended. Where silos have
         but their own, where they began."""
         shared = self.plan.method.server.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
 
     def unpaid(self) -> bytes:
-        """What asks silos for metrics of the model as it stands that nobody pays for: good in this round alone."""
+        """What asks silos for metrics of the model without noise, outside the guarantee: good in this round alone."""
         return self._desk.write(EVERYONE, UNPAID, packed(self.model()))
 
     @property
@@ -281,7 +281,7 @@ class CoordinatorSide:
     def _from_all(
         self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
     ) -> dict[str, Read]:
-        """The same where nobody may be missing."""
+        """The same where no answer may be missing."""
         found = self._taken(told, answers, phase, read)
         if len(found) < len(told):
             missing = ", ".join(refusal.reason for refusal in self.refusals[len(found) - len(told) :])
@@ -385,7 +385,7 @@ class CoordinatorSide:
         self._desk.begin(number)
         role, has_third = self._role, self.plan.exchange.third_party is not None
         preface = (yield from self._asked_third(WORK, b"", signed=False)) if has_third else b""
-        # the same for everybody, and signed once: it may be long
+        # the same for all silos, and signed once: it may be long
         model = self._desk.write(
             EVERYONE, WORK, join([packed(self.plan.method.server.broadcast(self.server)), preface])
         )

@@ -76,7 +76,7 @@ BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
 
 
 def allow(mechanism: str, number: int, released: Mapping[str, Event]) -> None:
-    """Whoever has nothing to write down."""
+    """A party without a ledger."""
 
 
 class SiloSide:
@@ -157,7 +157,7 @@ class SiloSide:
         return self._here.write(SERVER, REFUSED, reason.encode())
 
     def to_evaluate(self, message: bytes) -> Params:
-        """The model whose metrics the coordinator asks for though nobody pays for them; Refused unless it is signed for
+        """The model whose metrics without noise the coordinator asks for; Refused unless it is signed for
         this run and round."""
         read, desk = Message.from_bytes(message, SERVER, self._most), self._here
         content = read.check(desk.run, desk.number, UNPAID, SERVER)
@@ -166,7 +166,7 @@ class SiloSide:
     @property
     def _here(self) -> Desk:
         if self._desk is None:
-            raise OutOfTurn("nobody has said hello yet", SERVER)
+            raise OutOfTurn("no hello message has arrived", SERVER)
         return self._desk
 
     @property
@@ -251,7 +251,7 @@ class SiloSide:
         return self._here.write(EVERYONE, BEGIN, self._told)
 
     def _totals(self, content: bytes) -> bytes:
-        """Everybody's records in all silos: added up here, from what each silo has signed for this start of the run. A
+        """Each subject's records in all silos: added up here, from what silos have signed for this start of the run. A
         server that could tell totals would make people with records in m silos weigh up to m."""
         signed = named_parts(content, SERVER, self._names)
         if set(signed) != set(self._names):
@@ -291,7 +291,7 @@ class SiloSide:
         return self._part(STATISTICS, query, columns.values(), train, noise, (CONSTANTS,))
 
     def _constants(self, content: bytes) -> bytes:
-        """Our columns under constants that everybody gets: public by now, whoever made them up. Not any constants: a
+        """Our columns under constants that all silos get: public by now, whatever their origin. Not any constants: a
         scale so small that a number overflows under it would tell, by our failing, that there is such a number."""
         assert self._unpaid is not None
         low, high = np.array(column_bounds(self.plan))

@@ -38,14 +38,14 @@ class WeightedTerms(Terms):
     run        a name that no other run has
     silos      who takes part, by names of the roster; the first one deals the common seed and adds the phantom records
     people     slots for people
-    numbers    how many numbers everybody's contribution has
-    most       N_max: nobody has more records in all, the phantom record included
+    numbers    how many numbers a contribution has
+    most       N_max: no slot has more records in all, the phantom record included
     entry      no entry of a contribution is larger, in steps of the grid
     share      standard deviation of each silo's noise, in steps of the grid divided by C_LCM
     width      bits of one number's slot in a plaintext
     packed     numbers in one plaintext
     key_bits   length of the server's modulus
-    sampling   (a, M): everybody is in a round with probability a / M, and nobody knows who; None: all, or as silos say
+    sampling   (a, M): a slot is in a round with probability a / M, and no party knows which; None: all, or as silos say
     """
 
     people: int
@@ -67,7 +67,7 @@ class WeightedTerms(Terms):
 
     @property
     def common(self) -> int:
-        """C_LCM, a multiple of everybody's number of records."""
+        """C_LCM, a multiple of every possible number of records."""
         return common_multiple(self.most)
 
     @property
@@ -82,7 +82,7 @@ class WeightedTerms(Terms):
 
     @property
     def longest(self) -> int:
-        """No message has more bytes: a ciphertext for everybody (for each of their slots) or for every output, or what
+        """No message has more bytes: a ciphertext for each slot (for each choice of it) or for every output, or what
         is said of or to each silo."""
         slots = 1 if self.sampling is None else self.sampling[1]
         ciphertexts = max(self.outputs, self.people * (slots + 1))
@@ -141,7 +141,7 @@ def share_of(facts: SumFacts, precision: float, most: int) -> int:
 
 
 def packing(people: int, numbers: int, width: int, key_bits: int) -> int:
-    """How many numbers go into one plaintext: as many as fit, unless moving the tables of everybody's powers to the
+    """How many numbers go into one plaintext: as many as fit, unless moving the tables of powers to the
     next slot costs more than the ciphertexts that it saves."""
     fitting = max(1, (key_bits - _SPARE_BITS) // width)
 
@@ -163,7 +163,7 @@ def sampling_slots(rate: float) -> tuple[int, int]:
 
 def _most_records(facts: SumFacts) -> int:
     if facts.records is None:
-        problem = "is missing: the weighted exchange needs a public bound on everybody's records"
+        problem = "is missing: the weighted exchange needs a public bound on a subject's records"
         raise UserError("missing", "privacy.max_records_per_subject_and_silo", problem, "declare it")
     return facts.records
 
