@@ -33,8 +33,11 @@ from tacit.audit.bounds import (
 from tacit.audit.canaries import LAYER, Planted
 from tacit.audit.tradeoffs import ProvedTradeOff
 from tacit.audit.views import contributions
+from tacit.engine.clock import Clock
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
+from tacit.engine.loop import Hooks, done_here, loop
+from tacit.engine.run import SimulatedRounds
 from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
@@ -123,13 +126,18 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     of = None if sim.method.clip is None else sim.method.clip.of
     sees_uploads = sim.method.info.place == "inside" and of in ("record", "batch") and not sim.method.info.pools
     uploads = []
-    for number in range(1, planted.plan.rounds + 1):
-        if sees_uploads:
-            uploads.append(_layer_of(contributions(sim, number), sim))
-        sim.round(number)
-        if told is not None:
-            jax.block_until_ready(sums[-1])
-            told(number, planted.plan.rounds)
+
+    class Watching(Hooks):
+        def before_round(self, number: int) -> None:
+            if sees_uploads:
+                uploads.append(_layer_of(contributions(sim, number), sim))
+
+        def after_round(self, number: int, participants: int) -> None:
+            if told is not None:
+                jax.block_until_ready(sums[-1])
+                told(number, planted.plan.rounds)
+
+    done_here(loop(SimulatedRounds(planted.plan, planted.federation, sim, Clock()), Watching()))
     final = np.asarray(sim.server.params[LAYER]["w"], np.float64)
     seen = np.stack(jax.device_get(sums)).astype(np.float64)
     return Watched(seen, np.stack(uploads) if uploads else None, final, sim.model())
