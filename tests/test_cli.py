@@ -14,13 +14,13 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.errors import UserError
 from tacit.planner import noise_text
 from tacit.ui import console as console_module
 from tacit.ui import experiment_commands
 from tacit.ui.guarantees import metrics_table, show_guarantees
 from tacit.ui.main import app, main
 from tacit.ui.progress import Bars
+from tests.refusals import refuses
 
 
 def command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -70,26 +70,28 @@ def test_methods_and_data_describe_themselves(file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "field", "code"),
     [
-        (["--set", "train.rounds=0"], "train.rounds"),
-        (["--set", "data.label=sick"], "data.label"),
-        (["--set", "data.path=none.csv"], "data.path"),
-        (["--set", "method.nme=3"], "method.nme"),
+        (["--set", "train.rounds=0"], "train.rounds", "out-of-range"),
+        (["--set", "data.label=sick"], "data.label", "unknown-name"),
+        (["--set", "data.path=none.csv"], "data.path", "file-not-found"),
+        (["--set", "method.nme=3"], "method.nme", "unknown-key"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(file, tmp_path, arguments, line):
+def test_a_mistake_is_one_line_and_exit_2(file, tmp_path, arguments, field, code):
     done = command("run", file, *arguments, "--out", tmp_path / "run")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert line in done.stderr
+    assert f"{field}: " in done.stderr
+    assert done.stderr.endswith(f" [{code}]\n")
     assert not (tmp_path / "run").exists()
 
 
 def test_what_a_budget_forbids_is_exit_3(file, tmp_path):
     done = command("run", file, "--set", "privacy.budget=1.0", "--out", tmp_path / "run")
     assert done.returncode == 3
-    assert "privacy.budget" in done.stderr
+    assert "privacy.budget: " in done.stderr
+    assert done.stderr.endswith(" [no-guarantee]\n")
 
 
 @pytest.fixture
@@ -133,7 +135,7 @@ def test_plan_solves_a_sweep_and_writes_its_plot(private, tmp_path):
     assert noise[0] < noise[1]
     assert printed["report"] == str(page)
     assert page.is_file()
-    with pytest.raises(UserError, match="did you mean 'rounds'"):
+    with refuses("unknown-name", "--sweep", names=["rounds"]):
         in_process("plan", private, "--sweep", "rouds=5,20")
 
 

@@ -9,89 +9,94 @@ import pytest
 import tomli_w
 
 from tacit.config import plan
-from tacit.errors import Deprecated, Forbidden, UserError
+from tacit.errors import Deprecated
 from tacit.experiment import Experiment
-
-
-def refusal(content: dict, *changes: str) -> str:
-    """The one line with which an experiment is refused."""
-    with pytest.raises(UserError) as caught:
-        plan(content, changes)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(
-    ("content", "names"),
+    ("content", "code", "field", "names"),
     [
-        ({"titel": "x"}, ["titel", "did you mean 'title'"]),
-        ({"train": {"round": 3}}, ["train.round", "did you mean 'rounds'"]),
-        ({"train": {"rounds": 0}}, ["train.rounds", "0", "greater than or equal to 1"]),
-        ({"train": {"rounds": "many"}}, ["train.rounds", "'many'", "integer"]),
-        ({"train": {"rounds": 2.5}}, ["train.rounds", "2.5"]),
-        ({"train": {"rounds": "10"}}, ["train.rounds", "'10'", "integer"]),
-        ({"train": {"rounds": True}}, ["train.rounds", "True", "integer"]),
-        ({"train": {"server_learning_rate": float("inf")}}, ["train.server_learning_rate", "finite"]),
-        ({"seed": True}, ["seed", "True"]),
-        ({"method": {"name": "fedavg", "batch_size": "8"}}, ["method.batch_size", "'8'"]),
-        ({"privacy": {"against": []}}, ["privacy.against", "at least 1"]),
-        ({"evaluation": {"status": "paid"}}, ["evaluation.noise_multiplier", "is missing"]),
-        ({"train": {"server_optimizer": "sdg"}}, ["train.server_optimizer", "'sdg'", "'sgd'"]),
-        ({"data": {"silos": {"colum": "x"}}}, ["data.silos.colum", "did you mean 'column'"]),
-        ({"data": {"test_fraction": 1.5}}, ["data.test_fraction", "1.5", "less than 1"]),
-        ({"data": {"subjects": 7}}, ["data.subjects", "7"]),
-        ({"data": {"silos": {"column": "x", "alpha": 2.0}}}, ["data.silos", "alpha", "add assign"]),
-        ({"data": {"subjects": {"assign": "uniform", "count": 3, "alpha": 2.0}}}, ["data.subjects", "alpha", "remove"]),
-        ({"method": {"name": "fedagv"}}, ["method.name", "'fedagv'", "did you mean 'fedavg'"]),
-        ({"method": {}}, ["method.name", "missing"]),
-        ({"method": {"name": "fedavg", "batchsize": 3}}, ["method.batchsize", "did you mean 'batch_size'"]),
-        ({"method": {"name": "fedavg", "batch_size": 0}}, ["method.batch_size", "0", "greater"]),
-        ({"method": {"name": "fedavg", "silo_sample_rate": 1.2}}, ["method.silo_sample_rate", "1.2"]),
-        ({"method": {"name": "fedavg", "local_learning_rate": "x"}}, ["method.local_learning_rate", "'x'", "number"]),
-        ({"method": {"name": "fedsgd", "local_epochs": 3}}, ["method.local_epochs", "fedsgd", "batch_size"]),
+        ({"titel": "x"}, "unknown-key", "titel", ["'title'"]),
+        ({"train": {"round": 3}}, "unknown-key", "train.round", ["'rounds'"]),
+        ({"train": {"rounds": 0}}, "out-of-range", "train.rounds", ["0", "1"]),
+        ({"train": {"rounds": "many"}}, "wrong-type", "train.rounds", ["'many'", "integer"]),
+        ({"train": {"rounds": 2.5}}, "wrong-type", "train.rounds", ["2.5"]),
+        ({"train": {"rounds": "10"}}, "wrong-type", "train.rounds", ["'10'", "integer"]),
+        ({"train": {"rounds": True}}, "wrong-type", "train.rounds", ["True", "integer"]),
+        ({"train": {"server_learning_rate": float("inf")}}, "out-of-range", "train.server_learning_rate", []),
+        ({"seed": True}, "wrong-type", "seed", ["True"]),
+        ({"method": {"name": "fedavg", "batch_size": "8"}}, "wrong-type", "method.batch_size", ["'8'"]),
+        ({"privacy": {"against": []}}, "too-few", "privacy.against", ["1"]),
+        ({"evaluation": {"status": "paid"}}, "missing", "evaluation.noise_multiplier", []),
+        ({"train": {"server_optimizer": "sdg"}}, "unknown-name", "train.server_optimizer", ["'sdg'", "'sgd'"]),
+        ({"data": {"silos": {"colum": "x"}}}, "unknown-key", "data.silos.colum", ["'column'"]),
+        ({"data": {"test_fraction": 1.5}}, "out-of-range", "data.test_fraction", ["1.5"]),
+        ({"data": {"subjects": 7}}, "wrong-type", "data.subjects", ["7"]),
+        ({"data": {"silos": {"column": "x", "alpha": 2.0}}}, "no-effect", "data.silos", ["alpha", "assign"]),
+        (
+            {"data": {"subjects": {"assign": "uniform", "count": 3, "alpha": 2.0}}},
+            "no-effect",
+            "data.subjects",
+            ["alpha"],
+        ),
+        ({"method": {"name": "fedagv"}}, "unknown-name", "method.name", ["'fedagv'", "'fedavg'"]),
+        ({"method": {}}, "missing", "method.name", []),
+        ({"method": {"name": "fedavg", "batchsize": 3}}, "unknown-key", "method.batchsize", ["'batch_size'"]),
+        ({"method": {"name": "fedavg", "batch_size": 0}}, "out-of-range", "method.batch_size", ["0"]),
+        ({"method": {"name": "fedavg", "silo_sample_rate": 1.2}}, "out-of-range", "method.silo_sample_rate", ["1.2"]),
+        (
+            {"method": {"name": "fedavg", "local_learning_rate": "x"}},
+            "wrong-type",
+            "method.local_learning_rate",
+            ["'x'"],
+        ),
+        ({"method": {"name": "fedsgd", "local_epochs": 3}}, "unknown-key", "method.local_epochs", ["batch_size"]),
         (
             {"method": {"name": "fedavg", "local_epochs": 3, "batches_per_round": 2}},
-            ["method.local_epochs", "keep one"],
+            "conflict",
+            "method.local_epochs",
+            ["batches_per_round"],
         ),
-        ({"model": {"name": "logistc"}}, ["model.name", "logistc", "did you mean 'logistic'"]),
-        ({"model": {"name": "mlp", "hiden": [3]}}, ["model.hiden", "did you mean 'hidden'"]),
-        ({"model": {"name": "cox"}, "data": {"task": "binary"}}, ["model.name", "cox", "binary"]),
-        ({"exchange": {"name": "masked"}}, ["exchange.name", "masked", "plain"]),
-        ({"exchange": {"name": "plane"}}, ["exchange.name", "plane", "plain"]),
-        ({"engine": {"name": "cloud"}}, ["engine.name", "cloud", "simulate"]),
-        ({"privacy": {"against": ["everyone"]}}, ["privacy.against", "everyone", "public"]),
-        ({"privacy": {"delta": 0}}, ["privacy.delta", "0"]),
-        ({"privacy": {"unit": "user"}}, ["privacy.unit", "'user'", "'subject'"]),
-        ({"train": 3}, ["train", "3", "write a table of keys"]),
-        ({"privacy": {"against": "public"}}, ["privacy.against", "'public'", "write a list"]),
-        ({"privacy": {"against": ["everyone"]}}, ["privacy.against", "such as public, server, silo, silos:2"]),
+        ({"model": {"name": "logistc"}}, "unknown-name", "model.name", ["'logistic'"]),
+        ({"model": {"name": "mlp", "hiden": [3]}}, "unknown-key", "model.hiden", ["'hidden'"]),
+        ({"model": {"name": "cox"}, "data": {"task": "binary"}}, "not-supported", "model.name", ["cox", "binary"]),
+        ({"exchange": {"name": "masked"}}, "not-supported", "exchange.name", ["masked", "plain"]),
+        ({"exchange": {"name": "plane"}}, "unknown-name", "exchange.name", ["plane", "plain"]),
+        ({"engine": {"name": "cloud"}}, "unknown-name", "engine.name", ["cloud", "simulate"]),
+        ({"privacy": {"against": ["everyone"]}}, "unknown-name", "privacy.against", ["everyone", "server+silos:2"]),
+        ({"privacy": {"delta": 0}}, "out-of-range", "privacy.delta", ["0"]),
+        ({"privacy": {"unit": "user"}}, "unknown-name", "privacy.unit", ["'user'", "'subject'"]),
+        ({"train": 3}, "wrong-type", "train", ["3"]),
+        ({"privacy": {"against": "public"}}, "wrong-type", "privacy.against", ["'public'", "list"]),
         (
             {"method": {"name": "fedsgd", "local_learning_rate": 0.1}},
-            ["method.local_learning_rate", "train.server_learning_rate"],
+            "unknown-key",
+            "method.local_learning_rate",
+            ["train.server_learning_rate"],
         ),
-        ({"method": {"name": "fedavg", "rounds": 3}}, ["method.rounds", "train.rounds"]),
-        ({"data": {"label": {"time": "days", "evnt": "dead"}}}, ["data.label.evnt", "did you mean 'event'"]),
-        ({"evaluation": {"status": "public"}}, ["evaluation.status", "'public'", "evaluation.data"]),
+        ({"method": {"name": "fedavg", "rounds": 3}}, "unknown-key", "method.rounds", ["train.rounds"]),
+        ({"data": {"label": {"time": "days", "evnt": "dead"}}}, "unknown-key", "data.label.evnt", ["'event'"]),
+        ({"evaluation": {"status": "public"}}, "conflict", "evaluation.status", ["'public'", "evaluation.data"]),
         (
             {"model": {"name": "lstm"}, "data": {"task": "multiclass", "classes": 3, "numeric": ["age"]}},
-            ["model.name", "lstm takes texts", "not columns of a table", "use logistic"],
+            "not-supported",
+            "model.name",
+            ["lstm", "logistic"],
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_field_value_and_fix(content, names):
-    line = refusal(content)
-    for name in names:
-        assert name in line
+def test_a_mistake_is_named_with_its_field_value_and_fix(content, code, field, names):
+    with refuses(code, field, names=names):
+        plan(content)
 
 
 @pytest.mark.parametrize(
-    ("change", "names"),
-    [("train.rounds", ["--set", "a.b=value"]), ("title.x=3", ["--set", "title.x"]), ("=3", ["--set"])],
+    ("change", "code"), [("train.rounds", "malformed"), ("title.x=3", "invalid-value"), ("=3", "malformed")]
 )
-def test_a_malformed_change_is_refused(change, names):
-    line = refusal({"title": "t"}, change)
-    assert all(name in line for name in names)
+def test_a_malformed_change_is_refused(change, code):
+    with refuses(code, "--set", names=[change.partition("=")[0]]):
+        plan({"title": "t"}, [change])
 
 
 def test_a_change_replaces_what_the_file_says():
@@ -110,7 +115,7 @@ def test_a_plan_written_as_toml_is_the_same_plan(experiment):
 
 
 def test_a_budget_that_a_method_cannot_keep_is_forbidden():
-    with pytest.raises(Forbidden, match="infinite") as caught:
+    with refuses("no-guarantee", "privacy.budget") as caught:
         plan({"privacy": {"budget": 3.0}})
     assert caught.value.exit_code == 3
 
@@ -121,10 +126,10 @@ def test_a_plan_needs_no_data():
 
 
 def test_missing_and_broken_files_are_refused(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with refuses("file-not-found", "experiment"):
         plan(tmp_path / "none.toml")
     (tmp_path / "broken.toml").write_text("title = ")
-    with pytest.raises(UserError, match="no valid TOML"):
+    with refuses("file-damaged", "experiment"):
         plan(tmp_path / "broken.toml")
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import tacit
 from tacit import planner, report
-from tacit.errors import UserError
 from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
 from tacit.ui.main import main
+from tests.refusals import refuses
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -158,10 +158,15 @@ def test_a_sweep_is_written_as_people_write_it(texts, values):
 
 
 @pytest.mark.parametrize(
-    "text", ["rounds", "rounds=", "rounds=ten", "rounds=10:1", "rouds=10", "=3", "rounds=1,rounds=2"]
+    ("text", "code"),
+    [
+        *((text, "malformed") for text in ("rounds", "rounds=", "rounds=ten", "rounds=10:1", "=3")),
+        ("rouds=10", "unknown-name"),
+        ("rounds=1,rounds=2", "duplicate"),
+    ],
 )
-def test_a_sweep_that_makes_no_sense_is_a_users_mistake(text):
-    with pytest.raises(UserError, match="--sweep"):
+def test_a_sweep_that_makes_no_sense_is_a_users_mistake(text, code):
+    with refuses(code, "--sweep"):
         planner.axes([text], "dp-fedavg")
 
 
@@ -191,9 +196,9 @@ def test_whoever_sweeps_the_target_leaves_the_files_noise_aside():
 
 
 def test_what_cannot_be_swept_is_refused():
-    with pytest.raises(UserError, match="adds no noise"):
+    with refuses("not-private", "method.name"):
         planner.sweep({**content(), "method": {"name": "fedavg"}}, ["rounds=1,2"], Path())
-    with pytest.raises(UserError, match="more than 400"):
+    with refuses("too-many", "--sweep"):
         planner.sweep(content(), [f"rounds={','.join(map(str, range(1, 500)))}"], Path())
 
 

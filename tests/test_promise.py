@@ -12,7 +12,6 @@ import pytest
 import tacit
 from tacit.config import Plan
 from tacit.engine.charges import events
-from tacit.errors import Forbidden, UserError
 from tacit.methods import METHODS
 from tacit.privacy import (
     RELATIONS,
@@ -31,6 +30,7 @@ from tacit.privacy import (
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import sentence
 from tests.methods.worlds import planned as made_plan
+from tests.refusals import refuses
 
 DELTA = 1e-5
 SILOS, ROUNDS, SIGMA = 10, 20, 3.0
@@ -79,16 +79,16 @@ def test_noise_for_a_target_meets_it_for_every_view_and_is_at_most_a_hundredth_t
 
 def test_a_target_binds_the_views_that_are_asked_for_and_a_view_that_no_noise_helps_is_named():
     assert by_view(planned({"target_epsilon": 2.0}))["server"].epsilon == math.inf  # trusted, so not asked for
-    with pytest.raises(UserError, match=r"method.target_epsilon: no noise protects a silo from view 'server'.*public"):
+    with refuses("unreachable", "method.target_epsilon", names=["server"]):
         planned({"target_epsilon": 2.0}, {"against": ["public", "server"]})
-    with pytest.raises(Forbidden, match=r"privacy.budget: .*infinite.*server"):
+    with refuses("no-guarantee", "privacy.budget", names=["server"]):
         planned(privacy={"against": ["public", "server"], "budget": 5.0})
 
 
 def test_the_noise_is_given_once_and_only_once():
-    with pytest.raises(UserError, match=r"method.target_epsilon: .*together with noise_multiplier"):
+    with refuses("conflict", "method.target_epsilon"):
         planned({"noise_multiplier": 1.0, "target_epsilon": 1.0})
-    with pytest.raises(UserError, match=r"method.noise_multiplier: .*neither noise_multiplier nor target_epsilon"):
+    with refuses("missing", "method.noise_multiplier"):
         planned({})
 
 
@@ -97,14 +97,14 @@ def test_the_noise_is_given_once_and_only_once():
     [("noise_multiplier", -1.0), ("noise_multiplier", math.nan), ("target_epsilon", 0.0), ("target_epsilon", math.inf)],
 )
 def test_noise_and_targets_that_make_no_sense_are_refused_by_name(key, value):
-    with pytest.raises(UserError, match=rf"method.{key}"):
+    with refuses("out-of-range", f"method.{key}"):
         planned({key: value})
 
 
 def test_max_grad_norm_is_another_name_of_clip():
     numbers = {"noise_multiplier": SIGMA}
     assert planned({"max_grad_norm": 0.3, **numbers}).options == planned({"clip": 0.3, **numbers}).options
-    with pytest.raises(UserError, match=r"method.max_grad_norm: .*clip"):
+    with refuses("conflict", "method.max_grad_norm"):
         planned({"max_grad_norm": 0.3, "clip": 0.3, **numbers})
 
 
@@ -266,7 +266,7 @@ def test_a_promise_to_silos_is_about_what_the_others_hold():
 
 @pytest.mark.parametrize("view", ["shuffler", "neighbour", "coalition:[a,b]"])
 def test_views_that_an_exchange_does_not_have_are_refused(view):
-    with pytest.raises(UserError, match=r"privacy.against: the plain exchange has no view"):
+    with refuses("unknown-name", "privacy.against"):
         planned(privacy={"against": [view]})
 
 
@@ -285,7 +285,7 @@ def test_a_party_without_a_role_in_an_exchange_is_written_as_what_it_saw(name, e
 
 
 def test_a_missing_number_of_silos_is_named():
-    with pytest.raises(UserError, match=r"data.silos.count: is missing"):
+    with refuses("missing", "data.silos.count"):
         tacit.plan(
             {
                 "data": {"source": "table", "path": "nowhere.csv", "label": "y", "silos": {"column": "bank"}},
@@ -304,7 +304,7 @@ def test_standardising_by_silo_leaves_no_guarantee_and_says_why():
         assert guarantee.accountant == "none"
         assert "per-silo" in guarantee.assumptions[0]
     assert all(isinstance(event, Unprotected) for event in events(plan.promise).values())
-    with pytest.raises(UserError, match=r"method.target_epsilon: no noise protects .*per-silo"):
+    with refuses("unreachable", "method.target_epsilon", names=["per-silo"]):
         planned({"target_epsilon": 2.0}, data={"standardize": "per-silo"})
 
 
@@ -443,7 +443,7 @@ def test_a_target_leaves_room_for_what_is_paid_for():
     assert 1.98 < max(guarantee.epsilon for guarantee in plan.guarantees()) <= 2.0
     free = paying({"standardize": "declared"}, {"against": ["public", "server"]}, {"target_epsilon": 2.0})
     assert plan.noise_multiplier > free.noise_multiplier * 1.001
-    with pytest.raises(UserError, match=r"beside the rounds alone costs .*raise privacy.statistics_noise_multiplier"):
+    with refuses("unreachable", "method.target_epsilon", names=["privacy.statistics_noise_multiplier"]):
         paying(method={"target_epsilon": 0.3}, privacy={"against": ["public"]})
 
 
@@ -513,36 +513,46 @@ def test_a_method_without_noise_promises_nothing_whatever_it_pays_for():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "code", "field"),
     [
-        ({"data": {"numeric": {"age": {"low": 0}}}}, r"data.numeric: column 'age' has no high; .*paid"),
-        ({"data": {"numeric": None}}, r"data.standardize: there is no numeric column"),
-        ({"data": {"silos": {"column": "bank"}}, "method": {"name": "fedavg"}}, r"data.silos.count: is missing"),
+        ({"data": {"numeric": {"age": {"low": 0}}}}, "missing", "data.numeric"),
+        ({"data": {"numeric": None}}, "missing", "data.standardize"),
+        ({"data": {"silos": {"column": "bank"}}, "method": {"name": "fedavg"}}, "missing", "data.silos.count"),
         (
             {"data": {"standardize": "declared"}, "privacy": {"statistics_noise_multiplier": 2.0}},
-            r"privacy.statistics_noise_multiplier: nothing needs it",
+            "no-effect",
+            "privacy.statistics_noise_multiplier",
         ),
-        ({"privacy": {"statistics_noise_multiplier": 0.0}}, r"privacy.statistics_noise_multiplier: 0.0"),
-        ({"evaluation": {"status": "paid"}}, r"evaluation.noise_multiplier: is missing"),
-        ({"evaluation": {"noise_multiplier": 2.0}}, r"evaluation.noise_multiplier: .*'outside-guarantee'"),
+        (
+            {"privacy": {"statistics_noise_multiplier": 0.0}},
+            "out-of-range",
+            "privacy.statistics_noise_multiplier",
+        ),
+        ({"evaluation": {"status": "paid"}}, "missing", "evaluation.noise_multiplier"),
+        ({"evaluation": {"noise_multiplier": 2.0}}, "no-effect", "evaluation.noise_multiplier"),
         (
             {"evaluation": {"data": "x.csv", "status": "public", "metrics": ["accuracy"]}},
-            r"evaluation.metrics: .*'public'",
+            "no-effect",
+            "evaluation.metrics",
         ),
-        ({"evaluation": METRICS | {"metrics": ["auc"]}}, r"evaluation.metrics: 'auc' cannot be paid for: accuracy and"),
-        ({"evaluation": METRICS | {"metrics": ["acuracy"]}}, r"evaluation.metrics: 'acuracy'.*did you mean 'accuracy'"),
-        ({"evaluation": METRICS | {"metrics": ["accuracy"] * 2}}, r"evaluation.metrics: .*twice"),
-        ({"data": {"task": "real"}, "model": {"name": "linear"}, "evaluation": METRICS}, r"evaluation.loss_bound: is"),
+        ({"evaluation": METRICS | {"metrics": ["auc"]}}, "unknown-name", "evaluation.metrics"),
+        ({"evaluation": METRICS | {"metrics": ["acuracy"]}}, "unknown-name", "evaluation.metrics"),
+        ({"evaluation": METRICS | {"metrics": ["accuracy"] * 2}}, "duplicate", "evaluation.metrics"),
+        (
+            {"data": {"task": "real"}, "model": {"name": "linear"}, "evaluation": METRICS},
+            "missing",
+            "evaluation.loss_bound",
+        ),
     ],
 )
-def test_what_cannot_be_paid_for_is_refused_with_the_field(change, says):
-    with pytest.raises(UserError, match=says):
+def test_what_cannot_be_paid_for_is_refused_with_the_field(change, code, field):
+    with refuses(code, field):
         paying(**change)
 
 
 def test_what_is_no_table_has_no_constants_to_pay_for():
     data = {"source": "mnist", "silos": {"assign": "uniform", "count": 3}, "standardize": "paid"}
-    with pytest.raises(UserError, match=r"data.standardize: 'private' is for tables, and source 'mnist' is none"):
+    with refuses("not-supported", "data.standardize", names=["private", "mnist"]):
         tacit.plan({"data": data, "method": {"name": "fedavg"}})
 
 

@@ -106,13 +106,16 @@ class TacitError(Exception):
 
     def __init__(self, code: str, field: str, problem: str, fix: str, file: str = "") -> None:
         assert CODES[code].exit_code == self.exit_code, f"{code} is not a code of {type(self).__name__}"
+        super().__init__(code, field, problem, fix, file)
         self.code = code
         self.field = field
         self.problem = problem
         self.fix = fix
         self.file = file  # that has the field, where a command reads several
-        where = f"{file}: {field}" if file else field
-        super().__init__(escaped(" ".join(f"{where}: {problem}; {fix} [{code}]".split())))
+
+    def __str__(self) -> str:
+        where = f"{self.file}: {self.field}" if self.file else self.field
+        return escaped(" ".join(f"{where}: {self.problem}; {self.fix} [{self.code}]".split()))
 
 
 class Deprecated(FutureWarning):
@@ -129,6 +132,10 @@ class Forbidden(TacitError):
     """A budget or a policy forbids the work."""
 
     exit_code = 3
+
+
+class DivergedWarning(UserWarning):
+    """The model of a run is no longer finite; the last finite one is kept."""
 
 
 class InvalidSetting(ValueError):

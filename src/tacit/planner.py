@@ -19,13 +19,13 @@ from typing import Any
 from tacit.config import Plan, plan
 from tacit.errors import UserError, nearest
 from tacit.experiment import read_experiment
+from tacit.family_names import PlanPart
 from tacit.methods import METHODS, find_method
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.weight_shifts import shared_slots
 from tacit.privacy.statement import rounded_up, sentence
 from tacit.promise import Once, beside, cost
-from tacit.registry import PlanPart
 
 MOST_POINTS = 400
 

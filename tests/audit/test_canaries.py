@@ -13,9 +13,9 @@ from tacit.audit.canaries import BLANKS, LAYER, Planted, plant
 from tacit.audit.one_run import audit_run, log_ratio, train
 from tacit.engine import load_federation
 from tacit.engine.learner import Learner, learner
-from tacit.errors import UserError
 from tacit.methods.per_subject import SubjectSGD
 from tacit.privacy import Gaussian, GaussianMixture, Noise, PoissonSampled, Randomness, Repeated
+from tests.refusals import refuses
 
 CLIP = 0.5
 
@@ -168,7 +168,7 @@ def test_scores_are_likelihood_ratios_of_what_a_round_is():
 
 
 def test_an_audit_of_nothing_is_refused(visits, experiment):
-    with pytest.raises(UserError, match="nothing to refute"):
+    with refuses("not-private", "method.name"):
         audit(tacit.plan(experiment), frame=visits)
 
 

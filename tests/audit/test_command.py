@@ -16,6 +16,7 @@ from tacit.audit.one_run import CanaryFinding
 from tacit.errors import UserError
 from tacit.report.audit_page import VERDICTS
 from tacit.ui.main import app
+from tests.refusals import refuses
 
 
 @pytest.fixture
@@ -70,13 +71,13 @@ def test_the_report_of_a_run_gets_the_audit_as_a_section(private, tmp_path):
     found, _ = api.audit(private, of=run.path, canaries=50, input_canaries=10, runs=60)
     assert not found.refuted
     assert 'id="audit"' in run.report.read_text()
-    with pytest.raises(UserError, match="another experiment"):
+    with refuses("wrong-file", "--of"):
         api.audit(tacit.plan(private, ["train.rounds=4"]), of=run.path)
 
 
 def test_an_existing_folder_is_left_alone(private, tmp_path):
     (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="exists"):
+    with refuses("exists-already", "--out"):
         api.audit(private, out=tmp_path / "there")
 
 
@@ -139,7 +140,8 @@ def test_where_nothing_is_proved_nothing_is_said_to_hold(tmp_path):
 def test_numbers_that_bound_nothing_are_refused_before_anything_is_trained(private, option, value):
     done = CliRunner().invoke(app, ["audit", str(private), option, value])
     assert isinstance(done.exception, UserError)  # exit code 2
-    assert option in str(done.exception)
+    assert done.exception.field == option
+    assert done.exception.code == ("out-of-range" if option == "--confidence" else "too-few")
 
 
 @pytest.mark.parametrize("name", ["ldp-laplace", "ss-simple"])

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import EVERYONE, Context, Refused, SealingKey, Secret, Tampered, seal, seal_many, seal_rows, sealed
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.sealed import OVERHEAD
 from tests.crypto.references import hpke_open
+from tests.refusals import refuses
 
 HERE = Context("shuffled", "run-1", 3, EVERYONE, "analyzer", "reports")
 KEY = SealingKey()
@@ -46,7 +48,7 @@ def test_many_messages_keep_their_order_and_have_ephemeral_keys_of_their_own():
     assert KEY.open_many(messages, HERE) == contents
     assert len({message[:32] for message in messages}) == 50
     assert seal_many([], KEY.public, HERE) == []
-    with pytest.raises(ValueError, match="pad"):
+    with refuses("mismatch", "messages", Misused):
         seal_many([b"a", b"bb"], KEY.public, HERE)
 
 
@@ -91,11 +93,11 @@ def test_one_bad_message_refuses_the_batch():
 
 
 def test_public_keys_that_cannot_be_used_are_refused():
-    with pytest.raises(Refused, match="32 bytes"):
+    with refuses("bad-key", kind=Refused, peer="analyzer"):
         seal(b"x", b"short", HERE)
-    with pytest.raises(Refused, match="low order"):
+    with refuses("bad-key", kind=Refused, peer="analyzer"):
         seal(b"x", bytes(32), HERE)
-    with pytest.raises(ValueError, match="32 bytes"):
+    with refuses("wrong-length", "secret", Misused):
         SealingKey(Secret(b"short"))
 
 
@@ -109,7 +111,7 @@ def test_rows_are_sealed_and_opened_by_several_processes(monkeypatch):
     np.testing.assert_array_equal(KEY.open_rows(rows, HERE), contents)
     altered = rows.copy()
     altered[-1, 40] ^= 1  # in the piece of the other process, whose error comes back
-    with pytest.raises(Tampered, match="analyzer"):
+    with refuses("tampered", kind=Tampered, peer="*"):
         KEY.open_rows(altered, HERE, workers=2)
 
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import BadShares, Secret, Share, combine, split
+from tacit.crypto.crypto_errors import Misused
 from tacit.crypto.shamir import PRIME
+from tests.refusals import refuses
 
 words = st.binary(min_size=32, max_size=32)
 
@@ -42,44 +44,44 @@ def test_one_share_too_few_says_nothing():
 
 def test_too_few_shares_are_refused():
     shares = split([Secret.random()], 3, [1, 2, 3, 4])
-    with pytest.raises(BadShares, match="2 shares where 3 are needed"):
+    with refuses("too-few", kind=BadShares):
         combine(shares[:2], 3)
     with pytest.raises(BadShares):
         combine([], 1)
-    with pytest.raises(BadShares, match="threshold"):
+    with refuses("bad-terms", kind=BadShares):
         combine(shares, 0)
 
 
 def test_the_same_holder_twice_is_refused():
     shares = split([Secret.random()], 2, [1, 2])
-    with pytest.raises(BadShares, match="same holder"):
+    with refuses("duplicate", kind=BadShares):
         combine([shares[0], shares[0]], 2)
-    with pytest.raises(BadShares, match="same holder"):
+    with refuses("duplicate", kind=BadShares):
         split([Secret.random()], 2, [1, 1, 2])
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 4])
 def test_a_threshold_that_cannot_be_met_is_refused(threshold):
-    with pytest.raises(BadShares, match="threshold"):
+    with refuses("bad-terms", kind=BadShares):
         split([Secret.random()], threshold, [1, 2, 3])
 
 
 @pytest.mark.parametrize("index", [0, -1, 2**32])
 def test_holders_have_indices_from_one(index):
-    with pytest.raises(BadShares, match="numbered from 1"):
+    with refuses("out-of-range", kind=BadShares):
         split([Secret.random()], 1, [index])
 
 
 def test_a_wrong_share_is_noticed_where_there_is_one_more_than_needed():
     shares = split([Secret.random(), Secret.random()], 2, [1, 2, 3])
     wrong = Share(3, (shares[2].values[0], (shares[2].values[1] + 1) % PRIME))
-    with pytest.raises(BadShares, match="polynomial"):
+    with refuses("bad-shares", kind=BadShares):
         combine([*shares[:2], wrong], 2)
 
 
 def test_shares_of_different_secrets_are_refused():
     one, two = split([Secret.random()], 2, [1, 2]), split([Secret.random(), Secret.random()], 2, [1, 2])
-    with pytest.raises(BadShares, match="different numbers"):
+    with refuses("mismatch", kind=BadShares):
         combine([one[0], two[1]], 2)
 
 
@@ -92,12 +94,14 @@ def test_shares_come_back_from_their_bytes(index, values):
 def test_bytes_that_are_no_share_are_refused():
     good = split([Secret.random()], 1, [1])[0].to_bytes()
     for data in (b"", good[:-1], good + b"x", bytes(4) + good[4:], good[:4] + b"\xff" * 33):
-        with pytest.raises(BadShares, match="north"):
+        with pytest.raises(BadShares) as caught:
             Share.from_bytes(data, peer="north")
+        assert caught.value.peer == "north"
+        assert caught.value.code == ("out-of-range" if len(data) == len(good) else "wrong-length")
 
 
 def test_only_secrets_of_32_bytes_are_shared():
-    with pytest.raises(ValueError, match="32 bytes"):
+    with refuses("wrong-length", "secrets", Misused):
         split([Secret(b"short")], 1, [1])
-    with pytest.raises(ValueError, match="no secret"):
+    with refuses("missing", "secrets", Misused):
         split([], 1, [1])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from tacit.data import DataOptions, Federation, load
-from tacit.errors import UserError
+from tests.refusals import refuses
 
 VISITS: dict[str, Any] = {
     "label": "ill",
@@ -32,13 +32,11 @@ def read(visits: pd.DataFrame) -> Callable[..., Federation]:
 
 
 @pytest.fixture
-def refusal(read: Callable[..., Federation]) -> Callable[..., str]:
-    """The one line with which the made table is refused."""
+def refusal(read: Callable[..., Federation]) -> Callable[..., None]:
+    """The made table is refused with this code and field, and the error shows these names."""
 
-    def refused(*args: Any, **settings: Any) -> str:
-        with pytest.raises(UserError) as caught:
+    def refused(code: str, field: str, *args: Any, names: Sequence[str] = (), **settings: Any) -> None:
+        with refuses(code, field, names=names):
             read(*args, **settings)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
 
     return refused

@@ -17,7 +17,7 @@ from tacit.data.options import DataOptions, NumericColumn
 from tacit.data.records import Labels
 from tacit.data.table_files import from_frame, read_file
 from tacit.data.tabular import Declaration, identifier_keys, read_raw
-from tacit.errors import UserError
+from tests.refusals import refuses
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -112,7 +112,7 @@ def test_one_record_of_everything_stays_on_both_sides() -> None:
 
 
 def test_a_lot_that_leaves_one_side_empty_is_refused() -> None:
-    with pytest.raises(UserError, match=r"no row to .* on, by lot; change it, or data.seed"):
+    with refuses("empty", "data.test_fraction"):
         held_out(np.zeros(5, int), 0.2, 0)
 
 

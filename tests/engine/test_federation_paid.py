@@ -10,7 +10,6 @@ from tacit.crypto import Refused
 from tacit.engine.federation.agreement import mark
 from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.run import load_federation
-from tacit.errors import UserError
 from tacit.exchange.post import OutOfTurn, write_sums
 from tacit.privacy import Randomness
 from tests.engine.federated import (
@@ -22,6 +21,7 @@ from tests.engine.federated import (
     simulated,
     simulation_of,
 )
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
@@ -59,7 +59,7 @@ def test_a_model_is_there_without_the_metrics_that_could_not_be_had(experiment, 
 
 
 def test_a_silo_tells_metrics_once_after_the_last_round_and_only_where_they_are_paid_for(experiment, visits):
-    for paid, when, words in ((PAID, 1, "as if round"), ({}, ROUNDS + 1, "does not pay for")):
+    for paid, when, code in ((PAID, 1, "mismatch"), ({}, ROUNDS + 1, "not-planned")):
         federation = parties(planned(experiment, "local-record", "plain", **paid), visits)
         phases = federation.coordinator.phases()
         told = next(phases)
@@ -68,7 +68,7 @@ def test_a_silo_tells_metrics_once_after_the_last_round_and_only_where_they_are_
         desk = federation.coordinator._desk
         if when > desk.number:
             desk.begin(when)
-        with pytest.raises(Refused, match=words):
+        with refuses(code, kind=Refused, peer="server"):
             federation.silos["south"].handle(desk.write("*", "metrics", b""))
     federation = parties(planned(experiment, "local-record", "plain", **PAID), visits)
     assert federation.run().metrics is not None
@@ -130,18 +130,18 @@ def test_constants_that_were_paid_for_before_are_taken(experiment, visits):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "code"),
     [
-        ([50.0, 100.0, 0.0, 1.0], "beyond the declared bounds"),
-        ([50.0, 100.0, 1.0, 1e-8], "beyond the declared bounds"),
-        ([50.0, 100.0, 1.0, 200.0], "beyond the declared bounds"),
-        ([-1.0, 100.0, 1.0, 1.0], "beyond the declared bounds"),
-        ([50.0, 100.0], "bytes where"),
-        ([np.nan] * 4, "finite"),
-        (None, "a message for"),
+        ([50.0, 100.0, 0.0, 1.0], "out-of-range"),
+        ([50.0, 100.0, 1.0, 1e-8], "out-of-range"),
+        ([50.0, 100.0, 1.0, 200.0], "out-of-range"),
+        ([-1.0, 100.0, 1.0, 1.0], "out-of-range"),
+        ([50.0, 100.0], "wrong-length"),
+        ([np.nan] * 4, "out-of-range"),
+        (None, "out-of-turn"),
     ],
 )
-def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, words, experiment, visits):
+def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, code, experiment, visits):
     federation = parties(planned(experiment, "local-record", "plain", **STANDARDIZED), visits)
     phases = federation.coordinator.phases()
     told = next(phases)
@@ -150,21 +150,20 @@ def test_a_silo_refuses_constants_that_are_none_and_to_be_asked_twice(wrong, wor
         told = phases.send({silo: federation.silos[silo].handle(sent) for silo, sent in told.items()})
     if wrong is not None:
         message = federation.coordinator._desk.write("south", "constants", write_sums(np.array(wrong)))
-    with pytest.raises(Refused, match=words):
+    with refuses(code, kind=Refused, peer="server"):
         federation.silos["south"].handle(message)
 
 
 def test_constants_do_not_travel_in_every_exchange(experiment, visits):
-    with pytest.raises(UserError, match="constants that are paid for do not travel in the pairwise exchange"):
+    with refuses("simulator-only", "data.standardize"):
         parties(planned(experiment, "dp-fedavg", "pairwise", **STANDARDIZED), visits)
 
 
 @pytest.mark.parametrize(
-    ("method", "exchange", "words"),
-    [("dp-fedavg", "pairwise", "do not travel"), ("silo-only", "plain", "theirs alone")],
+    ("method", "exchange", "named"), [("dp-fedavg", "pairwise", "pairwise"), ("silo-only", "plain", "silo-only")]
 )
-def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, words, experiment, visits):
-    with pytest.raises(UserError, match=words):
+def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, named, experiment, visits):
+    with refuses("simulator-only", "evaluation.status", names=[named]):
         parties(planned(experiment, method, exchange, **PAID), visits)
 
 

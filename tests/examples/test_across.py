@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tacit.errors import UserError
+from tests.refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "across"
@@ -48,7 +48,7 @@ def test_every_contender_of_every_panel_is_a_plan_or_needs_what_cox_has_not(acro
             first = {key: values[0] for key, values in contender.grid.items()}
             merged = across.replace(contender, changes={**contender.changes, **scene.changes})
             if scene.data == "tcga-brca" and contender.label.startswith("uldp-group"):
-                with pytest.raises(UserError, match="Cox has no per-record gradient"):
+                with refuses("not-supported", "method.name"):
                     across.planned(across.file_of(scene), merged, first, 0)
                 continue
             plan = across.planned(across.file_of(scene), merged, first, 0)
@@ -108,8 +108,9 @@ def test_nobody_trains_with_settings_that_were_not_chosen(across: ModuleType, tm
     monkeypatch.setattr(sys.modules["choose"], "SETTINGS", choices)
     by_label = {contender.label: contender for contender in across.FIGURES["5"].scenes()[0].contenders}
     assert across.settings_of("mnist", by_label["uldp-avg"]) == {"clip": 0.3}
-    with pytest.raises(SystemExit, match=r"uldp-sgd on mnist yet: first run choose\.py --data mnist"):
+    with pytest.raises(SystemExit) as caught:
         across.settings_of("mnist", by_label["uldp-sgd"])
+    assert all(named in str(caught.value.code) for named in ("uldp-sgd", "mnist", "choose.py"))
 
 
 @pytest.mark.parametrize("name", ["4", "6", "7", "8", "9", "beyond"])

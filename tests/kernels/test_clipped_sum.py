@@ -16,6 +16,8 @@ from tacit.kernels.clipped_sum import CHUNK, FINEST, rounding
 from tacit.kernels.clipping import norms
 from tacit.models import Params, build, task_for
 from tacit.models.layers import dense
+from tacit.privacy.invalid import InvalidArgument
+from tests.refusals import refuses
 
 RECORDS = 150
 CAPACITY = 300
@@ -292,7 +294,7 @@ def test_a_users_own_model_is_summed_alike():
 def test_a_task_without_a_loss_per_record_is_refused():
     c = case("linear")
     survival = Objective(c.objective.apply, task_for("survival"))
-    with pytest.raises(ValueError, match="survival"):
+    with refuses("not-supported", "task", InvalidArgument):
         clipped_gradient_sum(survival, c.params, {}, c.arrays, jnp.arange(4), jnp.ones(4), jnp.array([0, 4]), 1.0)
 
 

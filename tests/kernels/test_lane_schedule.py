@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from tacit.kernels import Layout, arrange, drawn
 from tacit.kernels.lane_schedule import CALL_CHUNKS, CHUNK_NUMBERS, _dealt
 from tacit.privacy import Randomness
+from tacit.privacy.invalid import InvalidArgument
+from tests.refusals import refuses
 
 MLP = Layout(parameters=4097, pass_rows=256)
 CNN = Layout(parameters=26010, pass_rows=16)
@@ -160,5 +162,5 @@ def test_every_record_is_equally_likely_to_be_drawn():
     [([0], [1, 2], [1]), ([0], [-1], [1]), ([-1], [1], [1]), ([0], [1], [-0.5]), ([0], [1], [np.nan])],
 )
 def test_wrong_arrangements_are_refused(starts, counts, weights):
-    with pytest.raises(ValueError, match="starts"):
+    with refuses("out-of-range" if len(starts) == len(counts) else "wrong-length", "starts", InvalidArgument):
         arrange(np.array(starts), np.array(counts), np.array(weights), MLP)

@@ -18,6 +18,8 @@ from tacit.kernels import people as kernel
 from tacit.kernels.grid_integers import FINEST
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
+from tacit.privacy.invalid import InvalidArgument
+from tests.refusals import refuses
 
 CLIP = 1.0
 BOUNDED = jax.jit(kernel.bounded)
@@ -187,7 +189,7 @@ def test_a_single_record_tells_cox_nothing():
 @pytest.mark.parametrize("local", [Local(batch_size=4), Local("record-gradients")])
 def test_cox_takes_a_persons_records_together_or_not_at_all(local):
     objective, params, arrays = problem("cox")
-    with pytest.raises(ValueError, match="one batch"):
+    with refuses("not-supported", "task", InvalidArgument):
         local.layout(objective, params, arrays)
 
 

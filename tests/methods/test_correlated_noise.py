@@ -7,11 +7,13 @@ import pytest
 
 from tacit.errors import UserError
 from tacit.methods import Facts
-from tacit.methods.per_subject import CorrelatedNoise, SubjectWork, UldpAvg
+from tacit.methods.per_subject import CorrelatedNoise, SubjectWork
+from tacit.methods.uldp import UldpAvg
 from tacit.privacy import Gaussian, account
 from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent
 from tests.methods.worlds import before_noise, epsilon, moved, planned, random_federation, simulation
+from tests.refusals import refuses
 
 AVG = {"name": "uldp-avg", "noise_multiplier": SIGMA, "clip": CLIP}
 
@@ -126,7 +128,7 @@ def test_what_would_break_the_schedule_or_the_cancelling_is_refused(changes):
 
 
 def test_exchanges_that_draw_every_round_s_noise_themselves_are_refused():
-    with pytest.raises(UserError, match="draws the noise of every round by itself"):
+    with refuses("not-supported", "method.correlated_noise"):
         UldpAvg(correlated_noise=CorrelatedNoise(groups=2, bands=2)).check("masked")
 
 

@@ -7,6 +7,7 @@ import pytest
 from tacit.errors import UserError
 from tacit.methods import METHODS
 from tests.methods.worlds import planned
+from tests.refusals import refuses
 
 NOISE = {"noise_multiplier": 2.0}
 
@@ -45,8 +46,7 @@ MISSING = [
 @pytest.mark.parametrize(("name", "sections", "field"), MISSING)
 def test_a_missing_public_fact_is_named(name, sections, field):
     found = refused({"name": name}, **sections)
-    assert found.field == field
-    assert "cannot be counted" in found.fix
+    assert (found.code, found.field) == ("missing", field)
 
 
 def test_a_fact_that_only_another_unit_needs_is_not_asked_for():
@@ -57,8 +57,7 @@ def test_a_fact_that_only_another_unit_needs_is_not_asked_for():
 @pytest.mark.parametrize("name", ["local-record", "user-ldp", "uldp-group", "pooled-dp-sgd"])
 def test_a_list_of_rates_needs_one_for_every_silo(name):
     found = refused({"name": name, "sample_rate": [0.1, 0.2, 0.3]}, silos=2)
-    assert found.field == "method.sample_rate"
-    assert "3 rates" in found.problem
+    assert (found.code, found.field) == ("mismatch", "method.sample_rate")
 
 
 def test_record_weights_tell_counts_and_are_refused_unless_that_is_accepted():
@@ -83,8 +82,7 @@ SURVIVAL = {"data": {"label": {"time": "t", "event": "e"}, "task": "survival"}, 
 )
 def test_cox_has_no_per_record_gradient(method, field):
     found = refused(method, **SURVIVAL)
-    assert found.field == field
-    assert "Cox has no per-record gradient" in found.problem
+    assert (found.code, found.field) == ("not-supported", field)
 
 
 @pytest.mark.parametrize("name", ["user-ldp", "uldp-avg", "uldp-sgd", "subject-sgd", "dp-fedavg", "uldp-naive"])
@@ -102,9 +100,8 @@ def test_a_unit_that_a_method_does_not_bound_is_refused(name, unit):
 
 def test_noise_is_given_once():
     assert refused({"name": "higrad", "target_epsilon": 2.0}).field == "method.target_epsilon"
-    with pytest.raises(UserError) as found:
+    with refuses("missing", "method.noise_multiplier"):
         planned({"name": "higrad"})
-    assert found.value.field == "method.noise_multiplier"
 
 
 @pytest.mark.parametrize(
@@ -128,16 +125,13 @@ def test_numbers_without_meaning_are_refused(numbers, field):
 
 
 def test_a_target_against_a_view_that_no_noise_protects_from_is_refused():
-    with pytest.raises(UserError) as found:
+    with refuses("unreachable", "method.target_epsilon", names=["'server'"]):
         planned({"name": "dp-fedavg", "target_epsilon": 2.0}, privacy={"against": ["public", "server"]})
-    assert found.value.field == "method.target_epsilon"
-    assert "server" in found.value.problem
 
 
 def test_a_published_target_needs_a_published_accounting():
-    with pytest.raises(UserError) as found:
+    with refuses("unreachable", "method.target_epsilon"):
         planned({"name": "dp-fedavg", "target_epsilon": 2.0}, privacy={"target": "as-published"})
-    assert found.value.field == "method.target_epsilon"
 
 
 def test_data_that_silos_standardise_themselves_are_promised_nothing():

@@ -197,8 +197,9 @@ def test_weights_that_sum_to_more_than_one_are_never_used():
     sim = simulation(random_federation(np.random.default_rng(0)), {"name": "uldp-avg", "noise_multiplier": 1.0})
     sim.work._checked_weights(Facts(silos=3))
     sim.work.method = replace(sim.work.method, work=Heavy())
-    with pytest.raises(AssertionError, match="more than 1"):
+    with pytest.raises(AssertionError) as caught:
         sim.work._checked_weights(Facts(silos=3))
+    assert caught.traceback[-1].name == "_checked_weights"
 
 
 SILOS = {

@@ -25,6 +25,7 @@ from tacit.engine.run import load_federation
 from tacit.errors import UserError
 from tacit.promise import ASSIGNED
 from tests.engine.federation.worlds import travelled
+from tests.refusals import refuses
 
 ROWS, ODD = 24, 23
 SILOS = ("a", "b")
@@ -243,7 +244,7 @@ def test_a_file_for_evaluation_keeps_the_promise_about_silos(tmp_path: Path) -> 
     file_of(held_out, tmp_path, "csv")
     assert len(load_federation(plan).test) == ROWS
     file_of({**held_out, "person": [900 + k // 2 for k in range(ROWS)]}, tmp_path, "csv")
-    with pytest.raises(UserError, match="a subject has records in more than 1 silos"):
+    with refuses("mismatch", "privacy.max_silos_per_subject"):
         load_federation(plan)
 
 
@@ -273,7 +274,7 @@ def test_no_bytes_in_a_line_change_another_row(line: bytes, tmp_path: Path) -> N
 def test_the_simulator_refuses_lines_that_cannot_be_read(tmp_path: Path) -> None:
     path = file_of(completed({}), tmp_path, "csv")
     path.write_bytes(path.read_bytes() + b"1,2\r\n\xff\r\n")
-    with pytest.raises(UserError, match=r"\(2\)"):
+    with refuses("file-damaged", "data.path"):
         read_file(path)
 
 

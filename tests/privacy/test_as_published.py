@@ -7,10 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from research.conversions import (
+    advanced_composition,
+    group_privacy,
+    group_rdp_epsilon,
+    simple_composition,
+)
+from research.textbook import as_published_dpsgd_noise, as_published_gaussian_noise
 from tacit.privacy.accounting.account import account
 from tacit.privacy.accounting.as_published import (
-    as_published_dpsgd_noise,
-    as_published_gaussian_noise,
     as_published_group_dp,
     as_published_higrad,
     as_published_local_group_noise,
@@ -18,12 +23,6 @@ from tacit.privacy.accounting.as_published import (
     as_published_uldp_group,
 )
 from tacit.privacy.accounting.canonical_form import canonical
-from tacit.privacy.accounting.conversions import (
-    advanced_composition,
-    group_privacy,
-    group_rdp_epsilon,
-    simple_composition,
-)
 from tacit.privacy.accounting.events import Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
 from tacit.privacy.accounting.gaussian import gaussian_delta
 from tacit.privacy.accounting.rdp import ORDERS, event_rdp

@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy import Gaussian, PoissonSampled, account
-from tacit.privacy.defaults import (
+from research.default_settings import (
     default_adaptive_clip,
     default_delta,
     default_grid,
     default_rate,
     default_repetitions,
 )
+from tacit.privacy import Gaussian, PoissonSampled, account
+from tacit.privacy.invalid import InvalidArgument
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize("units", [1, 10, 1000, 10**7])
@@ -25,7 +27,7 @@ def test_defaults_for_any_number_of_units(units: int) -> None:
     assert 0 < delta <= min(1e-5, 0.1 / units)
     assert default_adaptive_clip(units, rate)["count_noise"] >= 1
     assert math.isfinite(account(PoissonSampled(rate, Gaussian(1.0)), delta).epsilon)
-    with pytest.raises(ValueError, match="at least 1"):
+    with refuses("out-of-range", "count", InvalidArgument):
         default_rate(0)
 
 

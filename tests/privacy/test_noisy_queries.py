@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy import Gaussian, Pure, Randomness, account
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import ExponentialMechanism, gaussian_sigma
 from tacit.privacy.mechanisms.noisy_queries import (
     CategoryCounts,
@@ -23,6 +24,7 @@ from tacit.privacy.mechanisms.noisy_queries import (
     shares,
     squared_error_scores,
 )
+from tests.refusals import refuses
 
 LOW, HIGH = (0.0, -5.0, 10.0), (1.0, 5.0, 250.0)
 
@@ -236,24 +238,22 @@ def test_the_event_is_known_before_any_record_is_read() -> None:
 
 
 def test_numbers_that_make_no_query_are_refused() -> None:
-    for wrong in (
-        lambda: Means((0.0,), (0.0,), 1.0),
-        lambda: Means((0.0,), (math.inf,), 1.0),
-        lambda: Means((0.0,), (1.0, 2.0), 1.0),
-        lambda: Means((0.0,), (1.0,), -1.0),
-        lambda: Means((0.0,), (1.0,), math.inf),
-        lambda: Means((0.0,), (1.0,), 1.0, subjects=0),
-        lambda: Moments((0.0,), (1.0,), 1.0, subjects=9, max_silos=2),
-        lambda: CategoryCounts(0, 1.0),
-        lambda: CategoryCounts(2, 1.0, cap=0.0),
-        lambda: Quantile(1.5, 0.0, 1.0, 1.0),
-        lambda: Quantile(0.5, 0.0, 1.0, 1.0, geometric=True),
-        lambda: Metrics(("a", "a"), (1.0, 1.0), 1.0),
-        lambda: Means((0.0,), (1.0,), 1.0).total([1.0, 2.0], [0]),
-        lambda: Means((0.0,), (1.0,), 1.0).total([1.0, 2.0], [0, 1], [0]),
-        lambda: Means((0.0,), (1.0,), 1.0).total(np.ones((2, 2)), [0, 1]),
+    for wrong, code, field in (
+        (lambda: Means((0.0,), (0.0,), 1.0), "out-of-range", "bounds"),
+        (lambda: Means((0.0,), (math.inf,), 1.0), "out-of-range", "bounds"),
+        (lambda: Means((0.0,), (1.0, 2.0), 1.0), "missing", "bounds"),
+        (lambda: Means((0.0,), (1.0,), -1.0), "out-of-range", "noise_multiplier"),
+        (lambda: Means((0.0,), (1.0,), math.inf), "out-of-range", "noise_multiplier"),
+        (lambda: Means((0.0,), (1.0,), 1.0, subjects=0), "out-of-range", "subjects"),
+        (lambda: Moments((0.0,), (1.0,), 1.0, subjects=9, max_silos=2), "mismatch", "subjects"),
+        (lambda: CategoryCounts(0, 1.0), "out-of-range", "categories"),
+        (lambda: CategoryCounts(2, 1.0, cap=0.0), "out-of-range", "categories"),
+        (lambda: Quantile(1.5, 0.0, 1.0, 1.0), "out-of-range", "share"),
+        (lambda: Quantile(0.5, 0.0, 1.0, 1.0, geometric=True), "out-of-range", "candidates"),
+        (lambda: Metrics(("a", "a"), (1.0, 1.0), 1.0), "mismatch", "metrics"),
+        (lambda: Means((0.0,), (1.0,), 1.0).total([1.0, 2.0], [0]), "wrong-length", "subject"),
+        (lambda: Means((0.0,), (1.0,), 1.0).total([1.0, 2.0], [0, 1], [0]), "wrong-length", "silo"),
+        (lambda: Means((0.0,), (1.0,), 1.0).total(np.ones((2, 2)), [0, 1]), "wrong-length", "bounds"),
     ):
-        with pytest.raises(
-            ValueError, match=r"bounds|noise_multiplier|subjects|category|share|candidates|name|give one"
-        ):
+        with refuses(code, field, InvalidArgument):
             wrong()

@@ -5,6 +5,8 @@ import math
 import pytest
 
 from tacit.privacy import View, unprotected
+from tacit.privacy.invalid import InvalidArgument
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize("text", ["public", "server", "silo", "silos:2", "server+silos:3", "coalition:[a,b]"])
@@ -12,9 +14,12 @@ def test_a_view_reads_back_as_it_was_written(text):
     assert str(View.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["everyone", "silos", "silos:0", "silos:x", "public:2", "coalition:[]", ""])
+UNKNOWN, MALFORMED = ["everyone", "silos:x", ""], ["silos", "silos:0", "public:2", "coalition:[]"]
+
+
+@pytest.mark.parametrize("text", [*UNKNOWN, *MALFORMED])
 def test_what_is_no_view_is_refused(text):
-    with pytest.raises(ValueError, match=r"view|number|members"):
+    with refuses("unknown-name" if text in UNKNOWN else "malformed", "view", InvalidArgument):
         View.parse(text)
 
 

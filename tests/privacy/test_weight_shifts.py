@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.privacy import Gaussian, Repeated, account
+from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.proofs.weight_shifts import (
     largest_shift,
     phantom_weights,
@@ -17,6 +18,7 @@ from tacit.privacy.proofs.weight_shifts import (
     slot_record_shift,
     slot_shift,
 )
+from tests.refusals import refuses
 
 ONE_OVER_N = np.r_[1.0, 1.0 / np.arange(1, 201)]
 SILOS, RECORDS = 5, 20
@@ -65,7 +67,8 @@ def test_a_table_of_ten_thousand_records_is_searched_in_seconds():
 
 @pytest.mark.parametrize("table", [[1.0, 0.5], [1.0, 0.5, math.nan, 0.1], [1.0, 0.5, -0.1, 0.1]])
 def test_a_table_that_is_too_short_or_no_weights_is_refused(table):
-    with pytest.raises(ValueError, match="weights"):
+    code, field = ("wrong-length", "table") if len(table) == 2 else ("out-of-range", "weights")
+    with refuses(code, field, InvalidArgument):
         largest_shift(table, 2, 1)
 
 

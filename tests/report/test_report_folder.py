@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import math
 
-import pytest
-
-from tacit.errors import UserError
 from tacit.report.run_files import read_run
+from tests.refusals import refuses
 
 
 def test_a_folder_without_a_result_is_a_users_mistake(tmp_path):
-    with pytest.raises(UserError, match=r"no readable result\.json"):
+    with refuses("wrong-file", "run", names=["result.json"]):
         read_run(tmp_path)
 
 
 def test_a_broken_result_is_a_users_mistake(tmp_path):
     (tmp_path / "result.json").write_text('{"title": ')
-    with pytest.raises(UserError, match="not valid JSON"):
+    with refuses("file-damaged", "run"):
         read_run(tmp_path)
 
 

@@ -13,6 +13,7 @@ REFUSALS: Mapping[str, str] = {
     "replayed": "A second message arrived for a place that is already filled.",
     "tampered": "A sealed message does not open: wrong key, wrong context, or altered.",
     "bad-shares": "The shares do not determine a secret.",
+    "duplicate": "Two shares have the same holder.",
     "out-of-turn": "The message or call does not belong to the current phase.",
     "too-few": "Fewer parties are left than the protocol needs.",
     "malformed": "The message does not have the form of its kind.",
@@ -50,8 +51,11 @@ class Refused(ValueError):
 
     def __init__(self, code: str, reason: str, peer: str | None = None) -> None:
         assert code in REFUSALS, f"{code} is not a code of refusals"
-        super().__init__(f"{reason if peer is None else f'{peer}: {reason}'} [{code}]")
-        self.code, self.peer = code, peer
+        super().__init__(code, reason, peer)
+        self.code, self.reason, self.peer = code, reason, peer
+
+    def __str__(self) -> str:
+        return f"{self.reason if self.peer is None else f'{self.peer}: {self.reason}'} [{self.code}]"
 
 
 class CodedRefusal(Refused):
@@ -59,6 +63,7 @@ class CodedRefusal(Refused):
 
     def __init__(self, reason: str, peer: str | None = None) -> None:
         super().__init__(self.code, reason, peer)
+        self.args = (reason, peer)  # by which another process makes it again
 
 
 class BadSignature(CodedRefusal):
@@ -79,10 +84,8 @@ class Tampered(CodedRefusal):
     code = "tampered"
 
 
-class BadShares(CodedRefusal):
+class BadShares(Refused):
     """Shares that do not determine a secret: too few, twice the same holder, or not of one polynomial."""
-
-    code = "bad-shares"
 
 
 class Misused(ValueError):
@@ -90,5 +93,8 @@ class Misused(ValueError):
 
     def __init__(self, code: str, field: str, problem: str) -> None:
         assert code in MISUSES, f"{code} is not a code of misuses"
-        super().__init__(f"{field}: {problem} [{code}]")
-        self.code, self.field = code, field
+        super().__init__(code, field, problem)
+        self.code, self.field, self.problem = code, field, problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [{self.code}]"

@@ -1,4 +1,4 @@
-"""Secrets that any ``threshold`` of their holders can put together, and fewer know nothing about.
+"""Secret sharing: any ``threshold`` holders can reconstruct a secret, and fewer learn nothing about it.
 
 Shamir, "How to share a secret" (1979): the secret is the value at 0 of a uniform polynomial of degree threshold - 1
 over a prime field, the share of holder i its value at i. Fewer than ``threshold`` shares are independent of the secret.
@@ -39,18 +39,18 @@ class Share:
     def from_bytes(cls, data: bytes, peer: str | None = None) -> Share:
         """The share that :meth:`to_bytes` wrote; ``peer`` is named where it is refused."""
         if len(data) <= 4 or (len(data) - 4) % VALUE_BYTES:
-            raise BadShares(f"a share does not have {len(data)} bytes", peer)
+            raise BadShares("wrong-length", f"a share does not have {len(data)} bytes", peer)
         index = int.from_bytes(data[:4], "big")
         values = [int.from_bytes(data[i : i + VALUE_BYTES], "big") for i in range(4, len(data), VALUE_BYTES)]
         if index < 1 or max(values) >= PRIME:
-            raise BadShares("a share outside of the field", peer)
+            raise BadShares("out-of-range", "a share outside of the field", peer)
         return cls(index, tuple(values))
 
 
 def split(shared: Sequence[Secret], threshold: int, holders: Sequence[int]) -> list[Share]:
     """One share for each holder (indices from 1), of all the secrets, such that any ``threshold`` of them suffice."""
     if not 1 <= threshold <= len(holders):
-        raise BadShares(f"a threshold between 1 and the {len(holders)} holders is needed, not {threshold}")
+        raise BadShares("bad-terms", f"a threshold between 1 and the {len(holders)} holders is needed, not {threshold}")
     _check_indices(holders)
     if not shared:
         raise Misused("missing", "secrets", "no secret to share")
@@ -66,24 +66,24 @@ def split(shared: Sequence[Secret], threshold: int, holders: Sequence[int]) -> l
 def combine(shares: Sequence[Share], threshold: int) -> list[Secret]:
     """The secrets, in their order; :class:`BadShares` if there are too few shares or they do not fit together."""
     if threshold < 1:
-        raise BadShares(f"a threshold of at least 1 is needed, not {threshold}")
+        raise BadShares("bad-terms", f"a threshold of at least 1 is needed, not {threshold}")
     if len(shares) < threshold:
-        raise BadShares(f"{len(shares)} shares where {threshold} are needed")
+        raise BadShares("too-few", f"{len(shares)} shares where {threshold} are needed")
     _check_indices([share.index for share in shares])
     counts = {len(share.values) for share in shares}
     if len(counts) != 1:
-        raise BadShares("shares of different numbers of secrets")
+        raise BadShares("mismatch", "shares of different numbers of secrets")
     used, spare = shares[:threshold], shares[threshold:]
     for share in spare:
         weights = _lagrange([other.index for other in used], share.index)
         if any(_weighted(weights, used, place) != value for place, value in enumerate(share.values)):
-            raise BadShares("shares that are not of one polynomial")
+            raise BadShares("bad-shares", "shares that are not of one polynomial")
     weights = _lagrange([share.index for share in used], 0)
     combined = []
     for place in range(counts.pop()):
         value = _weighted(weights, used, place)
         if value >> (8 * SECRET_BYTES):
-            raise BadShares("shares that do not give a secret of 256 bits")
+            raise BadShares("bad-shares", "shares that do not give a secret of 256 bits")
         combined.append(Secret(bytearray(value.to_bytes(SECRET_BYTES, "big"))))
     return combined
 
@@ -114,6 +114,6 @@ def _weighted(weights: Sequence[int], shares: Sequence[Share], place: int) -> in
 
 def _check_indices(indices: Sequence[int]) -> None:
     if any(not 1 <= index < 2**32 for index in indices):
-        raise BadShares("holders are numbered from 1 (0 is where the secret is) to 2^32 - 1")
+        raise BadShares("out-of-range", "holders are numbered from 1 (0 is where the secret is) to 2^32 - 1")
     if len(set(indices)) != len(indices):
-        raise BadShares("two shares of the same holder")
+        raise BadShares("duplicate", "two shares of the same holder")

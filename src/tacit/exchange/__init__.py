@@ -1,4 +1,4 @@
-"""How updates travel from the silos to the server; families add others (``tacit.registry``)."""
+"""How updates travel from the silos to the server; families add others (``tacit.family_names``)."""
 
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
 from tacit.exchange.grid import Grid
@@ -7,8 +7,8 @@ from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
 from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
 from tacit.exchange.weighted import Members, PersonVectors, Weighted
-from tacit.registry import EXCHANGES as FAMILY_EXCHANGES
-from tacit.registry import BuiltIn
+from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
+from tacit.family_names import BuiltIn
 
 EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in (Plain, Masked, Weighted)}, FAMILY_EXCHANGES)
 

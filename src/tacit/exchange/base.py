@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, 
 from tacit.crypto import EVERYONE, Identity, Replayed
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew
 from tacit.exchange.sums import SumFacts
+from tacit.family_names import PlanPart
 from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import Stream
-from tacit.registry import PlanPart
 
 if TYPE_CHECKING:
     import numpy as np

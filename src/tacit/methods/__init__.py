@@ -1,17 +1,17 @@
-"""How it is learned: one line per method below. Families add others (``tacit.registry``), and so do installed packages,
+"""How it is learned: one line per method below. Families add others (``tacit.family_names``), and so do installed packages,
 as entry points of the group ``tacit.methods`` (``tacit.plugins``)."""
 
-from tacit.methods.across import UldpGroup, UldpNaive
+from tacit.family_names import METHODS as FAMILY_METHODS
+from tacit.family_names import BuiltIn
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.base import Info, Method, Options, ServerState
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
 from tacit.methods.facts import Facts
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
-from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
+from tacit.methods.per_subject import SubjectSGD
 from tacit.methods.reference import Pooled, SiloOnly
+from tacit.methods.uldp import UldpAvg, UldpGroup, UldpNaive, UldpSGD
 from tacit.plugins import find
-from tacit.registry import METHODS as FAMILY_METHODS
-from tacit.registry import BuiltIn
 
 CORE = (
     *(FedAvg, FedSGD, FedProx, Scaffold),

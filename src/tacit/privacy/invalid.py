@@ -16,7 +16,6 @@ ARGUMENTS: Mapping[str, str] = {
     "out-of-range": "A number is outside of its range, or not finite.",
     "mismatch": "Two arguments contradict each other.",
     "not-supported": "No accountant or mechanism covers this combination.",
-    "not-proved": "The guarantee is not proved for these numbers.",
     "unreachable": "No amount of noise reaches the target.",
 }
 
@@ -26,5 +25,8 @@ class InvalidArgument(ValueError):
 
     def __init__(self, code: str, field: str, problem: str) -> None:
         assert code in ARGUMENTS, f"{code} is not a code of arguments"
-        super().__init__(f"{field}: {problem} [{code}]")
+        super().__init__(code, field, problem)
         self.code, self.field, self.problem = code, field, problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [{self.code}]"

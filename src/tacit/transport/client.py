@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import nvflare.fuel.hci.client.api as hci
@@ -47,7 +47,11 @@ _READ = 1 << 20  # bytes that are read at once: of a file, or of the archive's t
 
 
 class Unacceptable(Exception):
-    """A result that is too large, or no archive."""
+    """A result that is ``too-large``, or ``malformed``: no archive."""
+
+    def __init__(self, code: Literal["malformed", "too-large"], problem: str) -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 def connected(name: str, kit: Path, timeout: float) -> Session:
@@ -93,7 +97,7 @@ def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], ta
             with ZipFile(_Archive(file)) as archive:
                 _take(archive, folder, limits, target)
         except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError, zlib.error) as error:
-            raise Unacceptable(f"the archive cannot be read ({type(error).__name__})") from None
+            raise Unacceptable("malformed", f"the archive cannot be read ({type(error).__name__})") from None
 
 
 class _Commands(CommandModule):
@@ -152,9 +156,9 @@ class _Received(Consumer):
 
     def consume(self, ref_id: str, state: dict[str, Any], data: Any) -> dict[str, Any]:
         if not isinstance(data, bytes) or not data:
-            self.refused = Unacceptable("a part of the download is empty, or not bytes")
+            self.refused = Unacceptable("malformed", "a part of the download is empty, or not bytes")
         elif self._bytes + len(data) > self._most:
-            self.refused = Unacceptable(f"it has more than {self._most} bytes")
+            self.refused = Unacceptable("too-large", f"it has more than {self._most} bytes")
         if self.refused is not None:
             raise self.refused  # NVFlare ends the download
         self._bytes += len(data)
@@ -204,5 +208,5 @@ def _take(archive: ZipFile, folder: str, limits: Mapping[str, int], target: Path
             while part := source.read(_READ):
                 left -= len(part)
                 if left < 0:
-                    raise Unacceptable(f"{name} has more than {most} bytes")
+                    raise Unacceptable("too-large", f"{name} has more than {most} bytes")
                 copy.write(part)

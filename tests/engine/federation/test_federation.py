@@ -17,8 +17,8 @@ from safetensors.numpy import load_file
 
 from tacit.engine.federation.trial import PARTS, REQUESTER
 from tacit.engine.trees import _named_leaves
-from tacit.errors import Forbidden
 from tacit.privacy import Ledger
+from tests.refusals import refuses
 
 from . import worlds
 from .relay import Relay
@@ -71,7 +71,7 @@ def test_federation_and_simulator_learn_the_same_from_one_seed(trial, method, ex
 def test_a_run_that_a_policy_forbids_ends_with_the_names_of_rule_and_silo(trial):
     content = worlds.experiment()
     content["method"] = {"name": "uldp-sgd", "noise_multiplier": 5.0}
-    with pytest.raises(Forbidden, match="north: methods"):
+    with refuses("policy-forbids", "policy", names=["north"]):
         worlds.finished(trial, content, "forbidden")
 
 

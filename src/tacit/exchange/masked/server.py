@@ -64,10 +64,10 @@ class MaskedServer(ServerRole):
             kind = OF_OWN if peer in self.survivors else OF_PAIRS
             share = Share.from_bytes(data[1:], sender)
             if data[:1] != kind or share.index != self.terms.index(sender) or len(share.values) != 1:
-                raise BadShares(f"a share of {peer} that is not the one due", sender)
+                raise BadShares("bad-shares", f"a share of {peer} that is not the one due", sender)
             shown[peer] = share
         if set(shown) != set(self._sharers):
-            raise BadShares("not the shares of everybody", sender)
+            raise BadShares("wrong-parties", "not the shares of all silos", sender)
         return shown
 
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
@@ -98,7 +98,7 @@ class MaskedServer(ServerRole):
         for silo in self.survivors:
             with self._secret_of(silo) as own:
                 if fingerprint_of(own) != self._fingerprints[silo]:
-                    raise BadShares(f"the shares do not give the secret of {silo}")
+                    raise BadShares("bad-shares", f"the shares do not give the secret of {silo}")
                 minus.append(MaskStream(own, self._post.place(silo, silo, "own mask")))
         for silo in self._sharers:
             if silo not in self.survivors:
@@ -113,7 +113,7 @@ class MaskedServer(ServerRole):
         with self._secret_of(silo) as secret:
             pairs = KeyPair(secret)
         if pairs.public != self._keys[silo][KEY_BYTES:]:
-            raise BadShares(f"the shares do not give the key of {silo}")
+            raise BadShares("bad-shares", f"the shares do not give the key of {silo}")
         for name in self.survivors:
             place = self._post.place(silo, name, "pair mask")
             with pairs.agree(self._keys[name][KEY_BYTES:], place) as agreed:

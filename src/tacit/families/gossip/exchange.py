@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tacit.exchange.base import Exchange
+from tacit.family_names import PlanPart
 from tacit.privacy import Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT
-from tacit.registry import PlanPart
 
 
 @dataclass(frozen=True)

@@ -95,19 +95,6 @@ def published_exposure(published: npt.ArrayLike) -> Floats:
     return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
 
 
-def gossip_mu(
-    mixing: npt.ArrayLike, steps: int, sigma: float, sensitivity: float = 1.0, published: npt.ArrayLike | None = None
-) -> Floats:
-    """mu of node u against observer v, for all pairs: an array [u, v]; a node knows its own value (infinity there)."""
-    weights = _square(mixing)
-    nodes = weights.shape[0]
-    if sigma == 0:
-        return np.full((nodes, nodes), math.inf)
-    exposure = np.stack([gossip_exposure(weights, steps, (v,), published) for v in range(nodes)], axis=1)
-    np.fill_diagonal(exposure, math.inf)
-    return np.asarray(sensitivity / sigma * np.sqrt(exposure), dtype=np.float64)
-
-
 def gossip_event(
     mixing: npt.ArrayLike,
     steps: int,

@@ -22,8 +22,8 @@ from tacit.families.pairwise.server import PairwiseServer
 from tacit.families.pairwise.silo import PairwiseSilo
 from tacit.families.pairwise.summary import Pairs
 from tacit.families.pairwise.terms import PairwiseTerms
+from tacit.family_names import PlanPart
 from tacit.privacy import Randomness, Reveals, View
-from tacit.registry import PlanPart
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05
@@ -41,7 +41,7 @@ Edges = npt.NDArray[np.bool_]
 class Pairwise(Exchange):
     """GOPA: independent noise, and noise that cancels between two silos each, as integers on a grid.
 
-    graph                k-out (everybody picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
+    graph                k-out (each silo picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
     peers                m; left out: the fewest with which messages tell about as little as their sum
     pairwise_multiplier  standard deviation of a pair's noise over that of a silo's own; left out: by kappa = 20
     honest               at least this share of the silos does not collude with the server
@@ -152,7 +152,7 @@ class Pairwise(Exchange):
         if silos < 2:
             raise UserError("too-few", "exchange.name", "pairs need at least two silos", 'use exchange.name = "plain"')
         if self.counted(silos) < 1:
-            problem = f"{silos} silos less those that collude and vanish leave nobody"
+            problem = f"{silos} silos less those that collude and vanish leave none"
             raise UserError("out-of-range", "exchange.honest", problem, "raise it, or lower exchange.drop_outs")
         if self.peers is not None and not 1 <= self.peers < silos:
             problem = f"{self.peers} others of {silos} silos"
@@ -281,7 +281,7 @@ def _edges(exchange: Pairwise, silos: int) -> Edges:
 
 
 def _candidates(exchange: Pairwise, silos: int) -> Callable[[int], Edges]:
-    """Graphs by number of peers, each within those with more: everybody's picks, or pairs by a coin each."""
+    """Graphs by number of peers, each within those with more: the picks of each silo, or pairs by a coin each."""
     stream = _PUBLIC.stream(exchange.graph, exchange.graph_seed, silos)
     if exchange.graph == "k-out":
         orders = k_out_orders(silos, stream)

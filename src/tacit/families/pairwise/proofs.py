@@ -17,7 +17,7 @@ from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event
 from tacit.privacy.accounting.gaussian import gaussian_event
-from tacit.privacy.bisection import bisect, doubled, smallest_integer
+from tacit.privacy.bisection import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
@@ -126,50 +126,6 @@ def gopa_subject_mu(
     eigenvalues, vectors = _eigenbasis(laplacian, csgraph.connected_components(laplacian, directed=False)[1])
     along = vectors.T @ shift
     return math.sqrt(float(along**2 @ _shrunk(eigenvalues, independent_std, pairwise_std))) / independent_std
-
-
-def gopa_pairwise_std(
-    edges: npt.NDArray[np.bool_],
-    coalition: Collection[int],
-    independent_std: float,
-    target_mu: float,
-    sensitivity: float = 1.0,
-) -> float:
-    """The smallest pairwise standard deviation (to 1e-6, from above) with mu <= ``target_mu``; infinity if none is.
-
-    More pairwise noise only ever helps, but never below what the sum itself gives away.
-    """
-
-    def suffices(std: float) -> bool:
-        return gopa(edges, coalition, independent_std, std, sensitivity).mu <= target_mu
-
-    if suffices(0.0):
-        return 0.0
-    ends = doubled(suffices, max(independent_std, 1e-300), 1e6 * independent_std)
-    return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
-
-
-def gopa_neighbours(
-    silos: int,
-    coalition: Collection[int],
-    independent_std: float,
-    pairwise_std: float,
-    target_mu: float,
-    stream: Stream,
-    sensitivity: float = 1.0,
-) -> tuple[int, npt.NDArray[np.bool_]] | None:
-    """The smallest m, and the graph, for which "everyone picks m others" drawn from ``stream`` reaches ``target_mu``.
-
-    The graphs of one stream are nested (m + 1 picks begin with the m picks before), and more edges only help, so that
-    bisection finds the smallest. None where even all pairs do not reach it.
-    """
-    orders = k_out_orders(silos, stream)
-
-    def enough(count: int) -> bool:
-        return gopa(k_out(orders, count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
-
-    found = fewest(enough, silos - 1)
-    return None if found is None else (found, k_out(orders, found))
 
 
 def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:

@@ -187,11 +187,6 @@ def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 
     )
 
 
-def membership_advantage(event: Event) -> float:
-    """The largest possible true-positive minus false-positive rate of an attack on one unit's presence."""
-    return attack_limits(event).advantage
-
-
 def pure_epsilon(event: Event) -> float:
     """The epsilon that holds with delta 0 for one canonical event; infinity for Gaussian noise."""
     match event:

@@ -8,7 +8,6 @@ as the authors' programs take them from Opacus.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +20,6 @@ from tacit.privacy.bisection import bisect, doubled
 Array = npt.NDArray[np.float64]
 
 OPACUS_ORDERS: Array = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class PublishedNoise:
-    """A noise formula's standard deviation, whether its condition holds for these numbers, and the condition."""
-
-    sigma: float
-    holds: bool
-    condition: str
 
 
 def as_published_rdp(
@@ -91,7 +81,7 @@ def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, st
     """ULDP-GROUP-k ([ULDP-FL, T2], Figure 2): 3^{log2 k} rho(a) at order a / k over the authors' orders.
 
     Sound if k is a public power of two. Other sizes are rounded *down*, as the paper says; that is no bound
-    (``conversions.group_rdp`` rounds up).
+    (``group_rdp`` in research rounds up).
     """
     group = 1 << (group.bit_length() - 1)
     orders = np.array([2 * group + x / 10 for x in range(100)] + np.linspace(group + 10, 64 * group, 20).tolist())
@@ -117,38 +107,6 @@ def as_published_group_dp(group: int, rate: float, noise_multiplier: float, step
             return group * epsilon
         low, high = (low, middle) if excess > 0 else (middle, high)
     return math.inf
-
-
-def as_published_gaussian_noise(sensitivity: float, epsilon: float, delta: float) -> PublishedNoise:
-    """The textbook Gaussian mechanism, sigma = S sqrt(2 ln(1.25 / delta)) / epsilon (Dwork and Roth 2014, Theorem A.1).
-
-    The slides state it for every epsilon ([Slides, S5]). It is proved for epsilon <= 1 and fails for large ones: at
-    delta = 1e-5 from 8.42 on. ``gaussian.gaussian_mu`` solves the exact condition.
-    """
-    sigma = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon if epsilon > 0 else math.inf
-    return PublishedNoise(sigma, holds=0 < epsilon <= 1 and 0 < delta < 1, condition="0 < epsilon <= 1")
-
-
-def as_published_dpsgd_noise(
-    lipschitz: float, epsilon: float, delta: float, records: int, steps: int
-) -> PublishedNoise:
-    """The slides' DP-SGD noise, 16 l sqrt(T ln(2/delta) ln(2.5 T / (delta n))) / (n epsilon) ([Slides, S9]), one
-    record per step.
-
-    It splits the budget by advanced composition and amplification, both in forms that need many steps.
-    """
-    inside = 2.5 * steps / (delta * records)
-    sigma = (
-        16 * lipschitz * math.sqrt(steps * math.log(2 / delta) * math.log(inside)) / (records * epsilon)
-        if inside > 1
-        else 0.0
-    )
-    enough = steps >= (records * epsilon) ** 2 / (32 * math.log(2 / delta))
-    return PublishedNoise(
-        sigma,
-        holds=enough and inside > 1 and epsilon <= 1,
-        condition="T >= n^2 epsilon^2 / (32 ln(2/delta)), 2.5 T > delta n and epsilon <= 1",
-    )
 
 
 def _poisson(rate: float, noise_multiplier: float, orders: Array) -> Array:

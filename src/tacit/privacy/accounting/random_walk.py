@@ -1,4 +1,4 @@
-"""What a noisy walk from node to node costs (specification 6.2)."""
+"""What a token that walks between nodes costs a node, against one other node: Renyi divergences (specification 6.2)."""
 
 from __future__ import annotations
 
