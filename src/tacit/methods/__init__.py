@@ -1,5 +1,5 @@
-"""How it is learned: one line per method below. Families add others (``tacit.family_names``), and so do installed packages,
-as entry points of the group ``tacit.methods`` (``tacit.plugins``)."""
+"""How it is learned: one line per method below. Families add others (``tacit.family_names``), and so do installed
+packages, as entry points of the group ``tacit.methods`` (``tacit.plugins``)."""
 
 from tacit.family_names import METHODS as FAMILY_METHODS
 from tacit.family_names import BuiltIn
