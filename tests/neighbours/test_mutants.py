@@ -283,7 +283,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
         lambda: patch.object(Clip, "counts", doubled(Clip.counts)),
     ),
-    "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
+    "no clip": (NAIVE, lambda: patch("tacit.methods.uldp.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
         lambda: patch.object(Upload, "local", local_times_records(Upload.local)),
