@@ -90,8 +90,8 @@ def record_rate(randomness: Randomness, canaries: int = 1000, records: int = 10)
 
 
 def batch_noise(randomness: Randomness, runs: int = 1500, records: int = 4) -> Exhibit:
-    """One batch of ``local-group`` with the published noise, many times: the noise is wider where somebody has many
-    records, and its width is read off a model of 50 numbers."""
+    """One batch of ``local-group`` with the published noise, many times: the noise is wider if a person has many
+    records, and its width is measured on a model of 50 numbers."""
     rate, sigma, width = 0.5, 2.0, 50
     method = {"name": "local-group", "noise": "as-published", "noise_multiplier": sigma, "clip": 1.0}
     numbers = {"sample_rate": rate, "batches_per_round": 1, "local_learning_rate": 1.0}

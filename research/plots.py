@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tacit.report.markup import Html, join, tag
 from tacit.report.styles import ACCENT, GRID, PALE, SOFT, Style
-from tacit.report.svg import DASHES, LETTER, WIDTH, Axis, document, legend, line, mark, path, text, upward_text
+from tacit.report.svg import DASHES, LETTER, WIDTH, Scale, document, legend, line, mark, path, text, upward_text
 
 PANEL_WIDTH, PANEL_HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 44
@@ -68,8 +68,8 @@ def curves(panels: Sequence[Panel], spoken: str) -> str:
 def _panel(panel: Panel, left: float) -> Html:
     xs = [value for one in panel.curves for value in one.x]
     ys = [value for one in panel.curves for value in (*one.y, *one.low, *one.high)]
-    x = Axis.of(xs, left + LEFT, left + PANEL_WIDTH - RIGHT, log=panel.log_x, margin=0.02)
-    y = Axis.of(ys, PANEL_HEIGHT - BOTTOM, TOP, log=panel.log_y)
+    x = Scale.of(xs, left + LEFT, left + PANEL_WIDTH - RIGHT, log=panel.log_x, margin=0.02)
+    y = Scale.of(ys, PANEL_HEIGHT - BOTTOM, TOP, log=panel.log_y)
     parts = [text(x.start, 18, panel.title, bold=True), *_ticks_left(y, x.start, x.end)]
     parts += [text(place, y.start + 16, label, "middle", SOFT) for place, label in x.ticks()]
     parts.append(line([(x.start, y.start), (x.end, y.start)], SOFT))
@@ -78,7 +78,7 @@ def _panel(panel: Panel, left: float) -> Html:
     return join([*parts, *(_curve(one, x, y) for one in panel.curves)])
 
 
-def _curve(one: Curve, x: Axis, y: Axis) -> Html:
+def _curve(one: Curve, x: Scale, y: Scale) -> Html:
     """The line, broken where values are missing, and marks where there are few points."""
     points = [(x.place(a), y.place(b)) for a, b in zip(one.x, one.y, strict=True)]
     runs = [list(run) for drawn, run in groupby(points, key=lambda point: None not in point) if drawn]
@@ -90,7 +90,7 @@ def _curve(one: Curve, x: Axis, y: Axis) -> Html:
     return join([drawn, *(mark(*point, one.style, scale=0.6) for run in runs for point in run if few)], "")
 
 
-def _band(one: Curve, x: Axis, y: Axis) -> Html:
+def _band(one: Curve, x: Scale, y: Scale) -> Html:
     edges = [(x.place(a), y.place(low), y.place(high)) for a, low, high in zip(one.x, one.low, one.high, strict=True)]
     known = [edge for edge in edges if None not in edge]
     if len(known) < 2:
@@ -99,7 +99,7 @@ def _band(one: Curve, x: Axis, y: Axis) -> Html:
     return path([around], closed=True, fill=one.style.color, fill_opacity=0.14)
 
 
-def _ticks_left(axis: Axis, left: float, right: float) -> list[Html]:
+def _ticks_left(axis: Scale, left: float, right: float) -> list[Html]:
     shapes = [(line([(left, y), (right, y)]), text(left - 6, y + 4, label, "end", SOFT)) for y, label in axis.ticks()]
     return [shape for pair in shapes for shape in pair]
 
@@ -129,7 +129,7 @@ def lines(places: Sequence[str], tracks: Sequence[Track], title: str, across: st
         if mean is not None
         for side in (-1, 1)
     ]
-    axis = Axis.of(ends, bottom, 34 + 20 * rows)
+    axis = Scale.of(ends, bottom, 34 + 20 * rows)
     step = (right - left) / len(places)
     parts = [*names, *_frame(axis, left, right, title, across, unit, height)]
     parts += [text(left + step * (i + 0.5), bottom + 16, name, "middle", SOFT) for i, name in enumerate(places)]
@@ -141,7 +141,7 @@ def lines(places: Sequence[str], tracks: Sequence[Track], title: str, across: st
     return document(WIDTH, height, f"{title}. {said} at {', '.join(places)}.", parts)
 
 
-def _track(track: Track, first: float, step: float, axis: Axis) -> Html:
+def _track(track: Track, first: float, step: float, axis: Scale) -> Html:
     spread, points = [], []
     for index, (mean, deviation) in enumerate(zip(track.means, track.deviations, strict=True)):
         if mean is None:
@@ -158,7 +158,7 @@ def bars(names: Sequence[str], values: Sequence[float], title: str, across: str,
     """An upright bar for each of ``names``, which are in order."""
     left, right, height = 76, WIDTH - 16, 270
     bottom = height - 46
-    axis = Axis.of([0.0, *values], bottom, 34, margin=0.0)
+    axis = Scale.of([0.0, *values], bottom, 34, margin=0.0)
     step = (right - left) / len(names)
     every = math.ceil((LETTER * max(map(len, names)) + 8) / step)  # names that do not touch
     parts = _frame(axis, left, right, title, across, unit, height)
@@ -171,7 +171,7 @@ def bars(names: Sequence[str], values: Sequence[float], title: str, across: str,
     return document(WIDTH, height, f"{title}. {said}.", parts)
 
 
-def _frame(axis: Axis, left: float, right: float, title: str, across: str, unit: str, height: float) -> list[Html]:
+def _frame(axis: Scale, left: float, right: float, title: str, across: str, unit: str, height: float) -> list[Html]:
     return [
         text(12, 18, title, size=14, bold=True),
         *_ticks_left(axis, left, right),

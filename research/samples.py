@@ -1,8 +1,8 @@
-"""Every private method in a small case, and the variants whose code is their own: what tests and docs/audit.md run.
+"""All private methods in small cases, and variants with code of their own: for tests and docs/audit.md.
 
-Each is looked at by every view that it says something to and that shows code of its own. ``LITTLE`` noise lets an
-attack come near to what is proved. With a small part of ``MUCH`` noise (:func:`hardly_noisy`) a method is far outside
-of what it promises: an audit that stays silent there could not have found anything.
+Every sample has the views with a guarantee that run code of their own. With ``LITTLE`` noise an attack comes near to
+what is proved. With a small part of ``MUCH`` noise (:func:`hardly_noisy`) a method clearly violates its guarantee: an
+audit that does not detect this could not detect anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tacit.audit.cases import Case, case
 from tacit.config import Plan
 from tacit.methods import METHODS
 
-# (noise multiplier, local epsilon of those who protect what they send)
+# (noise multiplier, local epsilon of methods with local noise)
 LITTLE, MUCH = (0.5, 2.0), (2.0, 0.5)
 
 
@@ -43,7 +43,7 @@ ADAPTIVE = {"adaptive_clip": {"count_noise": 1.0}}
 
 SAMPLES: dict[str, Sample] = {
     "subject-sgd": Sample({"name": "subject-sgd", "subject_sample_rate": 0.5}, ("public", "server")),
-    "subject-sgd, everybody": Sample({"name": "subject-sgd"}, ("silo",)),  # a silo knows the coins: they hide nobody
+    "subject-sgd, everybody": Sample({"name": "subject-sgd"}, ("silo",)),  # a silo knows the coins: no amplification
     "subject-sgd, training": Sample({"name": "subject-sgd", "local_epochs": 2, "records_per_subject": 2}),
     "subject-sgd, adaptive": Sample({"name": "subject-sgd", **ADAPTIVE}),
     "uldp-avg": Sample({"name": "uldp-avg", "local_epochs": 2}, ("public", "server", "silo")),
@@ -87,7 +87,7 @@ PAIRS = [(name, view) for name, sample in SAMPLES.items() for view in sample.vie
 
 
 def hardly_noisy(plan: Plan) -> Plan:
-    """The plan with a tenth of the noise that it promises; with a hundredth, where everybody's noise is in the sum."""
+    """The plan with a tenth of its noise; with a hundredth if the noise of all subjects is in the sum."""
     options, given = plan.options, plan.options.noise_value
     left = 0.01 / given if options.noise_key == "local_epsilon" else 0.1 * given
     return replace(plan, promise=replace(plan.promise, options=options.with_noise(left)))

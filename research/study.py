@@ -1,4 +1,4 @@
-"""How comparisons of methods are made: settings from training people only, then seeds that were not used.
+"""Comparisons of methods: settings chosen on training people only, results with other seeds.
 
 A trial trains a plan in memory and scores it, once or as it goes. Settings of a method (clip, learning rate) come from
 a small grid: they are judged on a fifth of the *training* people, held out with a seed of its own, and the best is then

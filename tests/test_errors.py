@@ -80,7 +80,6 @@ TABLES = {
     "Refused": REFUSALS,
     "BadShares": REFUSALS,
     "RoundFailed": REFUSALS,
-    "Diverged": REFUSALS,
     "InvalidArgument": ARGUMENTS,
     "NoSuchGraph": ARGUMENTS,
     "Misused": MISUSES,

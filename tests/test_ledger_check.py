@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from tacit.config import plan
 from tacit.engine.charges import events
-from tacit.errors import UserError
 from tacit.ledgers.recheck import ADVISORIES, check, check_all
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting.account import account
@@ -20,6 +19,7 @@ from tacit.privacy.ledger import ACCOUNTING, _sealed, place
 from tacit.report.run_files import read_run
 from tacit.report.sheet import ledger_problem
 from tacit.ui.main import app
+from tests.refusals import refuses
 
 ROUNDS = 100
 BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}
@@ -164,7 +164,7 @@ def test_lines_of_a_budget_file_need_the_folder_of_their_run(tmp_path):
     both = {(Path(found.ledger).name, found.run): found.status for found in check([budget, run])}
     assert both[("budget.jsonl", "a")] == both[("ledger.jsonl", "a")] == "under-counted"
     assert both[("budget.jsonl", "b")] == "not recomputed"
-    with pytest.raises(UserError):
+    with refuses("wrong-file", "ledger"):
         check([tmp_path / "nothing.jsonl"])
 
 

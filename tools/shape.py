@@ -82,20 +82,33 @@ def concrete() -> dict[str, set[str]]:
     return {"methods": named(method_classes()), "exchange": named(EXCHANGES.values()), "work": workers}
 
 
-def isinstance_lines() -> int:
-    """Lines that ask whether something is a certain method, exchange or worker, outside the room of its kind."""
+def isinstance_lines(*kinds: str) -> list[tuple[Path, int]]:
+    """Lines that ask whether something is a certain method, exchange or worker (of these ``kinds``; all, if none is
+    given), outside the package of its kind."""
     found = set()
-    kinds = concrete()
+    known = {kind: names for kind, names in concrete().items() if not kinds or kind in kinds}
     for file, tree in trees().items():
         room = file.relative_to(SRC).parts[0]
-        foreign = set().union(*(names for kind, names in kinds.items() if room != ROOMS[kind]))
+        imported = {
+            alias.asname or alias.name: node.module or ""
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        foreign = {
+            name
+            for kind, names in known.items()
+            if room != ROOMS[kind]
+            for name in names
+            if imported.get(name, "").startswith(f"tacit.{ROOMS[kind]}")
+        }
         for node in ast.walk(tree):
             is_asked = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             if is_asked and node.func.id in ("isinstance", "issubclass") and len(node.args) == 2:
                 names = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
                 if names & foreign:
-                    found.add((file, node.lineno))
-    return len(found)
+                    found.add((file.relative_to(SRC), node.lineno))
+    return sorted(found)
 
 
 def methods() -> tuple[int, int]:
@@ -157,12 +170,13 @@ def measures(runs: bool) -> dict[str, Any]:
     names, classes = repeated()
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
     table: dict[str, Any] = {
-        "isinstance on methods, exchanges, workers outside their rooms": isinstance_lines(),
+        "isinstance on methods, exchanges, workers outside their rooms": len(isinstance_lines()),
         "deepest inheritance of a method": depth,
         "most functions of a method": hooks,
         "loops over rounds": run_loops(),
         "lines of the core": lines(core),
         "lines in all": lines(files),
+        "lines of research, which is not installed": lines(sorted((ROOT / "research").rglob("*.py"))),
         "statements": sum(isinstance(node, ast.stmt) for tree in trees().values() for node in ast.walk(tree)),
         "file names used twice": names,
         "class names used twice": classes,

@@ -15,8 +15,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
 import tacit
-from research.samples import MUCH, PAIRS, SAMPLES, hardly_noisy
-from tacit.audit.attacks import (
+from research.attacks import (
     Membership,
     attribute,
     difference,
@@ -26,6 +25,7 @@ from tacit.audit.attacks import (
     per_subject,
     rebuild,
 )
+from research.samples import MUCH, PAIRS, SAMPLES, hardly_noisy
 from tacit.audit.cases import case
 from tacit.audit.mechanism import audit_mechanism, claim_of, observed, simulation
 from tacit.audit.views import contributions

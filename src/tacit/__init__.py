@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tacit import registry
+from tacit import family_names
 
 if TYPE_CHECKING:
     from tacit.api import Run, compare, plan, run
@@ -31,8 +31,8 @@ def __getattr__(name: str) -> Any:
         from tacit import errors
 
         return getattr(errors, name)
-    if name in registry.FUNCTIONS:
-        return registry.load(registry.FUNCTIONS[name])
+    if name in family_names.FUNCTIONS:
+        return family_names.load(family_names.FUNCTIONS[name])
     if name in __all__:
         from tacit import api
 

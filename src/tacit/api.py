@@ -1,4 +1,4 @@
-"""The same from Python as from the command line: plan, run, compare, and a Run that predicts."""
+"""The Python interface: plan, run, audit, compare, and a Run that predicts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def run(
     """Train as planned, write the run folder and its report, and return the run.
 
     ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone and all
-    records together, with the same settings; names of other methods are trained beside it instead. ``resume`` goes on
-    with an interrupted run of the same experiment.
+    records together, with the same settings; a tuple names the methods to train instead. ``resume`` continues an
+    interrupted run of the same experiment.
     """
     if frame is not None and not isinstance(frame, pd.DataFrame):
         problem = f"a {type(frame).__name__} is no table"
@@ -64,7 +64,7 @@ def trained(
     baselines: bool | tuple[str, ...],
     progress: Progress | None,
 ) -> Run:
-    """Train and write the report; how it ended, the result says."""
+    """Train and write the report; ``result["status"]`` says how the run ended."""
     result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
     report.write(result.path)
     return result
@@ -79,8 +79,7 @@ def audit(
     progress: Progress | None = None,
     **numbers: Any,
 ) -> tuple[Audit, Path]:
-    """Attack an experiment and write what was found: ``audit.json`` and ``audit.html``. Returns both, the audit and its
-    page.
+    """Attack an experiment and write ``audit.json`` and ``audit.html``. Returns the audit and the path of its page.
 
     ``of`` is a finished run of the same experiment: its report gets the audit as a section. ``numbers`` are those of
     :func:`tacit.audit.audit`: canaries, input_canaries, runs, confidence.

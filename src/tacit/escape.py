@@ -1,4 +1,4 @@
-"""Text that others wrote, before it goes into a log or onto a terminal."""
+"""Escapes text of other parties for logs and terminals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def escaped(text: object, most: int = MOST_CHARACTERS) -> str:
 
 
 class OneLine(logging.Formatter):
-    """A log line with its time (UTC). Whatever a message holds, it is one line; the lines of a traceback follow it,
-    indented, so that none of them can be taken for a message."""
+    """A log line with its time (UTC). A message is always one line; lines of a traceback follow it, indented, so that
+    none looks like a message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)sZ %(message)s", "%Y-%m-%dT%H:%M:%S")

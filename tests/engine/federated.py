@@ -17,6 +17,7 @@ from tacit.data import Federation
 from tacit.engine.encoder_work import places_of
 from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
 from tacit.engine.learner import learner
+from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange.post import SERVER
@@ -123,6 +124,10 @@ class Parties:
         self.analyzer: AnalyzerSide | None = None
         if made.exchange.name == "shuffled":
             self.analyzer = AnalyzerSide(made, ServerKeys(identities[ANALYZER], roster))
+        self.hooks = Hooks()
+        for name in ("before_statistics", "after_statistics"):
+            if name in options:
+                setattr(self.hooks, name, options.pop(name))
         self.coordinator = CoordinatorSide(made, self.names, ServerKeys(identities[SERVER], roster), **options)
         self.steps = 0
 
@@ -137,7 +142,7 @@ class Parties:
                     answers[silo] = None
             return answers
 
-        return drive(self.coordinator, carry)
+        return drive(self.coordinator, carry, self.hooks)
 
     def _handler(self, party: str) -> SiloSide | AnalyzerSide:
         if party != ANALYZER:

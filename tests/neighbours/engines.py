@@ -34,6 +34,7 @@ from tacit.engine.federation.sides import (
     drive,
 )
 from tacit.engine.learner import learner
+from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange.post import SERVER, read_numbers, read_steps
@@ -131,10 +132,11 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
     public: list[np.ndarray] = []
     sent: dict[str, list[np.ndarray]] = {name: [] for name in SILOS}
 
-    def after(number: int, model: Any) -> None:
-        public.append(released(plan, coordinator.server))
+    class Keeping(Hooks):
+        def after_round(self, number: int, participants: int) -> None:
+            public.append(released(plan, coordinator.server))
 
-    coordinator = CoordinatorSide(plan, SILOS, ServerKeys(identities[SERVER], roster), after_round=after)
+    coordinator = CoordinatorSide(plan, SILOS, ServerKeys(identities[SERVER], roster))
 
     def carry(told: dict[str, bytes]) -> dict[str, bytes | None]:
         answers: dict[str, bytes | None] = {}
@@ -154,7 +156,7 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
         return answers
 
     try:
-        drive(coordinator, carry)
+        drive(coordinator, carry, Keeping())
     except RoundFailed:
         return None
     silos = plan.promise.facts.silos

@@ -161,8 +161,8 @@ def added_up(build: Any) -> Any:
 
 
 def coins_of_each_silo() -> Any:
-    silos = count()
-    return patch("tacit.engine.federation.silo.common_randomness", lambda *_: Randomness.from_seed(next(silos) % 3))
+    silos, drawn = count(), "tacit.engine.federation.silo_side.common_randomness"
+    return patch(drawn, lambda *_: Randomness.from_seed(next(silos) % 3))
 
 
 def outward(self: Grid, vectors: Any, factors: Any = 1.0) -> Any:
@@ -283,7 +283,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
         lambda: patch.object(Clip, "counts", doubled(Clip.counts)),
     ),
-    "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
+    "no clip": (NAIVE, lambda: patch("tacit.methods.uldp.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
         lambda: patch.object(Upload, "local", local_times_records(Upload.local)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from research.without_server import gopa_neighbours, gopa_pairwise_std, gossip_mu
 from tacit.privacy import Randomness, account
 from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.accounting.random_walk import random_walk_rdp
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.proofs.serverless import (
     as_published_gossip,
@@ -22,7 +23,6 @@ from tacit.privacy.proofs.serverless import (
     gossip_event,
     gossip_exposure,
     published_exposure,
-    random_walk_rdp,
 )
 from tests.refusals import refuses
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 import tacit
 from tacit.privacy import Ledger, account
-from tacit.privacy.accounting.events import event_from_dict
+from tacit.privacy.accounting.events import EVENTS, event_from_dict
 from tests.made import experiment, visits
+from tests.stability.events import EXAMPLES as EXAMPLE_EVENTS
+from tests.stability.events import kinds, stored
 from tests.stability.make import EXAMPLES, HERE, PLANS, flat, guarantees, read
 
 KNOWN = read("plans")
@@ -71,3 +74,46 @@ def test_a_ledger_written_before_is_read_as_it_was(tmp_path):
             if values is not None:
                 found = account(event_from_dict(values), one["delta"]).epsilon
                 assert found == (math.inf if one["epsilon"] == "inf" else pytest.approx(one["epsilon"], rel=1e-9))
+
+
+@pytest.mark.parametrize("line", stored(), ids=lambda line: line["event"]["kind"])
+def test_an_event_written_before_is_read_and_costs_what_it_did(line):
+    event = event_from_dict(line["event"])
+    assert line["event"].items() <= event.as_dict().items()
+    assert account(event, line["delta"]).epsilon == pytest.approx(float(line["epsilon"]), rel=1e-9)
+
+
+def test_every_event_has_a_line_and_no_event_was_removed():
+    assert {kind for line in stored() for kind in kinds(line["event"])} == set(EVENTS)
+
+
+@pytest.mark.parametrize("event", EXAMPLE_EVENTS, ids=lambda event: event.kind)
+def test_every_field_of_an_event_is_in_a_line(event):
+    """So that a field that is new, or has another default, adds a line: ``python -m tests.stability.events``."""
+    assert event.as_dict() in [line["event"] for line in stored()]
+
+
+def test_an_event_is_read_without_the_fields_that_were_added_later():
+    """Only these fields may be required: a line of an early version has no others."""
+    required = {
+        kind: {field.name for field in fields(event) if field.default is MISSING} for kind, event in EVENTS.items()
+    }
+    assert required == {
+        "nothing": set(),
+        "unprotected": set(),
+        "pure": {"epsilon"},
+        "gaussian": {"noise_multiplier"},
+        "laplace": {"noise_multiplier"},
+        "discrete-gaussian": {"sigma"},
+        "randomized-response": {"epsilon"},
+        "poisson-sampled": {"rate", "event"},
+        "sampled-without-replacement": {"size", "population", "event"},
+        "gaussian-mixture": {"noise_multiplier", "sensitivities", "probabilities"},
+        "shuffled-reports": {"epsilon", "reports"},
+        "random-walk": {"nodes", "steps", "noise_multiplier"},
+        "selected": {"event", "mean"},
+        "failure": {"probability"},
+        "repeated": {"event", "count"},
+        "composed": {"events"},
+        "largest": {"events"},
+    }

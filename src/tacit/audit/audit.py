@@ -1,14 +1,14 @@
-"""``tacit audit``: attack an experiment in two ways and set what was achieved beside what is promised.
+"""``tacit audit``: attack an experiment in two ways and compare the result with the guarantees.
 
-1. **The mechanism**: the experiment's method on a small made federation, with as little noise as shows flaws soonest
-   (multiplier 1 where the plan has more), many times with and without one unit. It tests code: noise, clip, sampling.
-2. **The experiment itself**, once, with canaries in it. It tests this plan: its numbers, its data, its exchange. Not
-   where canaries would change what is promised: where people protect what they send, every number of the model has a
-   share of the noise, and so would those of canaries; where noise grows with the number of silos, silos as canaries
-   would hide each other.
+1. **The mechanism**: the experiment's method on a small artificial federation, with little noise so that errors show
+   soon (multiplier at most 1), many times with and without one unit. It tests code: noise, clip, sampling.
+2. **The experiment itself**, once, with canaries in it. It tests this plan: its settings, its data, its exchange. It is
+   left out if canaries would change the guarantee: with local noise every number of the model has a share of the
+   noise, and so would those of canaries; if noise grows with the number of silos, silos as canaries would hide each
+   other.
 
-An audit looks at private records without any noise of its own: what it finds stays with who holds the data, or is
-published as one sentence, "nothing was refuted".
+An audit reads private records and adds no noise: its result stays with the data holder, or is published as one
+sentence, "nothing was refuted".
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tacit.promise import exchanges_for
 
 CANARIES = 1000
 INPUT_CANARIES = 200
-SILO_CANARIES = 200  # at most: each is one more silo in every exchange
+SILO_CANARIES = 200  # at most: each is an additional silo in every exchange
 RUNS = 1500
 # of the small federation
 SILOS, RECORDS = 3, 5
-# of people who protect what they send there: what all their numbers cost, and the share of them that is reported
+# of methods with local noise there: epsilon of all numbers of a subject, and the share of them that is reported
 LOCAL_EPSILON, INDEX_RATE = 4.0, 0.5
 
 Verdict = Literal["refuted", "doubtful", "not-refuted", "nothing-claimed"]
@@ -48,8 +48,8 @@ Verdict = Literal["refuted", "doubtful", "not-refuted", "nothing-claimed"]
 
 @dataclass(frozen=True)
 class MechanismFinding:
-    """What many runs of the method on a small federation say, for one view; ``noise`` and ``proved`` are of one round
-    there."""
+    """Result of many runs of the method on a small federation for one view; ``noise`` and ``proved`` are those of one
+    round there."""
 
     view: str
     noise: str
@@ -59,11 +59,11 @@ class MechanismFinding:
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything that an audit found.
+    """The result of an audit.
 
-    guarantees  what the plan promises, with what its paper says
+    guarantees  of the plan, with the published ones
     mechanism   the method alone, view by view
-    canaries    the experiment with canaries, by what was looked at
+    canaries    the experiment with canaries, by what was observed
     """
 
     title: str
@@ -78,13 +78,13 @@ class Audit:
 
     @property
     def refuted(self) -> bool:
-        """Whether anything that is proved was refuted."""
+        """Whether a proved guarantee was refuted."""
         return any(line.found.refuted for line in self.mechanism) or any(line.refuted for line in self.canaries)
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to. ``doubtful``: a lower bound is above what is proved, at its own confidence but not at that
-        at which something is called refuted. ``nothing-claimed``: nothing finite is proved."""
+        """``doubtful``: a lower bound is above what is proved at its own confidence, but not at the higher confidence
+        that ``refuted`` needs. ``nothing-claimed``: no finite epsilon is proved."""
         if self.refuted:
             return "refuted"
         if any(line.epsilon > line.proved for line in self.canaries):
@@ -94,7 +94,7 @@ class Audit:
 
     @property
     def refuted_as_published(self) -> tuple[str, ...]:
-        """Views for which the paper's own number is smaller than a lower bound."""
+        """Views for which the published epsilon is smaller than a lower bound."""
         published = {str(line.view): line.as_published.epsilon for line in self.guarantees if line.as_published}
         beaten = {line.view for line in self.canaries if line.epsilon > published.get(line.view, math.inf)}
         return tuple(view for view in published if view in beaten)
@@ -139,7 +139,7 @@ def audit(
 ) -> Audit:
     """Attack ``plan``: its method on a small federation, and itself with canaries.
 
-    Canaries are looked for in one model for everybody: where silos have models of their own, it is the method alone.
+    There are no canaries if silos have models of their own: then only the method is tested.
     """
     if not plan.method.private:
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
@@ -147,7 +147,7 @@ def audit(
     _check(canaries, input_canaries, runs, confidence)
     began, told = time.monotonic(), progress or Silence()
     randomness = Randomness.from_seed(plan.experiment.seed)
-    # first what may be refused: data, and canaries in them
+    # first the steps that may fail: reading the data, and putting canaries into them
     planted = _planted(plan, frame, canaries, input_canaries, randomness)
     mechanism = tuple(_mechanism(plan, runs, randomness, told))
     found = () if planted is None else tuple(_canaries(*planted, confidence, randomness, told))
@@ -176,7 +176,7 @@ def _check(canaries: int, input_canaries: int, runs: int, confidence: float) -> 
 
 
 def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress) -> list[MechanismFinding]:
-    """Every view with a promise that a small federation shows."""
+    """All views with a guarantee that a small federation shows."""
     small = _small(plan)
     options = small.plan.options
     noise = f"{str(options.noise_key).replace('_', ' ')} {options.noise_value:g}"
@@ -209,9 +209,9 @@ def _small(plan: Plan) -> Case:
     exchange: dict[str, Any] = {"name": "plain"}
     if plan.options.noise_key == "local_epsilon":
         numbers["local_epsilon"] = LOCAL_EPSILON
-        for crowd in ("padding", "batch_subjects", "epochs"):  # of another crowd
+        for crowd in ("padding", "batch_subjects", "epochs"):  # these depend on the number of subjects
             numbers.pop(crowd, None)
-        if "index_rate" in numbers:  # a small part of few numbers is none
+        if "index_rate" in numbers:  # a small share of few numbers rounds to none
             numbers["index_rate"] = max(INDEX_RATE, numbers["index_rate"])
         if plan.exchange.carries == "reports":
             exchange = {**plan.exchange.options(), "sealed": False}
@@ -219,12 +219,12 @@ def _small(plan: Plan) -> Case:
         numbers["noise_multiplier"] = min(1.0, numbers["noise_multiplier"])
     if isinstance(numbers.get("sample_rate"), tuple):
         numbers["sample_rate"] = max(numbers["sample_rate"])
-    if isinstance(numbers.get("relations"), tuple):  # between silos that the small federation does not have
+    if isinstance(numbers.get("relations"), tuple):  # names silos that the small federation does not have
         numbers["relations"] = "complete"
-    if numbers.get("weights") == "records":  # for which the plain exchange has to be asked twice
+    if numbers.get("weights") == "records":  # the plain exchange needs this confirmation
         numbers["disclose_counts"] = True
     silos = min(SILOS, facts.silos if not info.pools else SILOS)
-    if info.serverless:  # as few nodes as a network can have
+    if info.serverless:  # the smallest network
         silos, exchange = SILOS, {"name": exchanges_for(info)[0]}
         numbers |= {"topology": "complete"} if "topology" in numbers else {}
     return case(
@@ -241,8 +241,8 @@ def _small(plan: Plan) -> Case:
 def _planted(
     plan: Plan, frame: pd.DataFrame | None, canaries: int, input_canaries: int, randomness: Randomness
 ) -> tuple[Planted, Learner] | None:
-    """The experiment with canaries in it, and what learns without them; None where it can have none."""
-    # they would be people of another crowd, nodes of another network, or silos with models of their own
+    """The experiment with canaries in it, and the learner without them; None if it can have none."""
+    # canaries would change the number of encoders or the network, or would be silos with models of their own
     info = plan.method.info
     if info.gathers == "places" or info.serverless or info.personal:
         return None

@@ -1,10 +1,10 @@
-"""Lower bounds on epsilon, from what an attacker achieved. Each says with which confidence it holds, and why.
+"""Lower bounds on epsilon from the success of an attacker, each with its confidence and its theorem.
 
 many runs   the mechanism ran often with the unit and often without it, independently: rates of hits and false alarms
             have Clopper-Pearson bounds, and a point above the curve of a guarantee refutes it
-one run     many canaries were there or not, each by a fair coin of its own, in a single run (Steinke, Nasr, Jagielski
+one run     many canaries were there or not, each by its own fair coin, in a single run (Steinke, Nasr, Jagielski
             2023; Mahloujifar, Melis, Chaudhuri 2024): the number of right guesses is bounded by the guarantee
-estimate_…  what the numbers look like under a model of the scores; no bound
+estimate_…  a value under a model of the scores; no bound
 
 A lower bound at 99.9 % confidence that exceeds a proved epsilon means that proof or code is wrong, except once in a
 thousand such bounds.
@@ -69,13 +69,13 @@ def rate_at_most(hits: npt.ArrayLike, trials: int, error: float) -> Array:
 
 
 def hockey_stick_epsilon(rates: Rates, delta: float, confidence: float) -> float:
-    """What epsilon must be at ``delta``: y - e^epsilon x <= delta, the hockey-stick divergence, for any attack."""
+    """Lower bound on epsilon at ``delta``: y - e^epsilon x <= delta, the hockey-stick divergence, for any attack."""
     hits, false_alarms = rates.surely(confidence)
     return max(0.0, math.log((hits - delta) / false_alarms)) if hits > delta else 0.0
 
 
 def gaussian_mu(rates: Rates, confidence: float) -> float:
-    """The mu that a *Gaussian* mechanism must have; of others, that no smaller mu covers them."""
+    """Lower bound on the mu of a *Gaussian* mechanism; other mechanisms are not covered by a smaller mu."""
     hits, false_alarms = rates.surely(confidence)
     return max(0.0, float(ndtri(hits) - ndtri(false_alarms))) if hits > 0 and false_alarms < 1 else 0.0
 
@@ -106,7 +106,7 @@ def best_attack(score_in: Array, score_out: Array, gain: Callable[[float, float]
 
 
 def rates_at(threshold: float, score_in: Array, score_out: Array) -> Rates:
-    """What an attack that says "there" from ``threshold`` on achieved."""
+    """The rates of an attack that says "there" from ``threshold`` on."""
     return Rates(int((score_in >= threshold).sum()), len(score_in), int((score_out >= threshold).sum()), len(score_out))
 
 
@@ -132,8 +132,8 @@ def guess(scores: Array, coins: npt.NDArray[np.bool_], made: int) -> Guesses:
 
 
 def one_run_epsilon(guesses: Guesses, delta: float, confidence: float) -> float:
-    """Steinke, Nasr, Jagielski 2023, Theorem 5.2: the smallest epsilon at which so many right guesses are not rarer
-    than 1 - ``confidence``."""
+    """Steinke, Nasr, Jagielski 2023, Theorem 5.2: the smallest epsilon at which this number of right guesses has a
+    probability of at least 1 - ``confidence``."""
     return _largest_refuted(lambda epsilon: one_run_p_value(guesses, epsilon, delta) < 1 - confidence)
 
 
@@ -153,7 +153,7 @@ def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 
 def one_run_refutes(guesses: Guesses, curve: TradeOff, confidence: float) -> bool:
-    """Whether so many right guesses are rarer than 1 - ``confidence`` under ``curve``.
+    """Whether this number of right guesses has a probability below 1 - ``confidence`` under ``curve``.
 
     Mahloujifar, Melis, Chaudhuri 2024, Theorem 9 and Algorithm 3. Let p_j be the probability of exactly j right
     guesses of c, m the canaries, r_i = sum over j >= i of p_j j / m, and h_i the same with c - j. Flipping one coin
@@ -189,7 +189,7 @@ def one_run_fdp_epsilon(guesses: Guesses, delta: float, confidence: float) -> fl
 
 @lru_cache(maxsize=64)
 def guesses_to_make(canaries: int, mu: float, delta: float, confidence: float, fdp: bool = False) -> int:
-    """How many guesses to make where a canary is expected to shift its score by ``mu`` standard deviations.
+    """The number of guesses to make if a canary is expected to shift its score by ``mu`` standard deviations.
 
     From public numbers, before anything is scored: the number at which the *expected* right guesses give the largest
     bound. Few sure guesses, or many unsure ones; the curve's bound makes better use of many.

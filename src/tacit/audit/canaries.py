@@ -1,15 +1,16 @@
-"""Canaries: made units that are in an experiment or not, each by a coin, and what they do to a real run.
+"""Canaries: artificial units that are in an experiment or not, each with probability 1/2.
 
-**Gradient canaries** pull at the model in a direction that nobody else uses: the model gains a layer of its own, one
-number for every canary (and a few for nobody), and the loss of a canary's records is a huge multiple of its number.
-Such a record is drawn, clipped, averaged, weighted, summed, masked and noised by the very code that does so with real
-ones, and arrives at its full length: the worst that a unit can do. White-box: the attacker sees the model.
+**Gradient canaries** move the model in a direction that no real record uses: the model gets one more layer with one
+number for every canary (and a few unused ones), and the loss of a canary's records is a huge multiple of its number.
+The code for real records draws, clips, averages, weights, sums, masks and noises such a record, and it has the full
+norm of the clip: the worst case of a unit. White-box: the attacker sees the model.
 
-**Input canaries** are records of people who were held out, with wrong labels: the strangest that an attacker could hope
-to find with the final model alone. Black-box: the attacker sees outputs of the final model.
+**Input canaries** are held-out records with wrong labels: the easiest ones to find with the final model alone.
+Black-box: the attacker sees outputs of the final model.
 
-A subject has as many records as the plan allows, in as many silos as it allows; a record is somebody's only one; a silo
-is one more silo with one record. What is proved about the plan is proved about the plan with these units in it.
+A canary subject has as many records as the plan allows, in as many silos as it allows; a canary record is the only one
+of its subject; a canary silo is an additional silo with one record. What is proved about the plan is proved about the
+plan with these units in it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tacit.privacy import Relation, Stream, Unit
 
 LAYER = "canaries"
 PULL = 1e6  # outweighs every clip
-BLANKS = 256  # numbers of the layer that belong to no canary: they show the noise
-UNCAPPED = 5  # records of a subject in a silo, where the plan has no cap
+BLANKS = 256  # unused numbers of the layer: they show the noise
+UNCAPPED = 5  # records of a subject in a silo if the plan has no cap
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Planted:
         return len(self.inputs) // max(1, len(self.input_coins))
 
     def pulls(self, layer: jax.Array | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A vector of the layer as (what belongs to canaries, what belongs to nobody)."""
+        """A vector of the layer as (numbers of canaries, unused numbers)."""
         numbers = np.asarray(layer, np.float64)
         return numbers[..., : len(self.coins)], numbers[..., len(self.coins) :]
 
@@ -69,7 +70,7 @@ class Planted:
 def plant(
     plan: Plan, federation: Federation, learner: Learner, canaries: int, input_canaries: int, stream: Stream
 ) -> Planted:
-    """``plan`` on ``federation``, with canaries of the plan's unit in it, each there by a fair coin."""
+    """``plan`` on ``federation``, with canaries of the plan's unit in it, each there with probability 1/2."""
     unit, relation = plan.promise.unit, plan.promise.relation
     if learner.task.losses is None:
         problem = f"canaries need losses of single records, which a {learner.task.name} task does not have"
@@ -124,7 +125,7 @@ class _Marked:
     silo: np.ndarray
 
     def records(self, like: Records, first: int) -> Records:
-        """As records of people with keys from ``first`` on, without features or labels of their own."""
+        """As records of subjects with keys from ``first`` on, without features or labels."""
         blank = Records(
             np.zeros((len(self.mark), *like.features.shape[1:]), like.features.dtype),
             np.zeros((len(self.mark), *like.labels.shape[1:]), like.labels.dtype),
@@ -135,14 +136,14 @@ class _Marked:
 
 
 def _homes(unit: Unit, canaries: int, silos: int, most: int) -> np.ndarray:
-    """Where canaries are, ``[canaries, silos of one]``: a silo is one of its own, all others take turns."""
+    """Silos of canaries, ``[canaries, silos of one]``: a canary silo is its own, others go round the silos."""
     own = np.arange(canaries)[:, None]
     return silos + own if unit == "silo" else (own + np.arange(most if unit == "subject" else 1)) % silos
 
 
 def _marked(relation: Relation, coins: np.ndarray, homes: np.ndarray, records: int) -> _Marked:
-    """Who is there, with ``records`` in every home. Under replacement everybody is, and the coin says which way it
-    pulls."""
+    """The canaries that are there, with ``records`` in every home. With replacement all are, and the coin decides the
+    direction."""
     there = np.arange(len(coins)) if relation == "replace" else np.flatnonzero(coins)
     canary = np.repeat(there, homes.shape[1] * records)
     return _Marked(np.where(coins[canary], 1, -1) * (canary + 1), canary, np.repeat(homes[there].ravel(), records))
@@ -152,7 +153,7 @@ def _wrong(federation: Federation, unit: Unit, canaries: int, most: int, records
     """Records of ``canaries`` input canaries: held-out ones (or training ones, where none is), with wrong labels."""
     source = federation.test if len(federation.test) else federation.train
     of_each = records if unit == "subject" else 1
-    # of a silo canary, too: one record in one of the silos that there are
+    # also for canary silos: one record in an existing silo
     silo = np.repeat(_homes("record" if unit == "silo" else unit, canaries, federation.silo_count, most), of_each)
     canary = np.repeat(np.arange(canaries), silo.size // max(1, canaries))
     rows = source.take(stream.integers(len(source), silo.size))
@@ -167,7 +168,7 @@ def _other_labels(federation: Federation, labels: np.ndarray) -> np.ndarray:
 
 
 def _extended(records: Records, mark: np.ndarray | None) -> Records:
-    """Features as flat rows with one more number: the mark of a canary, 0 for everybody else."""
+    """Features as flat rows with one more number: the mark of a canary, 0 for real records."""
     width = math.prod(records.features.shape[1:])
     flat = records.features.reshape(len(records), width).astype(np.float32)
     column = np.zeros(len(records), np.float32) if mark is None else mark.astype(np.float32)
@@ -184,7 +185,7 @@ def _joined(*parts: Records) -> Records:
 
 
 def _watched(learner: Learner, features: np.ndarray, numbers: int) -> Learner:
-    """The same learner with a layer of ``numbers`` numbers at zero, one for each canary and some for nobody."""
+    """The same learner with a layer of ``numbers`` numbers at zero, one for each canary and some unused."""
     objective = _with_layer(learner.objective, features.shape[1:], features.dtype, numbers)
     return replace(learner, objective=objective, params={**learner.params, LAYER: {"w": jnp.zeros(numbers)}})
 

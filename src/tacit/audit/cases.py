@@ -1,12 +1,12 @@
-"""Small made federations in which one unit moves a release as far as it can, and a plan on public facts for them.
+"""Small artificial federations in which one unit moves a release as far as possible, with a plan on public facts.
 
-Records are linear regression with a huge label: the gradient of such a record points along its features, whatever the
-model is by then, and every clip cuts it to its full length. Its features are one number, or all of them where numbers
-are clipped one by one. Everybody else is
+Records are linear regression with a huge label: the gradient of such a record points along its features for any model,
+and every clip scales it to exactly the clip. One feature is set, or all of them if numbers are clipped one by one. All
+other subjects are
 
-silent   without a gradient: the release is the unit and noise. Worst where contributions are clipped one by one
-against  pulling the other way with all their might: worst where what is clipped is a sum, which one unit can turn
-         around
+silent   without a gradient: the release is the unit and noise. Worst if contributions are clipped one by one
+against  with the largest gradient in the opposite direction. Worst if a sum is clipped, whose direction one unit can
+         reverse
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tacit.privacy import Relation, Unit
 Others = Literal["silent", "against"]
 
 FEATURES = 4
-PULL = 1e6  # label of the unit: outweighs everybody together
+PULL = 1e6  # label of the unit: outweighs all others together
 WEIGHT = 10.0  # its feature: the gradient is nearly all along it, the rest is on the bias
 CROWD = 6  # people beside the unit in every silo, with one record each
 
-# In these a person is part of something that is clipped as a whole, and can turn it around; in all others a unit moves
-# furthest where nobody else moves.
+# A subject that is part of what is clipped as a whole can reverse its direction; otherwise a unit moves furthest if no
+# other subject moves.
 TURNS_AROUND = ("silo", "batch")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two neighbouring federations under one plan.
+    """Two neighbouring federations with one plan.
 
     present, absent   with the unit, and without it (or with another one in its place)
     absent_elsewhere  without what the unit has outside the last silo, which knows its own records
@@ -50,7 +50,7 @@ class Case:
     absent_elsewhere: Federation
 
     def without(self, view: str) -> Federation:
-        """The world to tell from ``present``: a curious silo is promised something about other silos' records."""
+        """The world to distinguish from ``present``: the guarantee against a silo is about other silos' records."""
         return self.absent_elsewhere if view == "silo" else self.absent
 
 
@@ -86,7 +86,7 @@ def case(
         "method": dict(method),
         "train": {"rounds": rounds},
         "privacy": {
-            # a single record is protected best without caps, which let others take its place
+            # with caps, another record could take the place of a removed one
             **({} if protects == "record" else caps),
             "delta": delta,
             **({} if unit is None else {"unit": unit}),
@@ -134,14 +134,14 @@ class _Rows:
 
 
 def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: Others) -> _Rows:
-    """Subject 0 is the unit, or holds the unit's records; everybody else has one record."""
+    """Subject 0 is the unit, or has the unit's records; all others have one record."""
     own_silo = np.repeat(np.arange(most), records) if unit == "subject" else np.zeros(1, int)
     people = crowd * silos
     their_silo = np.repeat(np.arange(silos), crowd)
     subject = np.concatenate([np.zeros(len(own_silo), int), 1 + np.arange(people)])
     silo = np.concatenate([own_silo, their_silo])
     is_own = np.arange(len(subject)) < len(own_silo)
-    if unit == "silo":  # the first silo holds nobody else
+    if unit == "silo":  # the first silo has no other subject
         keep = is_own | (silo > 0)
         subject, silo, is_own = subject[keep], silo[keep], is_own[keep]
     label = -1.0 if others == "against" else 0.0

@@ -1,7 +1,7 @@
-"""The mechanism alone: thousands of runs of one round (or a few) with and without a unit, against what is proved.
+"""Audit of the mechanism: thousands of runs of one round (or a few) with and without a unit, against what is proved.
 
 Every run is the engine's own round on a small federation (:mod:`tacit.audit.cases`): drawing, clipping, weighting,
-noise, the server's step. A run has round numbers of its own, and so coins and noise of its own.
+noise, the server's step. Every run has its own round numbers, and so its own coins and noise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tacit.privacy import Event, Randomness, View
 
 CONFIDENCE = 0.999
 RUNS = 2000
-# So many runs are one compiled call, or are handed to the device before their results are fetched.
+# number of runs in one compiled call, or handed to the device before results are fetched
 TOGETHER = 250
 
 Told = Callable[[int, int], None]
@@ -45,8 +45,8 @@ def audit_mechanism(
     told: Told | None = None,
     broken: Callable[[Plan], Plan] | None = None,
 ) -> Finding:
-    """Run the case ``runs`` times with the unit and as often without it, and weigh the ``claim`` (default: what its
-    plan proves) against what ``view`` saw.
+    """Run the case ``runs`` times with the unit and as often without it, and test the ``claim`` (default: what its
+    plan proves) with what ``view`` saw.
 
     ``broken`` changes the plan that is run, not the one whose claim is tested: this is how tests break Tacit.
     """
@@ -73,7 +73,7 @@ def observed(
     sim = simulation(plan, federation, randomness)
     start, pieces = sim.state, []
     for first in range(0, runs, TOGETHER):
-        # the two worlds share a key: they are told apart by the numbers of their rounds
+        # the two worlds share a key and differ by their round numbers
         own = [(2 * run + world) * plan.rounds + 1 for run in range(first, first + TOGETHER)]
         seen = at_once(sim, view, own) if plan.rounds == 1 else None
         if seen is None:

@@ -1,11 +1,11 @@
-"""One training run with canaries, scored by what a view sees of it, and the lower bounds that follow.
+"""One training run with canaries, scored by what a view sees, and the lower bounds that follow.
 
 rounds   the noisy sum of every round, as the server's step gets it: what all released models show together, and more
 uploads  every silo's own update in every round: the server in the plain exchange, where noise is in every batch
 final    the last model alone
 
-Scores are the attacker's business and touch no bound's validity: over rounds, the log-likelihood ratio of what the
-accountant says that a round is, for the final model the canary's own number, for input canaries the final model's loss.
+Bounds are valid for any scores. Over rounds the score is the log-likelihood ratio of the accountant's event, for the
+final model the number of the canary, for input canaries the loss of the final model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from tacit.audit.bounds import (
 from tacit.audit.canaries import LAYER, Planted
 from tacit.audit.tradeoffs import ProvedTradeOff
 from tacit.audit.views import contributions
+from tacit.engine.clock import Clock
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
+from tacit.engine.loop import Hooks, done_here, loop
+from tacit.engine.run import SimulatedRounds
 from tacit.engine.silos import adding
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
@@ -60,24 +63,24 @@ Array = npt.NDArray[np.float64]
 Told = Callable[[int, int], None]
 
 CONFIDENCE = 0.95
-# What is called refuted is so with this confidence, whatever that of the bounds.
+# confidence of ``refuted``, whatever that of the bounds
 REFUTED = 0.999
-# Batches of a round that are told apart in a score; beyond, sums are as good.
+# the most batches of a round that a score distinguishes
 MOST_PARTS = 200
 
 
 @dataclass(frozen=True)
 class CanaryFinding:
-    """What canaries of one kind, seen in one way, say about one claim.
+    """The result of canaries of one kind and one observation for one claim.
 
     kind          gradient or input
     seen          rounds, uploads or final
-    view          whose guarantee it is held against
+    view          whose guarantee it is compared with
     proved        what is proved for that view, at ``delta``
     epsilon       lower bound: Steinke, Nasr, Jagielski 2023
     fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
-    estimate      what a Gaussian of the scores' width would have: no bound
-    refuted       so many right guesses are rarer than one in a thousand under what is proved
+    estimate      epsilon of a Gaussian with the width of the scores: no bound
+    refuted       the number of right guesses has a probability below 0.001 under what is proved
     """
 
     kind: str
@@ -97,7 +100,7 @@ class CanaryFinding:
 
 @dataclass(frozen=True)
 class Watched:
-    """What there was to see of the canaries' layer: ``rounds [rounds, numbers]``, ``uploads [rounds, silos, numbers]``
+    """Observations of the canaries' layer: ``rounds [rounds, numbers]``, ``uploads [rounds, silos, numbers]``
     (or None), the ``final`` numbers, and the model at the end."""
 
     rounds: Array
@@ -109,7 +112,7 @@ class Watched:
 def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
     """All rounds of the plan with its canaries."""
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
-    # a step of rate 1 shows the sum itself, whatever the server's own step makes of it
+    # a step of rate 1 shows the sum itself, whatever the server's optimiser does
     plain = kernels(
         sim.method, ServerStep(), planted.learner.objective, sim.facts, sim.noise, adding(sim.exchange), sim.grid
     ).aggregate
@@ -123,13 +126,18 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
     of = None if sim.method.clip is None else sim.method.clip.of
     sees_uploads = sim.method.info.place == "inside" and of in ("record", "batch") and not sim.method.info.pools
     uploads = []
-    for number in range(1, planted.plan.rounds + 1):
-        if sees_uploads:
-            uploads.append(_layer_of(contributions(sim, number), sim))
-        sim.round(number)
-        if told is not None:
-            jax.block_until_ready(sums[-1])
-            told(number, planted.plan.rounds)
+
+    class Watching(Hooks):
+        def before_round(self, number: int) -> None:
+            if sees_uploads:
+                uploads.append(_layer_of(contributions(sim, number), sim))
+
+        def after_round(self, number: int, participants: int) -> None:
+            if told is not None:
+                jax.block_until_ready(sums[-1])
+                told(number, planted.plan.rounds)
+
+    done_here(loop(SimulatedRounds(planted.plan, planted.federation, sim, Clock()), Watching()))
     final = np.asarray(sim.server.params[LAYER]["w"], np.float64)
     seen = np.stack(jax.device_get(sums)).astype(np.float64)
     return Watched(seen, np.stack(uploads) if uploads else None, final, sim.model())
@@ -146,7 +154,7 @@ def _layer_of(vectors: np.ndarray, sim: Simulation) -> Array:
 def audit_run(
     planted: Planted, base: Learner, randomness: Randomness, *, confidence: float = CONFIDENCE, told: Told | None = None
 ) -> list[CanaryFinding]:
-    """Train once and bound epsilon from below, for every way of looking at it."""
+    """Train once and bound epsilon from below, for every observation."""
     watched = train(planted, randomness, told)
     promise = planted.plan.promise
     public = View.parse("public")
@@ -169,7 +177,7 @@ def _weighed(planted: Planted, kind: str, seen: str, view: View, scores: Array, 
     delta, event = promise.delta, promise.total(view, planted.plan.rounds)
     coins = planted.input_coins if kind == "input" else planted.coins
     proved = account(event, delta).epsilon
-    # how many guesses to make is decided by the claim, before any score is looked at
+    # the claim decides the number of guesses, before any score is computed
     mu = gaussian_mu(min(proved, 30.0), delta)
     few = guess(scores, coins, guesses_to_make(len(coins), mu, delta, confidence))
     many = guess(scores, coins, guesses_to_make(len(coins), mu, delta, confidence, fdp=True))
@@ -202,10 +210,10 @@ def _refuted(few: Guesses, many: Guesses, event: Event, proved: float, delta: fl
 
 
 def score_rounds(planted: Planted, updates: Array, event: Event) -> Array:
-    """The log-likelihood ratio of every canary over all rounds; noise is what the numbers of nobody show."""
+    """The log-likelihood ratio of every canary over all rounds; unused numbers show the noise."""
     pulled, blank = planted.pulls(updates)
     width = blank.std(axis=1, keepdims=True)
-    if (width == 0).any():  # no noise at all: whatever is not zero was there
+    if (width == 0).any():  # no noise at all: a canary whose number is not zero was there
         return np.asarray(pulled.sum(axis=0))
     ratio = log_ratio(event)
     return np.asarray(sum(ratio(row) for row in (pulled - blank.mean(axis=1, keepdims=True)) / width))
@@ -213,7 +221,7 @@ def score_rounds(planted: Planted, updates: Array, event: Event) -> Array:
 
 def score_uploads(planted: Planted, uploads: Array, event: Event) -> Array:
     """The same over the uploads of all silos in which a canary would be, ``uploads [rounds, silos, numbers]``: the
-    attacker knows whom it looks for, and where."""
+    attacker knows the canary and its silos."""
     silos = uploads.shape[1]
     each = np.stack([score_rounds(planted, uploads[:, silo], event) for silo in range(silos)], axis=1)
     return np.asarray(np.take_along_axis(each, planted.homes, axis=1).sum(axis=1))

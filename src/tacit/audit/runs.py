@@ -1,9 +1,9 @@
-"""What many independent runs with and without a unit say about a guarantee.
+"""Test of a guarantee with many independent runs with and without a unit.
 
-The attack is learned, not written down per method: on half of the runs two scores are fitted, a linear one (along the
-difference of the means, whitened) and the log-likelihood ratio of two normal distributions, which also sees noise whose
-width depends on the data or that cancels between numbers. The better one and its threshold are chosen there, and
-counted on the other half, so that the confidence of the bounds is not touched by any choice.
+The attack is learned, not written per method: two scores are fitted on half of the runs, a linear one (along the
+difference of the means, whitened) and the log-likelihood ratio of two normal distributions, which also detects noise
+whose width depends on the data or that cancels between numbers. The better one and its threshold are chosen there and
+counted on the other half, so that no choice affects the confidence of the bounds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tacit.privacy.accounting.gaussian import gaussian_epsilon
 Array = npt.NDArray[np.float64]
 Score = Callable[[Array], Array]
 
-# Directions in which runs differ by less than this share of the widest are noise-free as far as float32 can tell.
+# directions with a smaller share of the largest spread are noise-free at the precision of float32
 _RIDGE = 1e-10
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit of many runs found about one claim.
+    """The result of many runs for one claim.
 
     epsilon           lower bound at ``delta``, whatever the mechanism is
     gaussian_epsilon  epsilon at ``delta`` of the narrowest Gaussian curve that covers what was seen: a lower bound for
@@ -53,7 +53,7 @@ class Finding:
 def weigh(
     released_in: npt.ArrayLike, released_out: npt.ArrayLike, claim: Event, delta: float, confidence: float
 ) -> Finding:
-    """Hold ``claim`` against what was released in runs with the unit and in runs without it, ``[runs, numbers]``."""
+    """Test ``claim`` with releases of runs with the unit and of runs without it, ``[runs, numbers]``."""
     seen_in, seen_out = (np.asarray(seen, np.float64) for seen in (released_in, released_out))
     learn_in, test_in = seen_in[::2], seen_in[1::2]
     learn_out, test_out = seen_out[::2], seen_out[1::2]
@@ -108,7 +108,7 @@ def _scores(learn_in: Array, learn_out: Array) -> tuple[Score, ...]:
 
 
 def _covariance(seen: Array) -> Array:
-    """With a ridge, so small that noise which cancels in some direction leaves that direction wide open."""
+    """With a ridge so small that noise which cancels in a direction is still detected there."""
     found = np.atleast_2d(np.cov(seen, rowvar=False))
     widest = max(float(np.trace(found)), 1e-30)
     return np.asarray(found + _RIDGE * widest * np.eye(len(found)))

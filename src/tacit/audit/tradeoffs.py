@@ -22,7 +22,7 @@ from tacit.privacy import Event
 
 Array = npt.NDArray[np.float64]
 
-# Where a curve is taken from pairs (epsilon, delta): dense where attacks on few runs live, out to what none reaches.
+# epsilons of the pairs (epsilon, delta) of a curve: dense where attacks on few runs are, up to what none reaches
 EPSILONS: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 
 
@@ -83,5 +83,5 @@ def _proved(event: Event) -> ProvedTradeOff:
 
 
 def claimed(epsilon: float, delta: float) -> ProvedTradeOff:
-    """The curve of one pair (epsilon, delta) and nothing more."""
+    """The curve of one pair (epsilon, delta)."""
     return ProvedTradeOff((epsilon,), (delta,)) if math.isfinite(epsilon) else ProvedTradeOff((0.0,), (1.0,))

@@ -1,14 +1,14 @@
-"""What a view gets to see of a round, as numbers, in many independent runs: what attacks start from.
+"""What a view sees of a round, as numbers, in many independent runs: the input of attacks.
 
 public             the model after the round (and the clip, where it moves)
 server             in the plain exchange, what each silo sends: its contribution, with its noise; where people protect
                    what they send, what each person sends
-silo               the model, and the share of the noise that the last silo has drawn itself
+silo               the model, and the share of the noise that the last silo has drawn
 shuffler+analyzer  what each person sends
 
-Rounds are the engine's: what is drawn, clipped, weighted and noised is drawn, clipped, weighted and noised by it. Runs
-differ by the number of their round alone, and so in coins and noise. Where every run has the same shape, many of them
-are one compiled call of the engine's kernels (:func:`at_once`); a test holds it against rounds one by one.
+The engine computes the rounds: it draws, clips, weights and adds noise. Runs differ only by the number of their round,
+and so in coins and noise. If every run has the same shape, many of them are one compiled call of the engine's kernels
+(:func:`at_once`); a test compares it with rounds one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Parts = list[Any]
 
 VIEWS = ("public", "server", "silo", "shuffler+analyzer")
 
-# The step of the grid on which a silo's contribution is put together from people's: far below any clip.
+# step of the grid on which the contributions of subjects are added up: far below any clip
 FINE = 1e-9
 
 
@@ -69,10 +69,10 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        nobody = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
-        function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
+        nothing = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
+        function = _silo_rounds(sim.kernels, sim.method, "server" if view == "server" else "public")
         keys = _stacked(sim, numbers)
-        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nobody, groups, keys))
+        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nothing, groups, keys))
         if view == "server":  # by lane and group: back to the order of silos
             places = np.concatenate([group.places for lane in drawn[0] for group in lane])
             silos = sim.federation.silo_count
@@ -95,8 +95,8 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
         own = (group.batches, group.counts, group.used)
         sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, *own).vector
         sums |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
-    nobody = np.zeros_like(next(iter(sums.values())))
-    return np.stack([sums.get(k, nobody) for k in range(sim.federation.silo_count)])
+    nothing = np.zeros_like(next(iter(sums.values())))
+    return np.stack([sums.get(k, nothing) for k in range(sim.federation.silo_count)])
 
 
 def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
@@ -104,13 +104,13 @@ def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
 
 
 def _padded(arrays: Arrays) -> Arrays:
-    """With rows that nobody refers to, up to a power of two: worlds with and without a unit share a compilation."""
+    """With unused rows up to a power of two: worlds with and without a unit share a compilation."""
     more = power_of_two(len(arrays.labels)) - len(arrays.labels)
     return Arrays(*(jnp.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1)) for array in arrays))
 
 
 def _public(method: Method, server: ServerState) -> jax.Array:
-    """The model as numbers, and the clip where it follows the data."""
+    """The model as numbers, and the clip if it is adaptive."""
     model = ravel_pytree(server.params)[0]
     moves = method.clip is not None and method.clip.adaptive is not None
     return jnp.append(model, server.extra) if moves else model
@@ -133,7 +133,7 @@ def _normals(keys: jax.Array, weights: jax.Array, count: int) -> jax.Array:
 
 
 def _stacked(sim: Simulation, numbers: Sequence[int]) -> Any:
-    """What the noise of these rounds is drawn from: every leaf ``[rounds, …]``."""
+    """Keys of the noise of these rounds: every leaf ``[rounds, …]``."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(sim.keys(number) for number in numbers))
 
 
@@ -151,56 +151,33 @@ def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
 
 
 @lru_cache(maxsize=64)
-def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
-    """Many draws of batches, their sums and their noise."""
+def _silo_rounds(kernels: Kernels, method: Method, view: str) -> Callable[..., jax.Array]:
+    """Many draws of batches. The server sees each silo's contribution, ``[rounds, silos and padding, numbers]``; other
+    views the model after sums and noise."""
 
     def many(
-        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
+        server: ServerState, frozen: Any, arrays: Any, states: Any, nothing: Any, groups: Any, keys: Any
     ) -> jax.Array:
         broadcast = method.server.broadcast(server)
 
-        def one(drawn: Any) -> jax.Array:
+        def given(group: Any) -> tuple[Any, ...]:
+            kept = jax.tree.map(partial(_at, group.places), states)
+            return broadcast, frozen, kept, arrays, group.batches, group.counts, group.used
+
+        def sent(drawn: Any) -> jax.Array:
+            lanes, _ = drawn
+            return jnp.concatenate([kernels.each(*given(group)).vector for lane in lanes for group in lane])
+
+        def model(drawn: Any) -> jax.Array:
             lanes, own = drawn
             totals = []
             for lane in lanes:
-                summed = nobody
+                summed = nothing
                 for group in lane:
-                    kept = jax.tree.map(partial(_at, group.places), states)
-                    own_work = (group.batches, group.counts, group.used)
-                    summed, _ = kernels.work(broadcast, frozen, kept, arrays, *own_work, summed)
+                    summed, _ = kernels.work(*given(group), summed)
                 totals.append(summed.vector)
             return _public(method, kernels.aggregate(server, tuple(totals), own))
 
-        return jax.lax.map(one, (groups, keys))
-
-    return jax.jit(many)
-
-
-@lru_cache(maxsize=64)
-def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
-    """Many draws of batches, and what each silo makes of them: ``[rounds, silos and padding, numbers]``."""
-
-    def many(
-        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
-    ) -> jax.Array:
-        broadcast = method.server.broadcast(server)
-
-        def one(lanes: Any) -> jax.Array:
-            found = [
-                kernels.each(
-                    broadcast,
-                    frozen,
-                    jax.tree.map(partial(_at, group.places), states),
-                    arrays,
-                    group.batches,
-                    group.counts,
-                    group.used,
-                ).vector
-                for lane in lanes
-                for group in lane
-            ]
-            return jnp.concatenate(found)
-
-        return jax.lax.map(one, groups)
+        return jax.lax.map(sent if view == "server" else model, (groups, keys))
 
     return jax.jit(many)

@@ -1,4 +1,4 @@
-"""Who says so: Ed25519 identities, and messages that are signed for one place.
+"""Ed25519 identities, and messages that are signed for one context.
 
 Key agreement through a relaying server is only safe if the server cannot put its own keys in the middle. So every key
 message is signed (Ed25519, RFC 8032) by the identity of its sender over the context *and* the content, and a party that

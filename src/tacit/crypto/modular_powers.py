@@ -1,4 +1,4 @@
-"""Products of many powers modulo n^2: tables for bases that are used again and again.
+"""Products of many powers modulo n^2: tables for bases that are used repeatedly.
 
     result[o] = product over b of bases[b] ^ exponents[o, b]    (mod n^2)
 

@@ -1,4 +1,4 @@
-"""Messages that only the holder of one X25519 key can open, and whose sender leaves no trace in them.
+"""Messages that only the holder of one X25519 key can open, and that hold nothing about their sender.
 
 HPKE in base mode (RFC 9180), through ``cryptography``: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305.
 Every message has an ephemeral key of its own, so two messages cannot be linked by their bytes and all of the same

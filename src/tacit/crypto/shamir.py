@@ -1,4 +1,4 @@
-"""Secrets that any ``threshold`` of their holders can put together, and fewer know nothing about.
+"""Secret sharing: any ``threshold`` holders can reconstruct a secret, and fewer learn nothing about it.
 
 Shamir, "How to share a secret" (1979): the secret is the value at 0 of a uniform polynomial of degree threshold - 1
 over a prime field, the share of holder i its value at i. Fewer than ``threshold`` shares are independent of the secret.

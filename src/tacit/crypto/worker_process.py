@@ -1,4 +1,4 @@
-"""Work shared with other processes: neither multiplications of long integers nor sealing run side by side in one.
+"""Work in other processes: one process does not multiply long integers, or seal messages, in parallel.
 
 A worker is a program that runs :func:`serve`: it gets one piece of work on its standard input, answers on its standard
 output and ends. It is started as a new program, not forked: the caller may have threads (JAX has).

@@ -1,4 +1,4 @@
-"""What is learned from: records with their subjects and silos.
+"""Records with their subjects and silos.
 
 ``load`` turns the ``[data]`` section of an experiment into a :class:`Federation`; ``source_facts`` says what is
 publicly known about it without reading a record; ``describe`` counts it exactly, for those who hold it.

@@ -1,4 +1,4 @@
-"""From the text of a cell to what it says: a number, a name, an identifier.
+"""Cells of a table: from text to a number, a name or an identifier.
 
 A column is an array ``[rows]``: of numbers, where the schema of a file or frame says so for all rows, and of texts
 otherwise, None where a cell is empty. Each cell is read by itself, and a number says the same in both kinds of column.

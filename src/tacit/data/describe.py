@@ -1,4 +1,4 @@
-"""What the data look like, exactly: for the people who hold them, never for publication."""
+"""Exact description of the data: for the data holder only, never for publication."""
 
 from __future__ import annotations
 

@@ -78,6 +78,11 @@ class Columns:
         }
         return replace(self, numeric=fresh)
 
+    def constants(self) -> tuple[list[float], list[float]]:
+        """Means and scales, one of each per numeric column."""
+        columns = self.numeric.values()
+        return [column.mean for column in columns], [column.scale for column in columns]
+
     def scaled_by_bounds(self) -> Columns:
         """Constants that put the public bounds at -1 and 1: nothing is learned from the data."""
         low, high = (np.array(ends) for ends in self.bounds())

@@ -1,4 +1,4 @@
-"""Who is held out, and how many records one person may bring: rules on plain arrays of subjects and silos."""
+"""Held-out people, and caps on the records of one person: rules on plain arrays of subjects and silos."""
 
 from __future__ import annotations
 

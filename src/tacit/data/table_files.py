@@ -1,4 +1,4 @@
-"""Tables in: csv, csv.gz, parquet, npz or a pandas frame, seen as named columns that are read one at a time.
+"""Tables from csv, csv.gz, parquet, npz or a pandas frame, as named columns that are read one at a time.
 
 A column at a time keeps memory low: a million rows of thirty columns never exist as one wide table of doubles next to
 the float32 features that are made from it.

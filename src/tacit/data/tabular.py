@@ -1,4 +1,4 @@
-"""A table and what is declared about it, as :class:`Raw`: the one way of user tables and of named tabular sources."""
+"""A table and its declaration as :class:`Raw`, for user tables and for named tabular sources."""
 
 from __future__ import annotations
 

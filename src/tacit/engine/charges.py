@@ -1,6 +1,6 @@
 """What a run has spent and may still spend: its own ledger, the budget file that it shares, the budget.
 
-A round is charged before it begins, and so is what is released once beside the rounds: while nobody else can write to
+A round is charged before it begins, and so is what is released once beside the rounds: while no other run can write to
 the budget file, what is left there is looked up, the line is written to the run's own ledger, then to the budget file.
 Whoever is killed in between has released nothing; who is killed later has written down one round that nobody saw. With
 a seed, a round that is repeated after a crash is the same release again, and is not charged twice (unless it is hidden
@@ -179,7 +179,7 @@ class Charges:
 
     def _fits(self, view: View, book: _Book, rounds: int, times: Mapping[str, int], crowded: bool) -> bool:
         """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
-        as seen by ``view``. ``crowded``: somebody is at work beside us, and looking ahead is in vain."""
+        as seen by ``view``. ``crowded``: other runs write to the file meanwhile, and looking ahead is in vain."""
         assert self._budget is not None
         before, promise = book.before[self._place(view)], self._promise
         if crowded or not rounds:

@@ -1,4 +1,4 @@
-"""Local work of people who protect what they send (``methods.encoders``): everybody learns alone, and reports."""
+"""Local work of people who protect what they send (``methods.encoders``): each person learns alone, and reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = 1 << 18
 
 class Batch(NamedTuple):
     """The people of a round: ``present [people]`` have records and are arranged in lanes, ``without [people]`` have
-    none, and report as everybody does."""
+    none, and report as the others do."""
 
     number: int
     lanes: tuple[Lane, ...]
@@ -99,7 +99,7 @@ class EncoderWork(Worker):
 
     def messages(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
-        1/2 and nothing where none was sent. For those who see everybody's messages."""
+        1/2 and nothing where none was sent. For views that see every message."""
         method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
         sent = np.zeros((len(people), self._layout.parameters))
 

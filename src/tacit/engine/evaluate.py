@@ -25,7 +25,7 @@ class Scores:
 
     ``errors``: the standard errors that noise added, where the metrics are paid for. ``over_silos``: ranking metrics
     averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
-    ``shared``: where silos have models of their own, the scores of the one model for everybody on the same records.
+    ``shared``: where silos have models of their own, the scores of the shared model on the same records.
     """
 
     overall: Numbers

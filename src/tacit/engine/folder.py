@@ -122,7 +122,7 @@ class Run:
 
         Binary: ``prediction`` and ``probability`` (of the second class). Multi-class: ``prediction`` and a probability
         per class. Real: ``prediction``. Survival: ``risk`` (a log relative hazard). A run of a personal method holds a
-        model per silo: say whose with ``silo``; without, it is the model for everybody.
+        model per silo: say whose with ``silo``; without, it is the shared model.
         """
         facts = self.result["inputs"]
         labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
@@ -163,7 +163,7 @@ class Run:
         return options.build(Facts(silos=silos, parameters=parameters)).server
 
     def _model(self, made: Learner, rule: ServerRule, silo: str | None) -> Params:
-        """The model of the run for everybody, or of one silo where every silo has its own."""
+        """The shared model of the run, or of one silo where every silo has its own."""
         names = self.result["personal"]
         shared = rule.shared(rule.init(ServerStep(), made.params, max(len(names), 1)))
         template = {**(made.params if shared is None else shared), **made.frozen}

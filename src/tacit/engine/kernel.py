@@ -213,7 +213,7 @@ def _one_by_one(
 
     Not a vmap: every silo's loop runs exactly its own number of steps, and a sum is all that is kept. Not a scan: how
     many silos there are is data, not shape, so that padding costs nothing and every silo goes through the same code
-    whoever else is in the call.
+    whatever other silos are in the call.
     """
 
     def at(i: jax.Array | int) -> Any:

@@ -66,7 +66,7 @@ class NodeWork(Worker):
         _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
         if not method.private:
             trained = states.at[self._place].add(moved - own)
-        else:  # what came back is the clipped updates, of all who take part: everybody
+        else:  # what came back is the clipped updates, of all nodes
             deviation = method.noise.std
             step = node_step(method.clip.norm, deviation)
             moves = np.zeros(states.shape, np.int64)

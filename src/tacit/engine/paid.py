@@ -2,7 +2,7 @@
 
 Both are sums over the records of all silos in which every subject counts at most once, with noise in shares: each silo
 adds its own, from a stream that is its own, before its part leaves it. Who sees what of that is proved in
-``proofs.noisy_silo_sums.paid_event``; whoever calls these functions has written the release down before.
+``proofs.noisy_silo_sums.paid_event``; the caller has written the ledger line of the release before.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _streams(plan: Plan, randomness: Randomness, purpose: str, *place: int) -> l
 def _noisy_sum(
     plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
 ) -> tuple[np.ndarray, float]:
-    """The sum over all silos with everybody's noise, carried as the exchange carries updates; and the noise that really
+    """The sum over all silos with the noise of each, carried as the exchange carries updates; and the noise that really
     is in it, over the sensitivity."""
     silos, masked = plan.promise.facts.silos, plan.exchange.masking
     silo = np.zeros_like(records.silo) if plan.method.info.pools else records.silo

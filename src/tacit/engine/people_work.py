@@ -1,4 +1,4 @@
-"""Local work person by person: everybody in every silo learns alone, is clipped, weighted and added up.
+"""Local work subject by subject: each one in each silo learns alone, is clipped, weighted and added up.
 
 A person is known by a key, the same in all silos. Who is in a round is drawn from that key under a secret that all
 silos have in common; which of a person's records are used, under a secret of the silo that holds them. So a silo by
@@ -27,7 +27,7 @@ from tacit.privacy.randomness import chosen, shares
 
 
 class Drawn(NamedTuple):
-    """A round's people: lanes of work; of everybody in a silo (an entry), the number of the entry and its weight."""
+    """A round's people: lanes of work; of each subject in a silo (an entry), the number of the entry and its weight."""
 
     lanes: tuple[Lane, ...]
     entries: np.ndarray
@@ -56,8 +56,8 @@ class PeopleWork(Worker):
         self._home = np.searchsorted(self._here, self._silo)
         self._weights = self._checked_weights(facts, site.totals)
         self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
-        self._arrangements: dict[int, Drawn] = {}  # of everybody whose turn it is, by group
-        self._draws_everybody = site.exchange.hidden_sampling  # nobody knows who is left out
+        self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
+        self._draws_everybody = site.exchange.hidden_sampling  # no silo knows who is left out
         self._begun: set[str] = set()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
@@ -77,7 +77,7 @@ class PeopleWork(Worker):
         return everybody and self.method.work.most_records is None
 
     def draw(self, number: int) -> Drawn:
-        """The people of a round: everybody whose turn it is, by one coin, whatever the number of silos and records."""
+        """The people of a round: all whose turn it is, by one coin, whatever the number of silos and records."""
         method = self.method
         if self.draws_everybody_always:
             turn = (number - 1) % method.work.groups
@@ -96,7 +96,7 @@ class PeopleWork(Worker):
         return self._arranged(starts, counts, entries, rows)
 
     def _chosen(self, number: int, entries: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """At most so many records of everybody, chosen by each silo for itself (see ``kernels.drawn``)."""
+        """At most ``most`` records of each subject, chosen by each silo for itself (see ``kernels.drawn``)."""
         bounds = np.searchsorted(self._silo[entries], np.arange(self._silos + 1))
         nothing = np.zeros(0, np.int64)
         parts, drawn = [(nothing, nothing, nothing)], 0
@@ -119,11 +119,11 @@ class PeopleWork(Worker):
         return Drawn(lanes, entries, weights)
 
     def participants(self, drawn: Drawn) -> int:
-        """Every silo takes part, if only with its share of the noise; how many people did is nobody's business."""
+        """Every silo takes part, if only with its share of the noise; how many people did is not public."""
         return self._silos
 
     def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
-        """The sum of everybody's contributions; people keep nothing."""
+        """The sum of all contributions; people keep nothing."""
         params, clip = broadcast
         method, grid = self.method, self._step
         step = method.clip.largest * FINEST if grid is None else grid
@@ -141,7 +141,7 @@ class PeopleWork(Worker):
         self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
     ) -> Contributed:
         """The contribution of every silo that is here, ``[silos, numbers]``: sums of what people add, each of them
-        rounded toward zero after it is weighted, so that nobody moves the sum over silos by more than the clip."""
+        rounded toward zero after it is weighted, so that no subject moves the sum over silos by more than the clip."""
         params, clip = broadcast
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,7 @@ from tacit.engine.folder import (
 )
 from tacit.engine.interrupt import Interruption
 from tacit.engine.learner import learner
+from tacit.engine.loop import Constants, Diverged, Hooks, RoundsEnded, Status, done_here, local, loop
 from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
 from tacit.engine.simulate import Simulation
@@ -66,7 +67,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Nobody is told."""
+    """No progress is shown."""
 
     def begin(self, what: str, rounds: int, done: int) -> None:
         pass
@@ -105,7 +106,8 @@ def run(
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
     with clock("ledger"):
         fingerprint = _fingerprint(federation)
-    training = _Training(plan, federation, simulation, clock, progress or Silence(), fingerprint)
+    rounds = SimulatedRounds(plan, federation, simulation, clock)
+    training = _Training(rounds, progress or Silence(), fingerprint)
     if resume is None:
         with clock("train"):
             simulation.prepare(1)
@@ -180,155 +182,36 @@ def _tested_on_file(plan: Plan, federation: Federation) -> Federation:
     return replace(federation, test=test)
 
 
-@dataclass
-class _Training:
-    """The loop over rounds, and what it leaves behind."""
+class SimulatedRounds:
+    """The rounds of a run in this process. ``federation``: the records as they are now."""
 
-    plan: Plan
-    federation: Federation
-    simulation: Simulation
-    clock: Clock
-    progress: Progress
-    fingerprint: str
-    done: int = 0
-    released: int = 0  # the last round of which anything was written, by this process or before a crash
-    scores: Scores | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
-    guarantees: tuple[Guarantee, ...] = ()
-    shared: dict[str, Any] | None = None  # the budget file, and what others had spent of it
+    def __init__(self, plan: Plan, federation: Federation, simulation: Simulation, clock: Clock) -> None:
+        self.plan, self.federation, self.simulation, self.clock = plan, federation, simulation, clock
+        self.done = 0
 
-    def restore(self, place: Path) -> None:
-        """Go back to the last checkpoint; metrics that were written after it will be written again."""
-        state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
-        if facts.get("data") != self.fingerprint:
-            raise UserError("changed", "data", "the records are not those that the run began with", "restore them")
-        self.simulation.state = state
-        self.done = int(facts["round"])
-        lines = read_metrics(place / METRICS)
-        self.released = max([self.done, *(line["round"] for line in lines)])
-        self.history = [line for line in lines if line["round"] <= self.done]
-
-    def train(self, place: Path) -> str:
-        """All rounds that are left. Returns how it ended, and leaves a usable folder in every case.
-
-        finished   all rounds are done
-        stopped    the person at the keyboard interrupted
-        budget     the next round would exceed the privacy budget
-        diverged   the model is no longer finite; the last finite checkpoint is kept
-        """
-        self.progress.begin(self.plan.label, self.plan.rounds, self.done)
-        try:
-            with self.clock("ledger"):
-                opened = Charges(self.plan, place / LEDGER)
-            with opened as charges, Interruption() as wish:
-                charges.check_covers(self.released)
-                with self.clock("ledger"):
-                    self._standardize(place, charges)
-                status = self._rounds(place, charges, wish)
-                with self.clock("ledger"):
-                    self.guarantees, self.shared = charges.guarantees(), charges.shared()
-                return status
-        finally:
-            self.progress.end()
-
-    def _rounds(self, place: Path, charges: Charges, wish: Interruption) -> str:
-        every = self._checkpoint_every
-        if self.history:  # not before the check: lines that go here may be the only trace of a release
-            self._write_history(place)
-        exhausted = False
-        try:
-            if not self.history:
-                self._evaluate(place, charges, participants=0)
-                self.keep(place)
-            while self.done < self.plan.rounds and not wish.asked:
-                try:
-                    participants = self._round(self.done + 1, charges)
-                except Forbidden:
-                    exhausted = True
-                    break
-                if evaluation_due(self.plan, self.done):
-                    self._evaluate(place, charges, participants)
-                    with self.clock("evaluate"):
-                        diverged = not is_finite(self.simulation.learned)
-                    if diverged:
-                        return "diverged"
-                self.progress.advance(self.done, self.scores.overall if self.scores else {})
-                if self.done % every == 0:
-                    self.keep(place)
-        except KeyboardInterrupt:
-            pass  # the second Ctrl-C; the state is that of the last whole round
-        status = "finished" if self.done == self.plan.rounds else "budget" if exhausted else "stopped"
-        if self.plan.evaluation is not None:
-            self._pay_for_metrics(place, charges, status)
-        elif not self.history or self.history[-1]["round"] != self.done:
-            self._evaluate(place, charges, participants=0)
-        elif self.scores is None:  # resumed at the end: known already, but for the silos
-            self.scores = self._score()
-        self.keep(place, is_last=True)
-        self._keep_own(place)
-        return status
-
-    def _standardize(self, place: Path, charges: Charges) -> None:
-        """Features under constants that are paid for: released now and written down before, or, on resuming, those that
-        were released then."""
+    @local
+    def set_up(self, hooks: Hooks) -> None:
+        """Features under constants that are paid for: released now, or, on resuming, those that were released then."""
         if self.federation.unpaid is None:
             return
-        if (place / ENCODER).is_file():
-            charges.check_covers(self.released, "statistics")
-            encoder = _read_encoder(place)
-        else:
-            charges.charge_once("statistics", 0)
-            constants = release_constants(self.plan, self.federation, self.simulation.randomness)
-            assert self.federation.encoder is not None
-            encoder = self.federation.encoder.with_constants(*constants)
-            write_json(place / ENCODER, encoder.to_dict())
-        columns = encoder.columns.numeric.values()
-        self.federation = self.federation.standardized([c.mean for c in columns], [c.scale for c in columns])
-        if self.federation.held_out == "file":
-            self.federation = _tested_on_file(self.plan, self.federation)
-        self.simulation.feed(self.federation)
+        with self.clock("ledger"):
+            constants = hooks.before_statistics()
+            if constants is None:
+                constants = release_constants(self.plan, self.federation, self.simulation.randomness)
+                hooks.after_statistics(constants)
+            self.federation = self.federation.standardized(*constants)
+            if self.federation.held_out == "file":
+                self.federation = _tested_on_file(self.plan, self.federation)
+            self.simulation.feed(self.federation)
 
-    def _pay_for_metrics(self, place: Path, charges: Charges, status: str) -> None:
-        """The noisy metrics of the last model, once; none where the run is to go on, or where others have used up the
-        budget meanwhile."""
-        last = self.history[-1] if self.history and self.history[-1]["round"] == self.done else {}
-        if last.get("metrics"):  # resumed at the end: released already
-            self.scores = Scores(last["metrics"], {}, last["standard_errors"])
-            return
-        self.scores = NOT_EVALUATED
-        if status != "stopped":
-            try:
-                with self.clock("ledger"):
-                    charges.charge_once("evaluation", self.done)
-                self.scores = self._released_metrics()
-            except Forbidden:
-                pass
-        if last:  # its line had no metrics yet
-            self.history = self.history[:-1]
-            self._write_history(place)
-        self._write_line(place, charges, participants=0)
+    @local
+    def step(self, number: int) -> int:
+        """One round; an interruption in the middle leaves the state before it.
 
-    def _released_metrics(self) -> Scores:
-        test = self.federation.test
-        with self.clock("evaluate"):
-            outputs = self.simulation.outputs(test.features, test.silo)
-            return release_metrics(self.plan, outputs, test, self.simulation.randomness, self.done)
-
-    @property
-    def _checkpoint_every(self) -> int:
-        """As planned; every round where a repeated round would be another release (noise that no seed gives back)."""
-        private = self.plan.method.private and self.plan.experiment.seed is None
-        return 1 if private else self.plan.experiment.train.checkpoint_every
-
-    def _round(self, number: int, charges: Charges) -> int:
-        """One round, written down before it begins; an interruption in the middle leaves the state before it.
-
-        The device may still be at work when this returns: whoever looks at the state waits for it.
+        The device may still be at work when this returns: a reader of the state waits for it.
         """
         before = self.simulation.state
         try:
-            with self.clock("ledger"):
-                charges.charge(number)
             with self.clock("train"):
                 participants = self.simulation.round(number)
             self.clock.move(self.simulation.exchange_seconds, "train", "exchange")
@@ -338,7 +221,15 @@ class _Training:
         self.done = number
         return participants
 
-    def _score(self) -> Scores:
+    @local
+    def metrics(self) -> Scores:
+        test = self.federation.test
+        with self.clock("evaluate"):
+            outputs = self.simulation.outputs(test.features, test.silo)
+            return release_metrics(self.plan, outputs, test, self.simulation.randomness, self.done)
+
+    def evaluate(self) -> Scores:
+        """Metrics on the held-out records."""
         if self.plan.evaluation is not None:  # nothing but the end is paid for
             return NOT_EVALUATED
         last = self.done == self.plan.rounds
@@ -347,25 +238,156 @@ class _Training:
         with self.clock("evaluate"):
             return self.simulation.evaluate(self.federation, last or self.federation.silo_count <= SILOS_ON_CURVES)
 
-    def _evaluate(self, place: Path, charges: Charges, participants: int) -> None:
-        self.scores = self._score()
-        self._write_line(place, charges, participants)
+    def is_finite(self) -> bool:
+        return is_finite(self.simulation.learned)
 
-    def _write_line(self, place: Path, charges: Charges, participants: int) -> None:
+
+class _Training(Hooks):
+    """What a run in this process writes into its folder ``place``."""
+
+    interruptible = True
+
+    def __init__(self, rounds: SimulatedRounds, progress: Progress, fingerprint: str) -> None:
+        self.plan, self.rounds, self.simulation, self.clock = rounds.plan, rounds, rounds.simulation, rounds.clock
+        self.progress, self.fingerprint = progress, fingerprint
+        self.released = 0  # the last round of which anything was written, by this process or before a crash
+        self.scores: Scores | None = None
+        self.history: list[dict[str, Any]] = []
+        self.guarantees: tuple[Guarantee, ...] = ()
+        self.shared: dict[str, Any] | None = None  # the budget file, and what others had spent of it
+
+    @property
+    def federation(self) -> Federation:
+        return self.rounds.federation
+
+    @property
+    def done(self) -> int:
+        return self.rounds.done
+
+    def restore(self, place: Path) -> None:
+        """Go back to the last checkpoint; metrics that were written after it will be written again."""
+        state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
+        if facts.get("data") != self.fingerprint:
+            raise UserError("changed", "data", "the records are not those that the run began with", "restore them")
+        self.simulation.state = state
+        self.rounds.done = int(facts["round"])
+        lines = read_metrics(place / METRICS)
+        self.released = max([self.done, *(line["round"] for line in lines)])
+        self.history = [line for line in lines if line["round"] <= self.done]
+
+    def train(self, place: Path) -> str:
+        """All rounds that are left. Returns how they ended (:class:`~tacit.engine.loop.RoundsEnded`); the folder is
+        usable in every case."""
+        self.place = place
+        self.progress.begin(self.plan.label, self.plan.rounds, self.done)
+        try:
+            with self.clock("ledger"):
+                self._charges = Charges(self.plan, place / LEDGER)
+            with self._charges as charges, Interruption() as self._wish:
+                charges.check_covers(self.released)
+                ended = done_here(loop(self.rounds, self))
+                if ended.status != "diverged":
+                    self._end(ended)
+                with self.clock("ledger"):
+                    self.guarantees, self.shared = charges.guarantees(), charges.shared()
+                return ended.status
+        finally:
+            self.progress.end()
+
+    # -- around the rounds
+
+    def before_statistics(self) -> Constants | None:
+        if not (self.place / ENCODER).is_file():
+            self._charges.charge_once("statistics", 0)
+            return None
+        self._charges.check_covers(self.released, "statistics")
+        return _read_encoder(self.place).columns.constants()
+
+    def after_statistics(self, constants: Constants) -> None:
+        assert self.federation.encoder is not None
+        write_json(self.place / ENCODER, self.federation.encoder.with_constants(*constants).to_dict())
+
+    def ready(self) -> None:
+        if self.history:  # not before the ledger is checked: lines that go here may be the only trace of a release
+            self._write_history()
+        else:
+            self._evaluate(participants=0)
+            self.keep(self.place)
+
+    def stops(self) -> bool:
+        return self._wish.asked
+
+    def before_round(self, number: int) -> None:
         with self.clock("ledger"):
-            self._write_metrics(place, charges, participants)
+            self._charges.charge(number)
 
-    def _write_metrics(self, place: Path, charges: Charges, participants: int) -> None:
+    def after_round(self, number: int, participants: int) -> None:
+        if evaluation_due(self.plan, number):
+            self._evaluate(participants)
+            with self.clock("evaluate"):
+                if not self.rounds.is_finite():
+                    raise Diverged("the model is no longer finite")
+        self.progress.advance(number, self.scores.overall if self.scores else {})
+        if number % self._checkpoint_every == 0:
+            self.keep(self.place)
+
+    def before_metrics(self, status: Status) -> bool:
+        """Once; not where the run is to go on, or where others have used up the budget meanwhile."""
+        if self._line.get("metrics") or status == "stopped":  # resumed at the end: released already
+            return False
+        try:
+            with self.clock("ledger"):
+                self._charges.charge_once("evaluation", self.done)
+        except Forbidden:
+            return False
+        return True
+
+    @property
+    def _line(self) -> dict[str, Any]:
+        """What is written about the last round; nothing where it was not evaluated."""
+        return self.history[-1] if self.history and self.history[-1]["round"] == self.done else {}
+
+    def _end(self, ended: RoundsEnded) -> None:
+        """The metrics of the last model, and the files that a run ends with."""
+        line = self._line
+        if self.plan.evaluation is not None and line.get("metrics"):
+            self.scores = Scores(line["metrics"], {}, line["standard_errors"])
+        elif self.plan.evaluation is not None:
+            self.scores = ended.metrics or NOT_EVALUATED
+            if line:  # it had no metrics yet
+                self.history = self.history[:-1]
+                self._write_history()
+            self._write_line(participants=0)
+        elif not line:
+            self._evaluate(participants=0)
+        elif self.scores is None:  # resumed at the end: known already, but for the silos
+            self.scores = self.rounds.evaluate()
+        self.keep(self.place, is_last=True)
+        self._keep_own()
+
+    @property
+    def _checkpoint_every(self) -> int:
+        """As planned; every round where a repeated round would be another release (noise that no seed gives back)."""
+        private = self.plan.method.private and self.plan.experiment.seed is None
+        return 1 if private else self.plan.experiment.train.checkpoint_every
+
+    def _evaluate(self, participants: int) -> None:
+        self.scores = self.rounds.evaluate()
+        self._write_line(participants)
+
+    def _write_line(self, participants: int) -> None:
         assert self.scores is not None
-        # who takes part is secret where a guarantee counts on it
-        shown = {} if self.plan.method.private else {"silos_in_round": participants}
-        line = metrics_line(self.done, self.clock.elapsed, charges.epsilons(self.done), self.scores, shown)
-        with (place / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        self.history.append(line)
+        with self.clock("ledger"):
+            # who takes part is secret where a guarantee counts on it
+            shown = {} if self.plan.method.private else {"silos_in_round": participants}
+            epsilons = self._charges.epsilons(self.done)
+            line = metrics_line(self.done, self.clock.elapsed, epsilons, self.scores, shown)
+            with (self.place / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            self.history.append(line)
 
-    def _write_history(self, place: Path) -> None:
-        write_bytes(place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
+    def _write_history(self) -> None:
+        write_bytes(self.place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
     def keep(self, place: Path, is_last: bool = False) -> None:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing. A run that
@@ -373,7 +395,7 @@ class _Training:
         with self.clock("train"):
             jax.block_until_ready(self.simulation.state)
         with self.clock("ledger"):
-            if not is_finite(self.simulation.learned):
+            if not self.rounds.is_finite():
                 return
             facts = {"round": str(self.done), "data": self.fingerprint}
             save_tree(place / CHECKPOINT, self.simulation.state, facts, PRIVATE)
@@ -382,13 +404,13 @@ class _Training:
                 save_tree(place / MODEL, shared, {"round": str(self.done)})
             write_json(place / CLOCK, self.clock.seconds())
 
-    def _keep_own(self, place: Path) -> None:
+    def _keep_own(self) -> None:
         """The silos' own models, where there are any, once training is over: each is its silo's alone."""
-        if self.plan.method.info.personal and is_finite(self.simulation.learned):
+        if self.plan.method.info.personal and self.rounds.is_finite():
             with self.clock("evaluate"):
                 own = self.simulation.own_models()
             with self.clock("ledger"):
-                save_tree(place / PERSONAL, own, {"round": str(self.done)}, PRIVATE)
+                save_tree(self.place / PERSONAL, own, {"round": str(self.done)}, PRIVATE)
 
     def local_picture(self) -> dict[str, Any]:
         """Exact numbers about the private data: for the data holder's eyes only."""
@@ -445,9 +467,9 @@ def _read_encoder(place: Path) -> FeatureEncoder:
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:
-    """Whoever pays for metrics wants no others from the same people."""
+    """Metrics that are paid for exclude other metrics of the same people."""
     if wanted and plan.evaluation is not None:
-        problem = "'paid' does not allow references beside the run, whose metrics nobody pays for"
+        problem = "'paid' does not allow references beside the run, whose metrics have no noise"
         raise UserError("conflict", "evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
@@ -455,7 +477,7 @@ def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterato
     """Each silo alone, and all records in one place: same model, same local work, same rounds. Or other methods.
 
     They are outside any guarantee and budget, as metrics on private records are. One that adds noise draws its own: the
-    noise of the run itself, seen twice, would protect nobody.
+    noise of the run itself, seen twice, would protect no subject.
 
     The scores of each; None where it was interrupted, after which no other is begun.
     """
@@ -470,7 +492,8 @@ def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterato
         folder.mkdir(parents=True)
         try:
             simulation = _simulation(changed, main.federation, randomness)
-            training = _Training(changed, main.federation, simulation, Clock(), main.progress, main.fingerprint)
+            rounds = SimulatedRounds(changed, main.federation, simulation, Clock())
+            training = _Training(rounds, main.progress, main.fingerprint)
             stopped = training.train(folder) == "stopped"
         except KeyboardInterrupt:
             stopped = True
@@ -499,7 +522,7 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("wrong-file", "--resume", problem, "name a folder that `tacit run` wrote")
     if not (folder / CHECKPOINT).is_file():
         problem = f"'{folder}' has no checkpoint yet"
-        raise UserError("unfinished", "--resume", problem, "start the experiment anew with --out")
+        raise UserError("unfinished", "--resume", problem, "start a new run with --out")
     before, after = (
         _flat(located(experiment, plan.folder).spelled_out())
         for experiment in (read_experiment(folder / PLAN), plan.experiment)

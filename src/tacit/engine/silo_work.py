@@ -180,7 +180,7 @@ class SiloWork(Worker):
         return max(1, min(self.group, POSITIONS // math.prod(shape)))
 
     def _participants(self, number: int) -> np.ndarray:
-        """Poisson sampling with the method's public rate, of those that are here; the coins are nobody's but theirs."""
+        """Poisson sampling with the method's public rate, of those that are here; the coins are secret."""
         count, rate = self.federation.silo_count, self.method.work.rate
         if rate >= 1:
             return self._here

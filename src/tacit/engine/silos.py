@@ -1,7 +1,7 @@
 """The silos' half of a run: their records, what they keep between rounds, and a round's local work.
 
-The simulator has all silos in one :class:`Silos`; a silo on a federation is alone in its own. Both do the same work
-with the same code, and with one seed they draw the same numbers: every draw is named by the number of its silo.
+The simulator has all silos in one :class:`LocalSilos`; a silo on a federation is alone in its own. Both do the same
+work with the same code, and with one seed they draw the same numbers: every draw is named by the number of its silo.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WORKERS: Mapping[str, Callable[[Site], Worker]] = {
 }
 
 
-class Silos:
+class LocalSilos:
     """Silos at work: all of them, or those that are ``here``. Rounds are numbered from 1.
 
     ``noise`` is what these kernels add to a sum: the whole of it in the simulator, a silo's share on a federation.

@@ -17,7 +17,7 @@ from tacit.engine.encoder_work import places_of
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
-from tacit.engine.silos import Silos, noise_keys, sum_noise
+from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
 from tacit.errors import UserError
 from tacit.exchange import Summing
 from tacit.exchange.plain import Total
@@ -30,13 +30,13 @@ from tacit.privacy import Randomness
 Watch = Callable[[ServerState, tuple[Total, ...], Any], None]
 
 
-class Simulation(Silos):
+class Simulation(LocalSilos):
     """All silos and the server in one process, and their moving state. Rounds are numbered from 1."""
 
     def __init__(self, plan: Plan, federation: Federation, learner: Learner, randomness: Randomness) -> None:
         self._people = plan.promise.facts.subjects
         placed = _together(plan.method.info, federation, self._people)
-        # how many records there are is nobody's business where something is promised
+        # how many records there are is not public where something is promised
         records = 0 if plan.method.private else len(federation.train)
         facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
         if plan.method.info.gathers == "subjects":
@@ -70,7 +70,7 @@ class Simulation(Silos):
         """One round: who takes part, their local work, the sum, the server's step. Returns how many took part.
 
         The device works while the host goes on: the next round's batches are drawn meanwhile. They depend on the
-        run's randomness alone, so whoever asks for another round next gets the same numbers.
+        run's randomness alone, so that any other order of rounds gives the same numbers.
         """
         drawn = self._drawn.pop(number, None) or self.work.draw(number)
         totals, states, not_finite = self.worked(number, drawn)
@@ -114,7 +114,7 @@ class Simulation(Silos):
         self._drawn = {number: self.work.draw(number)}
 
     def shared_model(self) -> Params | None:
-        """The model for everybody as it stands, frozen layers included; None where silos have but their own."""
+        """The shared model as it stands, frozen layers included; None where silos have only their own."""
         shared = self.method.server.shared(self.server)
         return None if shared is None else {**shared, **self.frozen}
 
@@ -128,7 +128,7 @@ class Simulation(Silos):
         return {**self._own[1], **frozen}
 
     def model(self) -> Params:
-        """The model that is used: the one for everybody, or of a personal method the silos' own."""
+        """The model that is used: the shared one, or of a personal method the silos' own."""
         if self.method.info.personal:
             return self.own_models()
         shared = self.shared_model()
@@ -141,14 +141,14 @@ class Simulation(Silos):
         return (self.server.params, self.states) if self.method.info.personal else self.server.params
 
     def outputs(self, features: np.ndarray, silo: np.ndarray) -> np.ndarray:
-        """Outputs for rows of the given silos: of the model for everybody, or of each silo's own."""
+        """Outputs for rows of the given silos: of the shared model, or of each silo's own."""
         objective, model, apply = self.learner.objective, self.model(), self.method.server.outputs
         if not self.method.info.personal:
             return outputs(objective, model, features, apply)
         return own_outputs(objective, model, features, silo, apply)
 
     def evaluate(self, federation: Federation, per_silo: bool) -> Scores:
-        """Metrics on the held-out records; of a personal method also those of the model for everybody."""
+        """Metrics on the held-out records; of a personal method also those of the shared model."""
         own = self.method.info.personal
         scores = self._scores(federation, self.outputs(federation.test.features, federation.test.silo), per_silo or own)
         if not own:
@@ -176,13 +176,13 @@ def _together(info: Info, federation: Federation, people: int | None) -> Federat
 
 
 def by_subject(federation: Federation, people: int | None) -> Federation:
-    """The same records with everybody's in one place, of as many as there are declared ``people``: by the keys of
-    people alone, so that nobody's presence moves others. Some places have several people, others none. Where no number
-    is declared, nothing is promised, and everybody has a place alone."""
+    """The same records, those of each subject in one place, of as many as there are declared ``people``: by the keys of
+    people alone, so that no subject moves others. Some places have several people, others none. Where no number
+    is declared, nothing is promised, and each subject has a place alone."""
     train = federation.train
-    everybody, own = np.unique(train.subject, return_inverse=True)
+    subjects, own = np.unique(train.subject, return_inverse=True)
     place = own if people is None else places_of(train.subject, people)
-    names = tuple(f"place {number}" for number in range(people or len(everybody)))
+    names = tuple(f"place {number}" for number in range(people or len(subjects)))
     return replace(federation, train=replace(train, silo=place.astype(np.int32)).grouped(), silo_names=names)
 
 

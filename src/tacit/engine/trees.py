@@ -32,7 +32,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     sync_folder(path.parent)
 
 
-class Unfit(ValueError):
+class WrongTree(ValueError):
     """Bytes or arrays that are not those of the tree that is due."""
 
 
@@ -46,13 +46,13 @@ def packed(tree: Any, facts: Mapping[str, str] | None = None) -> bytes:
 
 
 def unpacked(data: bytes, template: Any) -> Any:
-    """The tree of the shapes of ``template`` that :func:`packed` packed; :class:`Unfit` if it is another, or none."""
+    """The tree of the shapes of ``template`` that :func:`packed` packed; :class:`WrongTree` if it is no such tree."""
     try:
         arrays = safetensors.numpy.load(data)
     except (SafetensorError, KeyError, TypeError, ValueError):
-        raise Unfit("is no tree of arrays") from None
+        raise WrongTree("is no tree of arrays") from None
     if len(arrays) != len(jax.tree.leaves(template)):
-        raise Unfit("has other arrays than those that are due")
+        raise WrongTree("has other arrays than those that are due")
     return fitted(arrays, template)
 
 
@@ -61,11 +61,11 @@ def fitted(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
     leaves = []
     for name, leaf in _named_leaves(template):
         if name not in arrays:
-            raise Unfit(f"has no array '{name}'")
+            raise WrongTree(f"has no array '{name}'")
         if arrays[name].shape != leaf.shape:
-            raise Unfit(f"has '{name}' of shape {list(arrays[name].shape)} instead of {list(leaf.shape)}")
+            raise WrongTree(f"has '{name}' of shape {list(arrays[name].shape)} instead of {list(leaf.shape)}")
         if arrays[name].dtype != leaf.dtype:
-            raise Unfit(f"has '{name}' of {arrays[name].dtype} instead of {leaf.dtype}")
+            raise WrongTree(f"has '{name}' of {arrays[name].dtype} instead of {leaf.dtype}")
         leaves.append(jax.numpy.asarray(arrays[name]))
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
@@ -93,7 +93,7 @@ def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str
     arrays, facts = load_arrays(path, field)
     try:
         return fitted(arrays, template), facts
-    except Unfit as error:
+    except WrongTree as error:
         raise UserError("mismatch", field, f"'{path.name}' {error}", "use a file of the same model") from None
 
 

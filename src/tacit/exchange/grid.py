@@ -86,7 +86,7 @@ def ring_bits(largest: int, noise: float) -> int:
 
 
 def share_variance(silos: int, drop_outs: int, colluding: int) -> float:
-    """The variance of one silo's noise as a part of the whole, 1 / silos where nobody drops out.
+    """The variance of one silo's noise as a part of the whole, 1 / silos where no silo drops out.
 
     Methods account for noise of variance 1 in the sum, of which c curious silos know their parts c / silos and are left
     with 1 - c / silos. After ``drop_outs`` silos have vanished with their parts, the sum of the others must still have

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
 from tacit.exchange.grid import LARGEST_STEPS, REACH
-from tacit.exchange.post import read_numbers, read_steps, write_numbers, write_steps
+from tacit.exchange.post import Terms, read_numbers, read_steps, write_numbers, write_steps
 from tacit.exchange.sums import SumFacts
 from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
@@ -136,23 +136,14 @@ class Plain(Exchange):
         return vector.added(noise_steps(_normals(keys, weights, vector.low.shape), std, step))
 
 
-class PlainTerms(NamedTuple):
-    """What the parties agree on: names, how many numbers an update has, whether they are steps of a grid, and whether
-    no silo may be missing."""
+@dataclass(frozen=True)
+class PlainTerms(Terms):
+    """How many numbers an update has, whether they are steps of a grid, and whether no silo may be missing."""
 
-    run: str
-    silos: tuple[str, ...]
     numbers: int
     on_grid: bool
     complete: bool
-
-    @property
-    def place(self) -> str:
-        return self.run
-
-    @property
-    def longest(self) -> int:
-        return 0
+    longest: ClassVar[int] = 0
 
 
 class PlainSilo(SiloRole):

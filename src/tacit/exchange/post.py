@@ -1,14 +1,16 @@
 """Signed messages between silos and the server, and how their parts are written as bytes.
 
 Both exchanges that hide single silos speak through a :class:`Post`: every message is signed by its sender for one place
-(protocol, run, round, sender, recipient, phase), and whoever receives it says for which place it must be good. So a
+(protocol, run, round, sender, recipient, phase), and the recipient says for which place it must be good. So a
 message that was altered or cut on the way, belongs to another phase, round or run, comes a second time, or is signed by
-somebody else does not open, and the error names who sent it.
+another party does not open, and the error names who sent it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,6 +62,28 @@ class Post:
         return self._roster.open(self.place(sender, recipient, purpose), message)
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What all parties of a sum agree on: a name that no other run has, and who takes part, by names of the roster."""
+
+    run: str
+    silos: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """The run, with a hash of the terms: who goes by other terms signs for another place."""
+        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
+
+    def check_names(self) -> None:
+        """Refuse silos without names of their own."""
+        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
+            raise Refused("bad-terms", "silos need names of their own")
+
+    def of_each_silo(self, most: int) -> int:
+        """No list of all silos has more bytes, with at most so many beside the name of each."""
+        return sum(most + 4 * len(name) for name in self.silos)
+
+
 def join(parts: Sequence[bytes]) -> bytes:
     """Parts of any length as one; :func:`parted` gives them back."""
     return b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
@@ -81,7 +105,7 @@ def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
 
 
 def join_named(parts: Mapping[str, bytes]) -> bytes:
-    """Parts by name, in the order of the names: the same bytes whoever writes them."""
+    """Parts by name, in the order of the names: the same bytes from every writer."""
     return join([part for name in sorted(parts) for part in (name.encode(), parts[name])])
 
 

@@ -1,4 +1,4 @@
-"""Which records a silo looks at, step by step, in one round.
+"""Batches: the records that a silo uses in each step of one round.
 
 Drawn on the host from a named stream (see ``privacy.randomness``), then handed to compiled kernels as index arrays. A
 plan of batches has a fixed capacity and a dynamic number of steps. The capacity is the batch size, or the next power of

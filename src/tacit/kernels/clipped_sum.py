@@ -1,4 +1,4 @@
-"""The sum of a batch's clipped record gradients, without the price of record gradients.
+"""The sum of a batch's clipped record gradients, without computing every record gradient.
 
 A batch is worked off in chunks of CHUNK records, as many as it really has (a loop bound, not a shape), so memory grows
 with the chunk, never with the batch. Within a chunk, one mechanism serves every model. The gradient of one record is

@@ -1,4 +1,4 @@
-"""What nodes without a server do with numbers: noise before the first exchange, and a noisy walk from node to node.
+"""Kernels of nodes without a server: noise before the first exchange, and a noisy walk from node to node.
 
 Noise is ChaCha20's (``noise``): under one round's key, every node or step has a nonce of its own.
 """

@@ -1,4 +1,4 @@
-"""Who is worked on when: people with very different numbers of records, arranged for the kernel of ``people.py``.
+"""Schedule of per-person work: people with very different numbers of records, arranged for ``people.py``.
 
 People are sorted into a handful of sizes, so that no person is padded to the largest one and few shapes are compiled.
 People of one size are cut into chunks that the kernel takes at once, and chunks are assigned to lanes of equal cost:

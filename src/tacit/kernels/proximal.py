@@ -1,4 +1,4 @@
-"""Models that pull at each other: proximal steps towards a centre, a mean, or the neighbours in a graph.
+"""Regularisation between models: proximal steps towards a centre, a mean, or the neighbours in a graph.
 
 All of them are implicit steps, the exact minimiser of a quadratic penalty: they are stable for any strength and end, as
 the strength goes to infinity, exactly where the penalty wants them.

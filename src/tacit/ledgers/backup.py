@@ -1,13 +1,13 @@
-"""Encrypted backups of a ledger, which never bring back an older state.
+"""Encrypted backups of a ledger. Restoring never brings back an older state.
 
-A backup holds a ledger and the list of admissions beside it, if there is one. Its key comes from a passphrase by scrypt
+A backup contains a ledger and its list of admissions, if there is one. Its key is derived from a passphrase by scrypt
 (n = 2^17, r = 8, p = 1, 16 bytes of salt); ChaCha20-Poly1305 encrypts and authenticates the whole::
 
     "tacit-ledger-backup-1\\n" | salt (16) | nonce (12) | ciphertext
 
     with the plain text {"ledger": text, "admissions": text or null} as JSON
 
-:func:`restore` compares before it writes. What is in place must be a beginning of what the backup holds; the silo's kit
+:func:`restore` compares before it writes. The existing ledger must be a prefix of that in the backup; the silo's kit
 must know the ledger, if it knows any, and no later state of it. What the server has seen is checked at the next run.
 """
 
@@ -40,7 +40,7 @@ _MAGIC, _SALT, _NONCE = b"tacit-ledger-backup-1\n", 16, 12
 
 
 class State(NamedTuple):
-    """A ledger as it is in a backup. ``others``: ledgers that the kit knows besides, which are not in it."""
+    """A ledger in a backup. ``others``: other ledgers that the kit knows, which are not in the backup."""
 
     path: Path
     id: str | None
@@ -72,7 +72,7 @@ def backup(target: Path, out: Path, passphrase: str) -> State:
 
 
 def restore(source: Path, target: Path, passphrase: str) -> State:
-    """Put the ledger of a backup in place; UserError, and nothing written, where that would forget a release."""
+    """Restore the ledger of a backup; UserError, and nothing written, if a release would be forgotten."""
     content = _opened(source, passphrase)
     file, kit = ledger_of(target)
     if kit is not None:
@@ -102,7 +102,7 @@ def restore(source: Path, target: Path, passphrase: str) -> State:
 
 
 def ledger_of(target: Path) -> tuple[Path, Kit | None]:
-    """The ledger that is meant, and the kit that names it: the one that its silo was last started with."""
+    """The ledger of ``target``, and the kit if it is one: the ledger with which its silo was last started."""
     if not (target / OURS / KIT).is_file():
         return target, None
     kit = Kit.load(target, "silo")
@@ -110,7 +110,7 @@ def ledger_of(target: Path) -> tuple[Path, Kit | None]:
 
 
 def _state(file: Path, place: Path, kit: Kit | None = None) -> State:
-    """The state of a whole ledger that is to lie at ``place``; UserError where the kit knows others, or a later one."""
+    """The state of a ledger that belongs at ``place``; UserError if the kit knows only others, or a later state."""
     try:
         with Ledger(file) as ledger:
             lines, mark = ledger.lines, ledger.id
@@ -126,7 +126,7 @@ def _state(file: Path, place: Path, kit: Kit | None = None) -> State:
 
 
 def _lines(file: Path) -> str:
-    """The whole lines of a file; none where there is no file."""
+    """The complete lines of a file; none if there is no file."""
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     return text[: text.rfind("\n") + 1]
 

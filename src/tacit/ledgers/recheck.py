@@ -1,10 +1,10 @@
-"""What runs of earlier accountings cost, as far as that can be recomputed.
+"""The true cost of runs of earlier accountings, as far as it can be recomputed.
 
-A ledger line holds the events that were believed when it was written, and the number of the accounting that wrote it.
+A ledger line has the events that were computed when it was written, and the number of the accounting that wrote it.
 :data:`ADVISORIES` says which advisory is about lines of which accounting, and whether such lines are recomputed here.
 
 Lines of the first accounting (without the key ``accounting``) are recomputed for TACIT-2026-01 from the plan of their
-run, by what that version did and what is proved about it today:
+run, from what that version did and what is proved about it today:
 
 F1  exchange weighted: the weights of a silo's own part depend on the other silos
 F2  federation, noise in every batch: a round was released although silos were missing; their noise is not counted
@@ -61,7 +61,7 @@ Status = Literal["ok", "under-counted", "not recomputed"]
 
 @dataclass(frozen=True)
 class Advisory:
-    """About guarantees that were too small. Lines of an accounting below ``corrected_in`` may be affected;
+    """An advisory about epsilons that were too small. Lines of an accounting below ``corrected_in`` may be affected;
     ``recomputed``: this module recomputes them. If not, the page of the advisory says what to look for in a plan."""
 
     name: str
@@ -100,7 +100,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Epsilon of a run against one view: as its ledger says, and as recomputed; None where it is not known."""
+    """Epsilon of a run against one view: as recorded, and as recomputed; None if it is not known."""
 
     recorded: float
     corrected: float | None
@@ -207,8 +207,8 @@ def check_all(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
             recorded += some
             again += recomputed
         if len(runs) > 1:
-            whole = _everybody_s(recorded)
-            # lines of a silo that were recomputed say something about subjects alone
+            whole = _subject_scope(recorded)
+            # recomputed lines of a silo are about subjects only
             if scope is not None and (_are_same(recorded, again) or scope.place == whole.place):
                 whole = scope
             costs = _compared(recorded, again, whole)
@@ -227,7 +227,7 @@ def corrected(folder: Path) -> Checked | None:
 
 
 def _place(path: Path) -> tuple[Path, _Scope | None]:
-    """The ledger that is meant, and what the policy of a silo's kit says about whom it must protect."""
+    """The ledger of ``path``, and the scope of the policy if it is the kit of a silo."""
     if not (path / "tacit" / "kit.json").is_file():
         return (path / LEDGER if path.is_dir() else path), None
     from tacit.engine.federation.policy import Policy
@@ -245,8 +245,8 @@ def _accounting(line: Mapping[str, Any]) -> int:
     return int(line.get("accounting", 1))
 
 
-def _everybody_s(lines: Lines) -> _Scope:
-    """Of a ledger without a plan: subjects, for the views of which all lines say something."""
+def _subject_scope(lines: Lines) -> _Scope:
+    """For a ledger without a plan: subjects, and the views that all lines have."""
     views = [
         where.split("/")[1]
         for where in (lines[0]["events"] if lines else ())
@@ -263,20 +263,20 @@ def _checked(file: Path, run: str, lines: Lines, known: _Known | None, scope: _S
     no = tuple(advisory.name for advisory in concern if not advisory.recomputed)
     title = known.plan.title if known is not None and known.plan is not None else ""
     made = partial(Checked, str(file), run, title=title, lines=len(lines))
-    is_silo_s = known is None and all(line["party"] != "server" for line in lines)
+    from_silo = known is None and all(line["party"] != "server" for line in lines)
     if known is not None and known.plan is not None:
         promise = known.plan.promise
         scope = scope or _Scope(promise.unit, promise.relation, tuple(promise.views), promise.delta)
     if oldest >= _FIRST_CORRECTED:
-        scope = scope or _everybody_s(lines)
+        scope = scope or _subject_scope(lines)
         costs = {str(view): Cost(scope.epsilon(lines, view), None) for view in scope.views}
         facts = partial(made, place=scope.place, delta=scope.delta, epsilon=costs)
         return facts("ok", checked=yes, not_checked=no), lines
-    if not is_silo_s and (known is None or known.plan is None):
+    if not from_silo and (known is None or known.plan is None):
         reason = "no plan: name the folder of this run, too" if known is None else known.problem
         return made("not recomputed", reason=reason, not_checked=yes + no), lines
-    if is_silo_s:
-        scope, again, causes = *_silo_s(lines), "F1, F2 or F3: recomputed from the replacement of a subject"
+    if from_silo:
+        scope, again, causes = *_recomputed_silo(lines), "F1, F2 or F3: recomputed from the replacement of a subject"
     else:
         assert known is not None
         assert known.plan is not None
@@ -316,7 +316,7 @@ def _causes(promise: Promise, federated: bool) -> list[str]:
     return [name for name, is_counted in found.items() if is_counted]
 
 
-def _silo_s(lines: Lines) -> tuple[_Scope, Lines]:
+def _recomputed_silo(lines: Lines) -> tuple[_Scope, Lines]:
     """A run in a silo's own ledger, which names no plan. Its lines have the events of all relations: what replacing a
     subject costs, to the server where the public may have seen one silo's part, covers F1, F2 and F3."""
     views = [View.parse(where.split("/")[1]) for where in lines[0]["events"] if where.startswith("subject/")]

@@ -1,7 +1,6 @@
 """How it is learned: one module per family, one line per method in the registry below. Installed packages add others as
 entry points of the group ``tacit.methods`` (``tacit.plugins``)."""
 
-from tacit.methods.across import UldpGroup, UldpNaive
 from tacit.methods.averaging import FedAvg, FedProx, FedSGD, Scaffold
 from tacit.methods.base import Info, Method, Options, ServerState
 from tacit.methods.central import CentralGroup, DPFedAvg, DPFedSGD
@@ -9,10 +8,11 @@ from tacit.methods.decentralized import GossipSGD, LocalWalkSGD, MuffliatoSGD, R
 from tacit.methods.encoders import LdpGaussian, LdpLaplace
 from tacit.methods.facts import Facts
 from tacit.methods.local_noise import HiGrad, LocalGroup, LocalRecord, PooledDPSGD, UserLDP
-from tacit.methods.per_subject import SubjectSGD, UldpAvg, UldpSGD
+from tacit.methods.per_subject import SubjectSGD
 from tacit.methods.personal import FedEM, FineTune, GraphRegularized, MeanRegularized, PerFedAvg, PFedMe
 from tacit.methods.reference import Pooled, SiloOnly
 from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
+from tacit.methods.uldp import UldpAvg, UldpGroup, UldpNaive, UldpSGD
 from tacit.plugins import find
 
 METHODS: dict[str, type[Options]] = {

@@ -37,15 +37,7 @@ from tacit.kernels.meta_learning import Order, meta_gradient
 from tacit.kernels.model_mixture import em_descend, fitted_weights, mixed_outputs
 from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.methods import option_keys as keys
-from tacit.methods.base import (
-    ContributionCount,
-    Divisors,
-    Drawing,
-    Method,
-    ServerRule,
-    ServerState,
-    difference,
-)
+from tacit.methods.base import ContributionCount, Divisors, Drawing, Method, ServerRule, ServerState, difference
 from tacit.methods.central import CentralTraining, Upload, central, silo_info
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part

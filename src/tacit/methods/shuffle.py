@@ -304,9 +304,7 @@ class SSDouble(SubjectReports):
     """
 
     info = replace(
-        SHUFFLED,
-        name="ss-double",
-        summary="a random part of a person's update, padded and shuffled (SS-Double)",
+        SHUFFLED, name="ss-double", summary="a random part of a person's update, padded and shuffled (SS-Double)"
     )
 
     randomizer: Kind = "laplace"
@@ -322,10 +320,7 @@ class SSDouble(SubjectReports):
 
     def build(self, facts: Facts) -> Method:
         encoding = RandomReports(
-            index_rate=self.index_rate,
-            padding=self.padding,
-            fixed=self.index_sampling == "fixed",
-            **reporting(self),
+            index_rate=self.index_rate, padding=self.padding, fixed=self.index_sampling == "fixed", **reporting(self)
         )
         return shuffled(self, encoding, DoubleClaim, facts)
 

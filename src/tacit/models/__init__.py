@@ -1,4 +1,4 @@
-"""What is learned: small models and the tasks (loss and metrics) that they are trained for."""
+"""Small models, and the tasks (loss and metrics) that they are trained for."""
 
 from tacit.models.linear import Convexity, convexity
 from tacit.models.metrics import higher_is_better

@@ -1,4 +1,4 @@
-"""What the numbers of a model may be, and the words in which a wrong one is refused."""
+"""Checks of the numbers in ``[model]``, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A linear model on edges: histograms of oriented gradients that no data had a part in.
+"""A linear model on histograms of oriented gradients, which are fixed and not learned from data.
 
 A private sum pays for every number of the model, so few and telling features beat many raw pixels. These are fixed by
 formula (Dalal and Triggs 2005, simplified): where, and in which direction, does brightness change?

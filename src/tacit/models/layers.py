@@ -1,4 +1,4 @@
-"""The pieces that models are made of: initial values, dense layers, activations.
+"""Parts of models: initial values, dense layers, activations.
 
 A layer is a dictionary ``{"w": [in, out], "b": [out]}``; a model's parameters are a dictionary of named layers.
 No layer keeps running statistics (batch normalisation): they would leave a silo without being clipped or noised.

@@ -1,4 +1,4 @@
-"""What a model is here: a pair of pure functions.
+"""A model: a pair of pure functions.
 
 ``init(key) -> params`` and ``apply(params, x) -> outputs``; ``params`` is a dictionary of layers, each a dictionary of
 arrays, so that a layer can be frozen by its name. Optimisers, batches and privacy are elsewhere.

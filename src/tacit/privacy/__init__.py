@@ -1,4 +1,4 @@
-"""What is promised: units, views, events and what they cost, guarantees, the ledger, and the randomness beneath.
+"""Guarantees: units, views, events and what they cost, the ledger, and the randomness of a run.
 
     from tacit.privacy import Gaussian, PoissonSampled, Repeated, account, calibrate_noise
 
@@ -6,8 +6,8 @@
     account(training, delta=1e-5).epsilon                              # 1.83, proved
     calibrate_noise(lambda s: Repeated(PoissonSampled(0.01, Gaussian(s)), 1000), epsilon=1.0, delta=1e-5)
 
-This room imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. Accounting is
-imported on first use.
+This package imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. Accounting
+is imported on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What people read: one epsilon with everything that it depends on."""
+"""A guarantee: one epsilon with everything that it depends on."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class AsPublished:
+class StatedAsPublished:
     """What the paper's own accounting would say, and whether that holds: ``yes``, ``only-if`` or ``no``."""
 
     epsilon: float
@@ -51,7 +51,7 @@ class AsPublished:
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class StatedGuarantee:
     """One guarantee. ``epsilon`` is ``math.inf`` if there is none."""
 
     unit: str
@@ -62,7 +62,7 @@ class Guarantee:
     sampling: str = ""
     accountant: str = ""
     assumptions: tuple[str, ...] = ()
-    as_published: AsPublished | None = None
+    as_published: StatedAsPublished | None = None
     linked: float | None = None  # epsilon of a person with two unlinked identifiers; None in old folders
 
     @property
@@ -108,7 +108,7 @@ class RunFiles:
     task: str
     headline: str
     higher_is_better: Mapping[str, bool]
-    guarantees: tuple[Guarantee, ...]
+    guarantees: tuple[StatedGuarantee, ...]
     noise_multiplier: float | None
     metrics: Metrics
     silos: Mapping[str, Metrics]
@@ -277,9 +277,9 @@ def _silos(value: Any) -> dict[str, dict[str, float | None]]:
     return {name: _metrics(metrics) for name, metrics in _mapping(value).items()}
 
 
-def _guarantee(line: dict[str, Any]) -> Guarantee:
+def _guarantee(line: dict[str, Any]) -> StatedGuarantee:
     published, linkage = line.get("as_published"), line.get("linkage")
-    return Guarantee(
+    return StatedGuarantee(
         unit=str(line.get("unit") or ""),
         view=str(line.get("view") or ""),
         epsilon=_epsilon(line.get("epsilon")),
@@ -288,7 +288,7 @@ def _guarantee(line: dict[str, Any]) -> Guarantee:
         sampling=str(line.get("sampling") or ""),
         accountant=str(line.get("accountant") or ""),
         assumptions=tuple(str(item) for item in line.get("assumptions") or ()),
-        as_published=AsPublished(
+        as_published=StatedAsPublished(
             _epsilon(published.get("epsilon")), str(published.get("valid") or ""), str(published.get("reason") or "")
         )
         if isinstance(published, dict)
@@ -307,7 +307,7 @@ def _checked(path: Path) -> Checked | None:
         return None  # the page then says that the ledger does not confirm the run
 
 
-def _corrected(line: Guarantee, checked: Checked | None) -> Guarantee:
+def _corrected(line: StatedGuarantee, checked: Checked | None) -> StatedGuarantee:
     found = (checked.epsilon or {}).get(line.view) if checked is not None else None
     if found is None or found.corrected is None or found.corrected <= line.epsilon:
         return line

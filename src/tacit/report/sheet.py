@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from tacit.planner import noise_text
-from tacit.privacy import Event, View, account
-from tacit.privacy import Guarantee as Proved
+from tacit.privacy import Event, Guarantee, View, account
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
 from tacit.privacy.statement import sheet as statement
@@ -19,7 +18,7 @@ from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, table, tag
 from tacit.report.page import Sections, banner, footer
-from tacit.report.run_files import Guarantee, RunFiles
+from tacit.report.run_files import RunFiles, StatedGuarantee
 
 TITLE = "Privacy sheet"
 
@@ -133,14 +132,14 @@ def _limits(row: SheetRow | None) -> list[str]:
     return [percent(row.right_guesses), *(percent(limit.true_positives) for limit in row.limits)]
 
 
-def _published(line: Guarantee) -> str | Html:
+def _published(line: StatedGuarantee) -> str | Html:
     published = line.as_published
     if published is None:
         return words.MISSING
     return tag("span", words.as_published(published), class_="infinite" if published.valid == "no" else None)
 
 
-def _reasons(lines: Sequence[Guarantee]) -> Html:
+def _reasons(lines: Sequence[StatedGuarantee]) -> Html:
     """Reasons for infinite epsilons; a reason that several views share is given once."""
     found: dict[str, list[str]] = {}
     for line in lines:
@@ -262,12 +261,12 @@ def _statement(run: RunFiles) -> Sheet | None:
     )
 
 
-def _events(run: RunFiles, lines: Sequence[Proved]) -> dict[str, Event]:
+def _events(run: RunFiles, lines: Sequence[Guarantee]) -> dict[str, Event]:
     spent = run.released.spent
     return {str(g.view): event for g in lines if (event := spent.get(place(g.unit, g.view, g.relation))) is not None}
 
 
-def _proved(line: Guarantee) -> Proved | None:
+def _proved(line: StatedGuarantee) -> Guarantee | None:
     """The guarantee as a value of ``tacit.privacy``; None if the folder has names that it does not know."""
     unit = next((unit for unit in UNITS if unit == line.unit), None)
     relation = next((relation for relation in RELATIONS if relation == line.relation), None)
@@ -277,7 +276,7 @@ def _proved(line: Guarantee) -> Proved | None:
         return None
     if unit is None or relation is None or (line.delta is None and line.finite) or math.isnan(line.epsilon):
         return None
-    return Proved(
+    return Guarantee(
         unit, relation, view, line.sampling, line.epsilon, line.delta or 0.0, line.accountant, line.assumptions
     )
 

@@ -43,7 +43,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Axis:
+class Scale:
     """Maps numbers from ``low`` to ``high`` (logarithms if ``log``) to pixels from ``start`` to ``end``."""
 
     low: float
@@ -55,7 +55,7 @@ class Axis:
     @classmethod
     def of(
         cls, values: Iterable[float | None], start: float, end: float, *, log: bool = False, margin: float = 0.05
-    ) -> Axis:
+    ) -> Scale:
         """The axis that shows all ``values`` with a ``margin`` (a share of their span) at both ends."""
         kept = [_scaled(value, log) for value in values if value is not None and _drawable(value, log)]
         low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
@@ -190,7 +190,7 @@ def rows(
     bottom = top + pitch * len(names)
     shown = [one for each in series.values() for one in each.marks if one is not None]
     ends = [end for one in shown for end in (one.value - one.deviation, one.value + one.deviation)]
-    axis = Axis.of([*ends, *([0.0] if from_zero else [])], left, right - 20, log=log)
+    axis = Scale.of([*ends, *([0.0] if from_zero else [])], left, right - 20, log=log)
     parts: list[Html] = [text(12, 18, title, size=14, bold=True)] if title else []
     for x, label in axis.ticks(8):
         parts += [line([(x, top), (x, bottom)]), text(x, bottom + 16, label, "middle", SOFT)]
@@ -214,7 +214,7 @@ def dots(marks: Sequence[tuple[str, Mark]], title: str, unit: str) -> str:
     return rows([name for name, _ in marks], {"": Marks(Style(ACCENT), [one for _, one in marks])}, unit, title=title)
 
 
-def _marked(one: Mark | None, style: Style, axis: Axis, y: float, right: float) -> list[Html]:
+def _marked(one: Mark | None, style: Style, axis: Scale, y: float, right: float) -> list[Html]:
     if one is None:
         return []
     color = DANGER if one.wrong else style.color

@@ -10,7 +10,7 @@ from typing import Any
 
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
-from tacit.report.run_files import AsPublished, Baseline, Guarantee, Metrics, RunFiles
+from tacit.report.run_files import Baseline, Metrics, RunFiles, StatedAsPublished, StatedGuarantee
 
 MISSING = "–"
 MINUS = "\N{MINUS SIGN}"
@@ -302,7 +302,7 @@ def not_to_publish(run: RunFiles) -> str | None:
     )
 
 
-def no_promise(guarantees: tuple[Guarantee, ...]) -> str | None:
+def no_promise(guarantees: tuple[StatedGuarantee, ...]) -> str | None:
     """The plain sentence for a run without any finite guarantee; None where there is one."""
     if any(line.finite for line in guarantees):
         return None
@@ -311,7 +311,7 @@ def no_promise(guarantees: tuple[Guarantee, ...]) -> str | None:
     return "No privacy guarantee: this run gives epsilon = infinity for every view."
 
 
-def promise(line: Guarantee) -> str:
+def promise(line: StatedGuarantee) -> str:
     """One finite guarantee in one sentence, or what is not promised."""
     if not line.finite:
         return f"No guarantee for {unit(line.unit, short=True)} against {view(line.view)} (epsilon = infinity)."
@@ -319,7 +319,7 @@ def promise(line: Guarantee) -> str:
     return f"Protects {unit(line.unit)}, from {view(line.view)}: epsilon = {epsilon(line.epsilon)}{at}."
 
 
-def as_published(published: AsPublished | None) -> str:
+def as_published(published: StatedAsPublished | None) -> str:
     """The paper's own number and whether it holds."""
     if published is None:
         return MISSING

@@ -587,15 +587,15 @@ def test_metrics_that_are_paid_for_have_a_line_in_every_ledger_and_leave_though_
 
 def test_where_metrics_are_paid_for_a_server_does_not_get_exact_ones_besides(world, monkeypatch):
     """Whatever the policy says about metrics that nobody pays for: the same people are paid for."""
-    after_round, got = CoordinatorHost._after_round, []
+    after_round, got = CoordinatorHost.after_round, []
 
-    def curious(host: CoordinatorHost, number: int, model) -> None:
-        after_round(host, number, model)
+    def curious(host: CoordinatorHost, number: int, participants: int) -> None:
+        after_round(host, number, participants)
         got.append(host._carried(EVALUATE, dict.fromkeys(SILOS, host._side.unpaid())))
         got.append(host._rules)
         host._rules = {}
 
-    monkeypatch.setattr(CoordinatorHost, "_after_round", curious)
+    monkeypatch.setattr(CoordinatorHost, "after_round", curious)
     ended, _ = world.attempt(text=f'{EXPERIMENT}\n[evaluation]\nstatus = "paid"\nnoise_multiplier = 20.0\n')
     assert ended.status == "finished"
     assert got == [dict.fromkeys(SILOS), dict.fromkeys(SILOS, ("metrics",))] * 3
@@ -734,16 +734,17 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
 
 def test_a_server_that_relays_other_keys_is_found_out_by_silos_and_nothing_is_released(world, monkeypatch):
     """It passes the keys of north off as those of south: it would open what is meant for south."""
-    from tacit.engine.federation import coordinator
+    from tacit.exchange.masked import MaskedServer
     from tacit.exchange.masked.terms import KEYS
 
-    class Swapping(coordinator.MaskedServer):
-        def _contents(self, phase):
-            if phase == KEYS:
-                self._inbox["south"] = self._inbox["north"]
-            return super()._contents(phase)
+    following = MaskedServer._next
 
-    monkeypatch.setattr(coordinator, "MaskedServer", Swapping)
+    def swapping(self, phase):
+        if phase == KEYS:
+            self._inbox["south"] = self._inbox["north"]
+        return following(self, phase)
+
+    monkeypatch.setattr(MaskedServer, "_next", swapping)
     ended, _ = world.attempt()
     assert ended.status == "failed"
     for name in SILOS:

@@ -3,7 +3,7 @@
 Nothing here is private beyond what the plan declares public. A silo tells the form of its records (shapes, classes,
 names of columns) and a number that it drew for this run; how many records it has, only under a method that promises
 nothing (whose every update carries that number anyway). Where a plan says ``disclose_counts``, it also tells how many
-records everybody has, by names that stand for people in this run alone.
+records each subject has, by names that stand for subjects in this run alone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Form:
         return form
 
     def no_records(self, silos: Sequence[str]) -> Federation:
-        """Silos whose records somebody else holds: what the coordinator knows."""
+        """Silos without records: what the coordinator knows."""
         nobody, nowhere = np.zeros(0, np.int64), np.zeros(0, np.int32)
         rows = Records(
             np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.label_shape), self.label_dtype), nobody, nowhere
@@ -136,7 +136,7 @@ def check_federated(plan: Plan) -> None:
     check_method(method.info)
     if method.work.works_by == "report" and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
-        raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if nobody has")
+        raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if no subject has")
     plan.exchange.check_federated()
     if not plan.exchange.carries_once:
         for once, what, field in (
@@ -229,17 +229,17 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
 
 
 def discloses_counts(plan: Plan) -> bool:
-    """Whether silos tell how many records everybody has, as the plan says and its guarantees count."""
+    """Whether silos disclose how many records each subject has, as the plan says and its guarantees count."""
     return plan.method.work.needs_totals and plan.exchange.index is None
 
 
 def longest_counts(plan: Plan) -> int:
-    """No list of everybody's counts has more bytes: room for four times as many people as are declared."""
+    """No list of counts has more bytes: room for four times as many people as are declared."""
     return 16 * max(4 * (plan.promise.facts.subjects or 0), 1 << 16)
 
 
 def tell_counts(run: str, names: np.ndarray, counts: np.ndarray) -> bytes:
-    """How many records a silo has of everybody, for this start of the run (:func:`run_mark`) and no other."""
+    """How many records a silo has of each subject, for this start of the run (:func:`run_mark`) and no other."""
     return join([run.encode(), write_counts(names, counts)])
 
 
@@ -259,7 +259,7 @@ def run_mark(run: str, told: Mapping[str, bytes]) -> str:
 
 def common_randomness(plan: Plan, secret: Secret, run: str, drawn: Mapping[str, bytes]) -> Randomness:
     """The randomness that all silos have in common and the server does not know: from the secret that they share and
-    from a number that each drew for this run, so that nobody else can make it repeat. With a seed, that of the plan."""
+    from a number that each drew for this run, so that no party can make it repeat. With a seed, that of the plan."""
     if plan.experiment.seed is not None:
         return Randomness.from_seed(plan.experiment.seed)
     told = join([run.encode(), join_named(drawn)])

@@ -1,10 +1,10 @@
-"""The coordinator's side of a federation: a generator of phases."""
+"""The coordinator's side of a federation."""
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -51,6 +51,7 @@ from tacit.engine.federation.messages import (
     write_json,
 )
 from tacit.engine.learner import Learner, learner
+from tacit.engine.loop import Answers, Diverged, Hooks, Part, Status, driven, loop
 from tacit.engine.paid import (
     constants_found,
     constants_query,
@@ -59,7 +60,7 @@ from tacit.engine.paid import (
     metrics_query,
     noise_in_sum,
 )
-from tacit.engine.silos import Silos, noise_keys, sum_noise
+from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
 from tacit.engine.trees import is_finite, packed
 from tacit.escape import escaped
 from tacit.exchange import Keys, ServerRole
@@ -72,8 +73,6 @@ from tacit.models import Params
 from tacit.privacy import Randomness
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 
-Answers = Mapping[str, bytes | None]
-Constants = tuple[list[float], list[float]]  # means and scales, one of each per numeric column
 Read = TypeVar("Read")
 
 _log = logging.getLogger("tacit.federation")
@@ -88,11 +87,7 @@ class RoundFailed(Exception):
         self.code, self.number, self.reason = code, number, reason
 
 
-class Diverged(RoundFailed):
-    """A round after which the model is no longer finite; the one before stands, and is kept."""
-
-
-class Refusal(NamedTuple):
+class RefusedAnswer(NamedTuple):
     """Whose answer was missing or refused, when and why."""
 
     round: int
@@ -103,28 +98,25 @@ class Refusal(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a federation has learned: the model, after how many rounds, whose answers were missing or refused, and the
-    metrics that were paid for, if they were to be had."""
+    """What a federation has learned: the model, after how many rounds, whose answers were missing or refused, and how
+    the rounds ended (:class:`~tacit.engine.loop.RoundsEnded`)."""
 
     model: Params
     rounds: int
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[RefusedAnswer, ...]
     metrics: Scores | None = None
+    status: Status = "finished"
+    reason: str = ""
 
 
 class CoordinatorSide:
-    """Everything that the server does: a generator of phases.
+    """Everything that the server does: the rounds of a federation (:class:`~tacit.engine.loop.Rounds`).
 
-    ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say). ``before_round(number)`` is
-    called before anything of a round is asked for (the server's ledger), ``after_round(number, model)`` when it is done
-    and kept. What either raises ends the run. ``before_metrics(rounds)`` is called after the last round, before metrics
-    that the plan pays for are asked for; where it says no, there are none. ``before_statistics()`` is called in setup,
-    before constants that the plan pays for are asked for, and gives those that were paid for before, if they were;
-    ``after_statistics(constants)`` when they have been released.
+    ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say).
 
     ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
     of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
-    made anew; without a seed with other noise, so that it is another release.
+    made again; without a seed with other noise, so that it is another release.
 
     An answer that is missing, late, too long, not signed by its silo for this run, round and phase, or not what is due
     counts as none: it is noted in ``refusals``, and the others go on as far as the exchange allows.
@@ -136,11 +128,6 @@ class CoordinatorSide:
         silos: Sequence[str],
         keys: ServerKeys,
         *,
-        before_round: Callable[[int], None] = lambda number: None,
-        after_round: Callable[[int, Params], None] = lambda number, model: None,
-        before_metrics: Callable[[int], bool] = lambda number: True,
-        before_statistics: Callable[[], Constants | None] = lambda: None,
-        after_statistics: Callable[[Constants], None] = lambda constants: None,
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
@@ -149,10 +136,8 @@ class CoordinatorSide:
         if resume:
             check_goes_on(plan)
         self.plan, self.names, self._mark = plan, tuple(silos), mark(plan)
-        self.refusals: list[Refusal] = []
-        self._keys, self._before_round, self._after_round = keys, before_round, after_round
-        self._before_metrics = before_metrics
-        self._before_statistics, self._after_statistics = before_statistics, after_statistics
+        self.refusals: list[RefusedAnswer] = []
+        self._keys = keys
         self._checkpoint, self._resume = checkpoint, resume
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
@@ -161,30 +146,34 @@ class CoordinatorSide:
         self.server: ServerState
         self.done = 0
 
-    def phases(self) -> Generator[dict[str, bytes], Answers, Outcome]:
-        """Yields what to send to whom; is sent back the answers (None: that silo gave none in time)."""
-        yield from self._failing(0, self._setup())
-        while self.done < self.plan.rounds:
-            number = self.done + 1
-            self._before_round(number)
-            total = yield from self._failing(number, self._round(number))
-            keys = noise_keys(self._silos.noise, number, self._randomness, [len(self.names)])
-            after = self._silos.kernels.aggregate(self.server, (total,), keys)
-            if not is_finite(after):
-                raise Diverged("diverged", number, "the model is no longer finite")
-            self.server, self.done = after, number
-            if self._checkpoint is not None:
-                keep(self._checkpoint, self._mark, number, self._state)
-            self._after_round(number, self.model())
-        metrics = None
-        if self.plan.evaluation is not None and self._before_metrics(self.done):
-            try:
-                metrics = yield from self._metrics()
-            except Refused as refused:  # the model is there without them
-                self.refusals.append(Refusal(self._desk.number, METRICS, "", str(refused), refused.code))
-        return Outcome(self.model(), self.done, tuple(self.refusals), metrics)
+    def phases(self, hooks: Hooks | None = None) -> Part[Outcome]:
+        """The whole run: yields what to send to whom; is sent back the answers (None: no answer in time)."""
+        status, reason, metrics = yield from loop(self, hooks or Hooks())
+        return Outcome(self.model(), self.done, tuple(self.refusals), metrics, status, reason)
 
-    def _metrics(self) -> Generator[dict[str, bytes], Answers, Scores]:
+    def set_up(self, hooks: Hooks) -> Part[None]:
+        yield from self._failing(0, self._setup(hooks))
+
+    def step(self, number: int) -> Part[int]:
+        """A round, and its checkpoint. Who took part is not counted."""
+        total = yield from self._failing(number, self._round(number))
+        keys = noise_keys(self._silos.noise, number, self._randomness, [len(self.names)])
+        after = self._silos.kernels.aggregate(self.server, (total,), keys)
+        if not is_finite(after):
+            raise Diverged(f"round {number} was not finished: the model is no longer finite")
+        self.server, self.done = after, number
+        if self._checkpoint is not None:
+            keep(self._checkpoint, self._mark, number, self._state)
+        return 0
+
+    def metrics(self) -> Part[Scores | None]:
+        try:
+            return (yield from self._metrics())
+        except Refused as refused:  # the model is there without them
+            self.refusals.append(RefusedAnswer(self._desk.number, METRICS, "", str(refused), refused.code))
+            return None
+
+    def _metrics(self) -> Part[Scores]:
         """Metrics of the model, from a sum over all silos with the noise that is paid for."""
         self._desk.begin(self.done + 1)
         query = metrics_query(self.plan)
@@ -193,7 +182,7 @@ class CoordinatorSide:
 
     def _noisy_sum(
         self, phase: str, content: bytes, query: Means | Moments
-    ) -> Generator[dict[str, bytes], Answers, np.ndarray]:
+    ) -> Part[np.ndarray]:
         """A sum over all silos with the noise that is paid for, carried as updates are."""
         plan, masked = self.plan, self.plan.exchange.masking
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
@@ -214,26 +203,26 @@ class CoordinatorSide:
         total: np.ndarray = np.sum([*self._from_all(told, answers, phase, part).values()], axis=0)
         return total
 
-    def _standardized(self) -> Generator[dict[str, bytes], Answers, None]:
-        """Everybody's columns under constants that are paid for: those that were paid for before, or new ones."""
-        constants = self._before_statistics()
+    def _standardized(self, hooks: Hooks) -> Part[None]:
+        """The columns of all silos under constants that are paid for: those that were paid for before, or new ones."""
+        constants = hooks.before_statistics()
         if constants is None:
             query = constants_query(self.plan, *column_bounds(self.plan))
             noisy = yield from self._noisy_sum(STATISTICS, b"", query)
             constants = constants_found(query, noisy, noise_in_sum(self.plan, query))
-            self._after_statistics(constants)
+            hooks.after_statistics(constants)
         told = self._to_all(CONSTANTS, write_sums(np.concatenate(constants)))
         answers = yield told
         self._from_all(told, answers, CONSTANTS, self._signed(CONSTANTS))
 
     def model(self) -> Params:
-        """The model for everybody as it stands, frozen layers included; known when setup has ended. Where silos have
+        """The shared model as it stands, frozen layers included; known when setup has ended. Where silos have
         but their own, where they began."""
         shared = self.plan.method.server.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
 
     def unpaid(self) -> bytes:
-        """What asks silos for metrics of the model as it stands that nobody pays for: good in this round alone."""
+        """What asks silos for metrics of the model without noise, outside the guarantee: good in this round alone."""
         return self._desk.write(EVERYONE, UNPAID, packed(self.model()))
 
     @property
@@ -254,8 +243,8 @@ class CoordinatorSide:
         return {"server": self.server, "frozen": self._silos.frozen}
 
     def _failing(
-        self, number: int, part: Generator[dict[str, bytes], Answers, Read]
-    ) -> Generator[dict[str, bytes], Answers, Read]:
+        self, number: int, part: Part[Read]
+    ) -> Part[Read]:
         """A part of the protocol of which any failure is that of round ``number``."""
         try:
             return (yield from part)
@@ -286,13 +275,13 @@ class CoordinatorSide:
         return message.check(desk.run, desk.number, phase, silo)
 
     def _note(self, phase: str, silo: str, refused: Refused) -> None:
-        self.refusals.append(Refusal(self._desk.number, phase, silo, str(refused), refused.code))
+        self.refusals.append(RefusedAnswer(self._desk.number, phase, silo, str(refused), refused.code))
         _log.warning("round %d, %s: %s", self._desk.number, phase, escaped(refused))
 
     def _from_all(
         self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
     ) -> dict[str, Read]:
-        """The same where nobody may be missing."""
+        """The same where no answer may be missing."""
         found = self._taken(told, answers, phase, read)
         if len(found) < len(told):
             missing = ", ".join(refusal.reason for refusal in self.refusals[len(found) - len(told) :])
@@ -307,7 +296,7 @@ class CoordinatorSide:
 
     # -- setup
 
-    def _setup(self) -> Generator[dict[str, bytes], Answers, None]:
+    def _setup(self, hooks: Hooks) -> Part[None]:
         greeting = write_json({"silos": list(self.names), "plan": self._mark})
         told = self._to_all(HELLO, greeting)
         answers = yield told
@@ -337,7 +326,7 @@ class CoordinatorSide:
         else:
             self._from_all(told, answers, BEGIN, self._signed(BEGIN))
         if self.plan.statistics is not None:
-            yield from self._standardized()
+            yield from self._standardized(hooks)
         if self.plan.exchange.third_party is not None:
             yield from self._asked_third(HELLO, greeting)
             yield from self._asked_third(BEGIN, join_named(signed))
@@ -351,7 +340,7 @@ class CoordinatorSide:
 
     def _asked_third(
         self, phase: str, content: bytes, *, signed: bool = True
-    ) -> Generator[dict[str, bytes], Answers, bytes]:
+    ) -> Part[bytes]:
         """What the third party answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
         third = self.plan.exchange.third_party
         assert third is not None
@@ -377,7 +366,7 @@ class CoordinatorSide:
             None if start is None else plan.path(start),
         )
         noise = sum_noise(plan, facts, "once")
-        self._silos = silos = Silos(plan, facts, nobody, made, self._randomness, noise=noise, here=())
+        self._silos = silos = LocalSilos(plan, facts, nobody, made, self._randomness, noise=noise, here=())
         self.server = plan.method.server.init(plan.server_step, made.params, facts.silos)
         if self._resume:
             assert self._checkpoint is not None, "there is nothing to resume from"
@@ -391,12 +380,12 @@ class CoordinatorSide:
 
     # -- a round
 
-    def _round(self, number: int) -> Generator[dict[str, bytes], Answers, Total]:
+    def _round(self, number: int) -> Part[Total]:
         """The sum over silos of what they contribute."""
         self._desk.begin(number)
         role, has_third = self._role, self.plan.exchange.third_party is not None
         preface = (yield from self._asked_third(WORK, b"", signed=False)) if has_third else b""
-        # the same for everybody, and signed once: it may be long
+        # the same for all silos, and signed once: it may be long
         model = self._desk.write(
             EVERYONE, WORK, join([packed(self.plan.method.server.broadcast(self.server)), preface])
         )
@@ -407,7 +396,7 @@ class CoordinatorSide:
         total = role.numbers()
         return total if isinstance(total, Steps) else jnp.asarray(total, jnp.float32)
 
-    def _led(self, role: ServerRole, first: Mapping[str, bytes]) -> Generator[dict[str, bytes], Answers, None]:
+    def _led(self, role: ServerRole, first: Mapping[str, bytes]) -> Part[None]:
         """An exchange's own messages, each in one of ours. Those with the third party are signed here."""
 
         def refuse(party: str, refused: Refused) -> None:
@@ -443,13 +432,8 @@ def _as_it_is(party: str, content: bytes) -> bytes:
     return content
 
 
-def drive(coordinator: CoordinatorSide, carry: Callable[[dict[str, bytes]], Answers]) -> Outcome:
+def drive(
+    coordinator: CoordinatorSide, carry: Callable[[dict[str, bytes]], Answers], hooks: Hooks | None = None
+) -> Outcome:
     """The whole run: ``carry`` takes what to send to whom, and gives the answers."""
-    phases = coordinator.phases()
-    told = next(phases)
-    while True:
-        try:
-            told = phases.send(carry(told))
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
+    return driven(coordinator.phases(hooks), carry)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.crypto import Refused
 from tacit.engine.folder import PRIVATE
-from tacit.engine.trees import Unfit, packed, unpacked, write_bytes
+from tacit.engine.trees import WrongTree, packed, unpacked, write_bytes
 from tacit.errors import UserError
 from tacit.exchange.post import join, parted
 
@@ -39,15 +39,15 @@ def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
     try:
         version, of, number, tree = parted(body, path.name, 4)
         if version != _VERSION:
-            raise Unfit("is of another version")
+            raise WrongTree("is of another version")
         if of != plan.encode():
-            raise Unfit("belongs to another plan")
+            raise WrongTree("belongs to another plan")
         return int(number), unpacked(tree, template)
-    except (Refused, Unfit) as problem:
+    except (Refused, WrongTree) as problem:
         raise UserError("file-damaged", FIELD, f"'{path.name}' {problem}", _FIX) from None
 
 
-class Rounds:
+class SiloMemory:
     """What a silo keeps of its last two rounds in a folder of its own: the coordinator may ask it to go on from either,
     because its own checkpoint comes after the silos' work."""
 

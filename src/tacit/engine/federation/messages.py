@@ -2,13 +2,13 @@
 
 A message is ``"tacit-federation-1", run, round, phase, content``, each part with its length before it. Contents are
 signed by their sender, for one run, round, recipient and phase: those of an exchange by the exchange's own protocol,
-all others here (:class:`Desk`). So a header that somebody changed on the way leads to a content that is refused.
+all others here (:class:`Desk`). So a header that was changed on the way leads to a content that is refused.
 Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or plain numbers.
 
     phase      the coordinator says                     a silo answers
     hello      who takes part, the mark of the plan     the shape of its records, a number drawn for this run, the
                                                         mark of its own plan
-    begin      what everybody has answered, what is     that it is ready; where the plan discloses them, everybody's
+    begin      what all silos have answered, what is    that it is ready; where the plan discloses them, everybody's
                frozen in the model, rounds done         numbers of records
     totals     the numbers of records that each silo    that it is ready
                has told, signed by that silo

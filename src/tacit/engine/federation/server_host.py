@@ -30,14 +30,7 @@ from tacit.engine.federation.policy import Head
 from tacit.engine.federation.processes import party_log
 from tacit.engine.federation.request import Request
 from tacit.engine.federation.retention import EXPIRED, OUTCOME, REQUESTED, at_work, expire_at_server
-from tacit.engine.federation.sides import (
-    Constants,
-    CoordinatorSide,
-    Diverged,
-    RoundFailed,
-    ServerKeys,
-    drive,
-)
+from tacit.engine.federation.sides import CoordinatorSide, RoundFailed, ServerKeys, drive
 from tacit.engine.folder import (
     CHECKPOINT,
     CLOCK,
@@ -51,11 +44,11 @@ from tacit.engine.folder import (
     read_metrics,
     write_json,
 )
+from tacit.engine.loop import Constants, Hooks, Status
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
 from tacit.engine.trees import save_tree, write_bytes
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
-from tacit.models import Params
 from tacit.privacy.ledger import plain_file
 
 HEADS = "heads.json"
@@ -87,7 +80,7 @@ class Ended(NamedTuple):
         return {"status": self.status, "reason": self.reason, "rules": dict(self.rules)}
 
 
-class CoordinatorHost:
+class CoordinatorHost(Hooks):
     """The server in one attempt at a run. ``progress`` says how far it is."""
 
     def __init__(self, kit: Kit, request: Request, send: Send) -> None:
@@ -101,7 +94,6 @@ class CoordinatorHost:
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
         self._ended: dict[str, Any] = {}
-        self._caught_up = False
 
     @property
     def _plan(self) -> Plan:
@@ -206,30 +198,16 @@ class CoordinatorHost:
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
         with Charges(plan, self.folder / LEDGER, self._request.run) as charges:
             self._charges = charges
-            self._side = CoordinatorSide(
-                plan,
-                self._kit.silos,
-                keys,
-                before_round=self._before_round,
-                after_round=self._after_round,
-                before_metrics=self._before_metrics,
-                before_statistics=self._before_statistics,
-                after_statistics=self._after_statistics,
-                checkpoint=checkpoint,
-                resume=goes_on,
-            )
+            self._side = CoordinatorSide(plan, self._kit.silos, keys, checkpoint=checkpoint, resume=goes_on)
             self.progress["state"] = "setting up"
-            ended = Ended("finished")
             try:
-                paid = drive(self._side, self._worked).metrics
-                self._catch_up()
-                if paid is not None:
-                    self._scores = paid
+                outcome = drive(self._side, self._worked, self)
+                ended = Ended(outcome.status, outcome.reason)
+                if outcome.metrics is not None:
+                    self._scores = outcome.metrics
                     self._write_metrics(plan.rounds)
             except Forbidden as error:
                 ended = Ended("budget", str(error))
-            except Diverged as error:
-                ended = Ended("diverged", str(error))
             finally:
                 for one in self._side.refusals:
                     self._log.warning("without %s in round %d, %s: %s", one.silo, one.round, one.phase, one.reason)
@@ -240,52 +218,70 @@ class CoordinatorHost:
         with self._clock("train"):
             return self._carried(MESSAGE, told)
 
-    def _catch_up(self) -> None:
-        """Once, when setup has ended: the ledger must hold all rounds that the checkpoint does; and what is done after
-        a round may be missing of the last one, where the server was killed right after its checkpoint."""
-        if self._caught_up:
-            return
-        self._caught_up = True
-        done, model = self._side.done, self._side.model()
+    # -- around the rounds
+
+    def before_statistics(self) -> Constants | None:
+        """Constants that an earlier attempt has paid for; where there are none, they are written down."""
+        file = self.folder / ENCODER
+        if file.is_file():
+            self._charges.check_covers(0, "statistics")
+            return FeatureEncoder.from_dict(read_json(file, "run")).columns.constants()
+        self._check_latest()
+        self._charges.charge_once("statistics", 0)
+        return None
+
+    def after_statistics(self, constants: Constants) -> None:
+        columns = source_facts(self._plan.data).columns
+        assert columns is not None, "checked when the request was read"
+        self._write_encoder(columns.with_constants(*constants))
+
+    def ready(self) -> None:
+        """The ledger must hold all rounds that the checkpoint holds. Of the last one, what is done after a round may be
+        missing: the server may have been killed right after its checkpoint."""
+        done = self._side.done
         self._charges.check_covers(done)
         if not done:
             self._evaluate(0)
         elif self._paid() is None and (
             done == self._plan.rounds or not self._history or self._history[-1]["round"] < done
         ):
-            self._after_round(done, model)
+            self.after_round(done, 0)
 
-    def _before_statistics(self) -> Constants | None:
-        """Constants that an earlier attempt has paid for; where there are none, they are written down."""
-        file = self.folder / ENCODER
-        if file.is_file():
-            self._charges.check_covers(0, "statistics")
-            columns = FeatureEncoder.from_dict(read_json(file, "run")).columns.numeric.values()
-            return [column.mean for column in columns], [column.scale for column in columns]
-        self._check_latest()
-        self._charges.charge_once("statistics", 0)
-        return None
-
-    def _after_statistics(self, constants: Constants) -> None:
-        columns = source_facts(self._plan.data).columns
-        assert columns is not None, "checked when the request was read"
-        self._write_encoder(columns.with_constants(*constants))
-
-    def _before_round(self, number: int) -> None:
-        self._catch_up()
+    def before_round(self, number: int) -> None:
         self._check_latest()
         with self._clock("ledger"):
             self._charges.charge(number)
         self.progress |= {"state": "training", "done": number - 1}
 
-    def _after_round(self, number: int, model: Params) -> None:
+    def after_round(self, number: int, participants: int) -> None:
         with self._clock("ledger"):
-            save_tree(self.folder / MODEL, model, {"round": str(number)})
+            save_tree(self.folder / MODEL, self._side.model(), {"round": str(number)})
             write_json(self.folder / CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
         if evaluation_due(self._plan, number):
             self._evaluate(number)
         self.progress["done"] = number
+
+    def before_metrics(self, status: Status) -> bool:
+        """Whether metrics that are paid for are still to be had: not where they are known, or would cost too much."""
+        if status != "finished":
+            return False
+        if (known := self._paid()) is not None:
+            self._scores = known
+            return False
+        try:
+            self._charges.charge_once("evaluation", self._side.done)
+        except Forbidden as error:
+            self._log.warning("without metrics: %s", error)
+            return False
+        return True
+
+    def _paid(self) -> Scores | None:
+        """Metrics that an earlier attempt has paid for."""
+        last = self._history[-1] if self._history else {}
+        return Scores(last["metrics"], {}, last["standard_errors"]) if last.get("standard_errors") else None
+
+    # -- metrics
 
     def _evaluate(self, number: int) -> None:
         """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records; none of
@@ -316,24 +312,6 @@ class CoordinatorHost:
             self._log.warning("refused %s: metrics that are none", silo)
             return None
         return records, numbers
-
-    def _before_metrics(self, number: int) -> bool:
-        """Whether metrics that are paid for are still to be had: not where they are known, or would cost too much."""
-        self._catch_up()
-        if (known := self._paid()) is not None:
-            self._scores = known
-            return False
-        try:
-            self._charges.charge_once("evaluation", number)
-        except Forbidden as error:
-            self._log.warning("without metrics: %s", error)
-            return False
-        return True
-
-    def _paid(self) -> Scores | None:
-        """Metrics that an earlier attempt has paid for."""
-        last = self._history[-1] if self._history else {}
-        return Scores(last["metrics"], {}, last["standard_errors"]) if last.get("standard_errors") else None
 
     def _write_metrics(self, number: int) -> None:
         line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)

@@ -16,27 +16,23 @@ Local work, sums and steps are those of the simulator (``engine.silos``), protoc
 seed, simulator and federation draw the same numbers.
 """
 
-from tacit.engine.federation.analyzer import AnalyzerSide
+from tacit.engine.federation.analyzer_side import AnalyzerSide
 from tacit.engine.federation.coordinator import (
-    Constants,
     CoordinatorSide,
-    Diverged,
     Outcome,
-    Refusal,
+    RefusedAnswer,
     RoundFailed,
     drive,
 )
 from tacit.engine.federation.keys import ServerKeys, SiloKeys
-from tacit.engine.federation.silo import BeforeRelease, SiloSide
+from tacit.engine.federation.silo_side import BeforeRelease, SiloSide
 
 __all__ = [
     "AnalyzerSide",
     "BeforeRelease",
-    "Constants",
     "CoordinatorSide",
-    "Diverged",
     "Outcome",
-    "Refusal",
+    "RefusedAnswer",
     "RoundFailed",
     "ServerKeys",
     "SiloKeys",

@@ -67,7 +67,7 @@ class MaskedServer(ServerRole):
                 raise BadShares("bad-shares", f"a share of {peer} that is not the one due", sender)
             shown[peer] = share
         if set(shown) != set(self._sharers):
-            raise BadShares("wrong-parties", "not the shares of everybody", sender)
+            raise BadShares("wrong-parties", "not the shares of all silos", sender)
         return shown
 
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:

@@ -45,7 +45,7 @@ class MaskedSilo(SiloRole):
 
     phase        answers                               with
     keys         (begins)                              two public keys
-    shares       everybody's keys                      its secrets in shares, each sealed for one peer
+    shares       the keys of all silos                 its secrets in shares, each sealed for one peer
     vectors      the peers' shares                     its vector with noise, under all masks
     survivors    whose vectors have arrived            a signature on that list
     unmasking    the signatures of the others          of each peer one share: of its own mask if it has survived,
@@ -83,7 +83,7 @@ class MaskedSilo(SiloRole):
         return self._written(KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
 
     def _share(self, content: bytes) -> bytes:
-        """Both secrets in shares for everybody who has sent keys, and a fingerprint by which one is known again."""
+        """Both secrets in shares for all silos that have sent keys, and a fingerprint of one of them."""
         signed = self._listed(content)
         if self.name not in signed:
             raise Refused("wrong-parties", "left us out of the list of keys", SERVER)

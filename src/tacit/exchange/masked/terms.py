@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
-from tacit.crypto import EVERYONE, Refused
-from tacit.exchange.post import SERVER
+from tacit.crypto import Refused
+from tacit.exchange.post import Terms
 
 PROTOCOL = "tacit-masked-1"
 # the phases of a round, named after what silos send in them
@@ -17,7 +16,7 @@ _PER_SILO = 1024
 
 
 @dataclass(frozen=True)
-class MaskedTerms:
+class MaskedTerms(Terms):
     """The terms of a masked sum.
 
     run        a name that no other run has
@@ -32,8 +31,6 @@ class MaskedTerms:
     believe it; with 2 threshold > silos + c there are not so many.
     """
 
-    run: str
-    silos: tuple[str, ...]
     numbers: int
     bits: int
     largest: int
@@ -41,18 +38,12 @@ class MaskedTerms:
     threshold: int
 
     def __post_init__(self) -> None:
-        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("bad-terms", "silos need names of their own")
+        self.check_names()
         if not 2 <= len(self.silos) < 2 * self.threshold or self.threshold > len(self.silos):
             reason = f"a threshold of {self.threshold} for {len(self.silos)} silos: more than half must stay"
             raise Refused("bad-terms", reason)
         if self.bits % 8 or not 8 <= self.bits <= 64:
             raise Refused("bad-terms", f"sums in whole bytes, up to 64 bits, not {self.bits} bits")
-
-    @property
-    def place(self) -> str:
-        """The run, with a hash of the terms: who goes by other terms signs for another place."""
-        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
 
     @property
     def vector_bytes(self) -> int:
@@ -61,7 +52,7 @@ class MaskedTerms:
     @property
     def longest(self) -> int:
         """No message of a round has more bytes: a vector, or what is said of or to each silo."""
-        return self.vector_bytes + sum(_PER_SILO + 4 * len(name) for name in self.silos)
+        return self.vector_bytes + self.of_each_silo(_PER_SILO)
 
     def index(self, silo: str) -> int:
         """A silo's number as a holder of shares, from 1."""

@@ -6,8 +6,8 @@ Sabater, Bellet, Ramon, "An accurate, scalable and verifiable protocol for feder
     y_s = x_s + eta_s + sum_{r > s} delta_sr - sum_{r < s} delta_sr        over the silos r that s shares noise with
 
 with eta_s of its own and delta_sr that two silos draw from a key they share. The delta cancel in the sum, exactly; to
-whoever sees all messages they are noise with covariance s_delta^2 L, L the Laplacian of the graph. For a silo that has
-vanished, its peers show the keys that they shared with it, and the delta are taken away.
+a party that sees all messages they are noise with covariance s_delta^2 L, L the Laplacian of the graph. For a silo that
+has vanished, its peers show the keys that they shared with it, and the delta are taken away.
 
     terms      what is agreed on beforehand
     silo       a silo's side, a handler of messages

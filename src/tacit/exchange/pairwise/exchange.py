@@ -38,7 +38,7 @@ Edges = npt.NDArray[np.bool_]
 class Pairwise(Exchange):
     """GOPA: independent noise, and noise that cancels between two silos each, as integers on a grid.
 
-    graph                k-out (everybody picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
+    graph                k-out (each silo picks ``peers`` others), ring, complete, erdos-renyi (``peers`` on average)
     peers                m; left out: the fewest with which messages tell about as little as their sum
     pairwise_multiplier  standard deviation of a pair's noise over that of a silo's own; left out: by kappa = 20
     honest               at least this share of the silos does not collude with the server
@@ -148,7 +148,7 @@ class Pairwise(Exchange):
         if silos < 2:
             raise UserError("too-few", "exchange.name", "pairs need at least two silos", 'use exchange.name = "plain"')
         if self.counted(silos) < 1:
-            problem = f"{silos} silos less those that collude and vanish leave nobody"
+            problem = f"{silos} silos less those that collude and vanish leave none"
             raise UserError("out-of-range", "exchange.honest", problem, "raise it, or lower exchange.drop_outs")
         if self.peers is not None and not 1 <= self.peers < silos:
             problem = f"{self.peers} others of {silos} silos"
@@ -274,7 +274,7 @@ def _edges(exchange: Pairwise, silos: int) -> Edges:
 
 
 def _candidates(exchange: Pairwise, silos: int) -> Callable[[int], Edges]:
-    """Graphs by number of peers, each within those with more: everybody's picks, or pairs by a coin each."""
+    """Graphs by number of peers, each within those with more: the picks of each silo, or pairs by a coin each."""
     stream = _PUBLIC.stream(exchange.graph, exchange.graph_seed, silos)
     if exchange.graph == "k-out":
         orders = k_out_orders(silos, stream)

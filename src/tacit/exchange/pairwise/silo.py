@@ -70,7 +70,7 @@ class PairwiseSilo(SiloRole):
         vanished = named_parts(content, SERVER, peers)
         gone_before = len(peers) - len(self._seeds)
         if not set(vanished) <= set(self._seeds):
-            raise Refused("unknown-party", "asks for what we share with somebody who has sent no key", SERVER)
+            raise Refused("unknown-party", "asks for what we share with a silo that has sent no key", SERVER)
         if gone_before + len(vanished) > self.terms.drop_outs:
             raise Refused("too-few", f"{gone_before + len(vanished)} of our peers have vanished, more than may", SERVER)
         shown = {peer: bytes(self._seeds[peer].expose()) for peer in vanished}

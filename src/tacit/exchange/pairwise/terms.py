@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from tacit.crypto import EVERYONE, Refused, Secret
+from tacit.crypto import Refused, Secret
 from tacit.exchange.grid import Integers
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import Terms
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 
@@ -22,7 +21,7 @@ _PER_SILO = 1024
 
 
 @dataclass(frozen=True)
-class PairwiseTerms:
+class PairwiseTerms(Terms):
     """The terms of a sum.
 
     run          a name that no other run has
@@ -35,8 +34,6 @@ class PairwiseTerms:
     drop_outs    so many silos may vanish; no silo shows more keys than that
     """
 
-    run: str
-    silos: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
     numbers: int
     largest: int
@@ -45,17 +42,11 @@ class PairwiseTerms:
     drop_outs: int = 0
 
     def __post_init__(self) -> None:
-        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("bad-terms", "silos need names of their own")
+        self.check_names()
         if any(first >= second for first, second in self.pairs) or len(set(self.pairs)) != len(self.pairs):
             raise Refused("bad-terms", "every pair is listed once, in order")
         if not {name for pair in self.pairs for name in pair} <= set(self.silos):
             raise Refused("bad-terms", "pairs are pairs of silos")
-
-    @property
-    def place(self) -> str:
-        """The run, with a hash of the terms: who goes by other terms signs for another place."""
-        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
 
     @property
     def vector_bytes(self) -> int:
@@ -64,7 +55,7 @@ class PairwiseTerms:
     @property
     def longest(self) -> int:
         """No message of a round has more bytes: a vector, or what is said of or to each silo."""
-        return self.vector_bytes + sum(_PER_SILO + 4 * len(name) for name in self.silos)
+        return self.vector_bytes + self.of_each_silo(_PER_SILO)
 
     @property
     def least(self) -> int:

@@ -28,7 +28,7 @@ class ShuffledEncoder:
     """One encoder. ``begin`` takes the analyzer's key of a round, ``submit`` gives the message to the shuffler.
 
     Every report is sealed for the analyzer with an ephemeral key of its own: no two can be linked by their bytes. The
-    whole is signed, so that the shuffler takes one set of reports from everybody; the shuffler strips that off.
+    whole is signed, so that the shuffler takes one set of reports from each person; the shuffler strips that off.
     """
 
     def __init__(self, terms: ShuffledTerms, name: str, identity: Identity, identities: Mapping[str, bytes]) -> None:
@@ -77,8 +77,8 @@ class Encoders:
     """People in one place: each an encoder with keys of its own, who would seal its own reports; here the processes of
     one machine seal for all of them.
 
-    each    everybody's encoder, by number
-    roster  everybody's public identity, by name: what the shuffler has to know
+    each    the encoder of each person, by number
+    roster  the public identity of each person, by name: what the shuffler has to know
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Encoders:
         self.roster = {encoder_name(person): identity.public for person, identity in identities.items()}
 
     def submitted(self, number: int, key: bytes, collected: Sequence[Collected]) -> Iterator[tuple[str, bytes]]:
-        """(name, message to the shuffler) of everybody who reports in round ``number``."""
+        """(name, message to the shuffler) of each person who reports in round ``number``."""
         person, index, value = Collected.together(collected)
         if not person.size:
             return

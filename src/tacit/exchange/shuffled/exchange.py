@@ -60,7 +60,7 @@ class Shuffled(Exchange):
         if view.kind == "shuffler+analyzer":
             return (FLOATING_POINT,)
         honest = "the shuffler follows the protocol and does not collude with the analyzer"
-        if view.kind == "shuffler":  # which knows its own fillings: those hide nobody from it
+        if view.kind == "shuffler":  # which knows its own fillings: those hide no report from it
             return (honest, "everybody else's messages reach the shuffler", FLOATING_POINT)
         return (honest, "everybody else's messages reach the shuffler, or fillings take their places", FLOATING_POINT)
 

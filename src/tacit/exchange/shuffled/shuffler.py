@@ -75,7 +75,7 @@ class Shuffler:
         return self._post.write(ANALYZER, MIXED, terms.write(Messages(index[order], sealed[order])))
 
     def _fillings(self, lacking: Indices, stream: Stream, workers: int) -> Messages:
-        """Reports about nobody, made and sealed as those of encoders are."""
+        """Reports of no person, made and sealed as those of encoders are."""
         assert self._key is not None
         index = dealt(lacking, self.terms.width).ravel()
         index, contents = self.terms.contents(index, self.terms.randomizer.blanket(index.size, stream))

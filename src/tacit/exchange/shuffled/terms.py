@@ -126,5 +126,5 @@ class ShuffledTerms:
 def servers_of(roster: Mapping[str, bytes]) -> dict[str, bytes]:
     """Of the roster of a run, the server as the shuffler, and the analyzer."""
     if ANALYZER not in roster:
-        raise Refused("bad-terms", "nobody is on the roster as the analyzer")
+        raise Refused("bad-terms", "the roster has no analyzer")
     return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}

@@ -1,4 +1,4 @@
-"""The weighted exchange: people are weighted by their records in all silos, and nobody learns how many those are."""
+"""The weighted exchange: subjects are weighted by their records in all silos, which no party learns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Weighted(Exchange):
 
     Formal guarantee, for parties that follow the protocol and a server that colludes with no silo: the server learns
     the sum over silos, with the noise of all of them, and nothing else; a silo learns the sum. Any drop-out ends the
-    round. A server that colludes with one silo learns everybody's number of records.
+    round. A server that colludes with one silo learns every subject's number of records.
     """
 
     name: ClassVar[str] = "weighted"

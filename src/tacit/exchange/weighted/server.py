@@ -84,7 +84,7 @@ class WeightedServer(ServerRole):
         return None, {}
 
     def _inverted(self) -> list[mpz]:
-        """1 / (r_u N_u) modulo n: all that the server ever learns about somebody's number of records is r_u N_u, which
+        """1 / (r_u N_u) modulo n: all that the server ever learns about a subject's number of records is r_u N_u, which
         is uniform among the units, as r_u is."""
         n, size, people = self._key.public.n, (self._key.public.bits + 7) // 8, self.terms.people
         totals = [mpz(0)] * people
@@ -102,7 +102,7 @@ class WeightedServer(ServerRole):
         return [self._key.public.decode(inverse) for inverse in self._inverses]
 
     def _slots(self) -> list[list[bytes]]:
-        """For everybody M ciphertexts in random order: a of 1 / (r_u N_u), the others of 0; fresh in every round, the
+        """For each slot M ciphertexts in random order: a of 1 / (r_u N_u), the others of 0; fresh in every round, the
         same for all silos."""
         assert self.terms.sampling is not None
         chosen, slots = self.terms.sampling

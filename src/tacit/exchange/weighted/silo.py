@@ -50,14 +50,14 @@ class PersonVectors(NamedTuple):
 
 class WeightedSilo(SiloRole):
     """One silo. Setup goes ``keys``, ``seed``, ``counts``; a round is ``sums``, or ``ready``, ``requests``, ``sums``
-    where sampling is hidden. Whatever is wrong with a message ends setup or the round; nobody else can take its place.
+    where sampling is hidden. A message that is refused ends setup or the round; no other can take its place.
 
         phase      answers                            with
         keys       (begins setup)                     two public keys
-        seed       everybody's keys, the server's     the first silo: a common seed R, sealed for each peer
-        counts     R                                  r_u n_su for everybody, masked: the server learns r_u N_u
+        seed       the keys of all parties            the first silo: a common seed R, sealed for each peer
+        counts     R                                  r_u n_su for each slot, masked: the server learns r_u N_u
         ready      (begins a round)                   nothing
-        requests   the server's offer                 one of M slots for everybody, the same in all silos, unseen
+        requests   the server's offer                 one of M choices for each slot, the same in all silos, unseen
         sums       the slots                          the weighted sums of the contributions and noise, encrypted
 
     Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
@@ -112,7 +112,7 @@ class WeightedSilo(SiloRole):
         return self._written(KEYS, self._sealing.public + self._pairs.public)
 
     def _deal(self, content: bytes) -> bytes:
-        """Everybody's keys; the first silo deals the common seed."""
+        """The keys of all silos; the first silo deals the common seed."""
         public, keys = parted(content, SERVER, 2)
         self._key = PublicKey.from_bytes(public, insecure_for_tests=self._insecure, peer=SERVER)
         if self._key.bits != self.terms.key_bits:
@@ -139,7 +139,7 @@ class WeightedSilo(SiloRole):
         return join_named(sealed)
 
     def _count(self, content: bytes) -> bytes:
-        """r_u n_su + masks, for every slot; the first silo adds a phantom record, so that nobody has none in all."""
+        """r_u n_su + masks, for every slot; the first silo adds a phantom record, so that no slot has none in all."""
         leader, n = self.terms.leader, self._key.n
         if self.name != leader:
             place = self._post.place(leader, self.name, SEED)
@@ -159,13 +159,13 @@ class WeightedSilo(SiloRole):
         return b"".join(int(value).to_bytes(size, "big") for value in blinded)
 
     def _take_weights(self, content: bytes) -> bytes:
-        """Enc(1 / (r_u N_u)) for everybody, good for all rounds."""
+        """Enc(1 / (r_u N_u)) for each slot, good for all rounds."""
         self._bases = self._raised(self._ciphertexts(content, self.terms.people))
         self._set_up = True
         return b""
 
     def _raised(self, inverses: Ciphertexts) -> dict[int, mpz]:
-        """Enc(C_LCM n / N_u) of everybody who counts here, with n records in slot u: one exponentiation for a person,
+        """Enc(C_LCM n / N_u) of each person who counts here, with n records in slot u: one exponentiation for a person,
         not for each of a person's numbers."""
         present, common = np.flatnonzero(self._counted).tolist(), self.terms.common
         slots, counts = (column[self._counted].tolist() for column in self._members)
@@ -188,7 +188,7 @@ class WeightedSilo(SiloRole):
             problem = "a contribution beyond the agreed bound, or two of one person"
             raise InvalidArgument("out-of-range", "contributions", problem)
         if not (self._members.counts[people.places] > 0).all():
-            raise InvalidArgument("mismatch", "contributions", "a contribution of somebody without records")
+            raise InvalidArgument("mismatch", "contributions", "a contribution of a subject without records")
         self._post.begin(number)
         counted = self._counted[people.places]
         self._people, self._noise = PersonVectors(people.places[counted], people.vectors[counted]), noise

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tacit.crypto import EVERYONE, Refused
+from tacit.crypto import Refused
 from tacit.crypto.modular_powers import WIDEST
 from tacit.errors import UserError
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.post import SERVER
+from tacit.exchange.post import Terms
 from tacit.exchange.sums import SumFacts
 from tacit.privacy.bisection import smallest_integer
 
@@ -33,24 +32,22 @@ _SQUARING, _DECRYPTION, _BLINDING = 1.5, 1000, 250
 
 
 @dataclass(frozen=True)
-class WeightedTerms:
+class WeightedTerms(Terms):
     """The terms of a weighted sum.
 
     run        a name that no other run has
     silos      who takes part, by names of the roster; the first one deals the common seed and adds the phantom records
     people     slots for people
-    numbers    how many numbers everybody's contribution has
-    most       N_max: nobody has more records in all, the phantom record included
+    numbers    how many numbers a contribution has
+    most       N_max: no slot has more records in all, the phantom record included
     entry      no entry of a contribution is larger, in steps of the grid
     share      standard deviation of each silo's noise, in steps of the grid divided by C_LCM
     width      bits of one number's slot in a plaintext
     packed     numbers in one plaintext
     key_bits   length of the server's modulus
-    sampling   (a, M): everybody is in a round with probability a / M, and nobody knows who; None: all, or as silos say
+    sampling   (a, M): a slot is in a round with probability a / M, and no party knows which; None: all, or as silos say
     """
 
-    run: str
-    silos: tuple[str, ...]
     people: int
     numbers: int
     most: int
@@ -62,21 +59,15 @@ class WeightedTerms:
     sampling: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if len(set(self.silos)) != len(self.silos) or {SERVER, EVERYONE, ""} & set(self.silos):
-            raise Refused("bad-terms", "silos need names of their own")
+        self.check_names()
         if len(self.silos) < 2:
             raise Refused("bad-terms", "a weighted sum needs at least two silos")
         if self.packed * self.width + _SPARE_BITS > self.key_bits:
             raise Refused("bad-terms", f"{self.packed} slots of {self.width} bits do not fit {self.key_bits} bits")
 
     @property
-    def place(self) -> str:
-        """The run, with a hash of the terms: who goes by other terms signs for another place."""
-        return f"{self.run}/{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}"
-
-    @property
     def common(self) -> int:
-        """C_LCM, a multiple of everybody's number of records."""
+        """C_LCM, a multiple of every possible number of records."""
         return common_multiple(self.most)
 
     @property
@@ -91,11 +82,11 @@ class WeightedTerms:
 
     @property
     def longest(self) -> int:
-        """No message has more bytes: a ciphertext for everybody (for each of their slots) or for every output, or what
+        """No message has more bytes: a ciphertext for each slot (for each choice of it) or for every output, or what
         is said of or to each silo."""
         slots = 1 if self.sampling is None else self.sampling[1]
         ciphertexts = max(self.outputs, self.people * (slots + 1))
-        return ciphertexts * (self.key_bits // 4 + _AROUND) + sum(_PER_SILO + 4 * len(name) for name in self.silos)
+        return ciphertexts * (self.key_bits // 4 + _AROUND) + self.of_each_silo(_PER_SILO)
 
     @property
     def leader(self) -> str:
@@ -150,7 +141,7 @@ def share_of(facts: SumFacts, precision: float, most: int) -> int:
 
 
 def packing(people: int, numbers: int, width: int, key_bits: int) -> int:
-    """How many numbers go into one plaintext: as many as fit, unless moving the tables of everybody's powers to the
+    """How many numbers go into one plaintext: as many as fit, unless moving the tables of powers to the
     next slot costs more than the ciphertexts that it saves."""
     fitting = max(1, (key_bits - _SPARE_BITS) // width)
 
@@ -172,7 +163,7 @@ def sampling_slots(rate: float) -> tuple[int, int]:
 
 def _most_records(facts: SumFacts) -> int:
     if facts.records is None:
-        problem = "is missing: the weighted exchange needs a public bound on everybody's records"
+        problem = "is missing: the weighted exchange needs a public bound on a subject's records"
         raise UserError("missing", "privacy.max_records_per_subject_and_silo", problem, "declare it")
     return facts.records
 

@@ -7,6 +7,15 @@ Multipliers: ``noise_multiplier`` is always the scale of the noise divided by th
 standard deviation for Gaussian noise over the l2 sensitivity, the scale ``b`` for Laplace noise over the l1
 sensitivity), for the unit and relation of the guarantee in question. Who turns a method into events has already put
 those in; an event knows no unit.
+
+Compatibility: ledgers keep events for years. Every later version reads what an earlier one wrote.
+
+- An event is never removed, and its ``kind`` never changes.
+- A field is never removed or renamed. A new field has a default value with which old lines keep their meaning.
+- The meaning of an event or of a field never changes. A mechanism with another meaning is a new event.
+- Only the cost of an event may change: by a tighter proof, or because the former proof was wrong.
+
+``tests/stability/events.jsonl`` has lines of every event and its cost. A new event or field adds lines.
 """
 
 from __future__ import annotations

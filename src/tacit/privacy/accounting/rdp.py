@@ -123,7 +123,7 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
 
 def _walk(event: RandomWalk, orders: Array) -> Array:
     """Every order is a bound by itself; of a long walk, where each takes a while, a few will do (:func:`_few`)."""
-    from tacit.privacy.proofs.serverless import random_walk_rdp
+    from tacit.privacy.accounting.random_walk import random_walk_rdp
 
     chosen = _few(orders) if event.contracts and event.steps > LONG_WALK else np.arange(len(orders))
     found: Array = np.full(len(orders), np.inf)

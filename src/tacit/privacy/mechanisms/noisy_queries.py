@@ -1,8 +1,8 @@
-"""Statistics about people that are paid for: means, variances, quantiles, category counts and metrics over subjects.
+"""Statistics over subjects with noise: means, variances, quantiles, category counts and metrics.
 
-Whatever is computed from private records and leaves is a release. These are releases with a price: each query is a
-frozen value of public numbers, ``event()`` is what it costs (to be written into the ledger *before* anything leaves),
-and ``release(…)`` gives an estimate, the standard error that the noise adds to it, and the same event again.
+Whatever is computed from private records and leaves is a release. Each query is a frozen value of public numbers;
+``event()`` is what it costs (written into the ledger *before* anything leaves), and ``release(…)`` gives an estimate,
+the standard error that the noise adds to it, and the same event again.
 
     query = Moments(low=(0, 0), high=(120, 250), noise_multiplier=gaussian_sigma(0.2, 1e-7), subjects=5000)
     ledger.append(…, events={"subject/public/zero-out": query.event()})
@@ -23,7 +23,7 @@ subject moves S by at most 2 s (halve the noise multiplier for that relation).
 **Divisors** are the public number of subjects, or, where none is declared, a noisy count: the total weight is one more
 coordinate of S, phi = (1, …), under the same noise. In that case subjects without records do not dilute the result.
 
-**Missing and wild values.** Values are clipped to the public bounds; a NaN contributes zero (the middle of the
+**Missing and extreme values.** Values are clipped to the public bounds; a NaN contributes zero (the middle of the
 bounds). Nothing about the data raises an error.
 
 **Across silos.** ``total`` is a plain sum. With ``max_silos = m`` a record's weight is 1 / (m n_us), with n_us the
@@ -72,7 +72,7 @@ class PaidMoments:
     """What ``standardize = "paid"`` needs, one number per column: subtract ``mean``, divide by ``deviation``.
 
     The errors are standard errors from the noise alone. ``deviation`` is never below the square root of
-    ``variance_error``, so that noise cannot blow a nearly constant column up.
+    ``variance_error``, so that noise does not inflate a nearly constant column.
     """
 
     mean: Floats

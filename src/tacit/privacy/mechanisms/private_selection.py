@@ -1,4 +1,4 @@
-"""Choosing settings on private records, honestly: repeat and select.
+"""Selection of settings on private records within a guarantee: repeat and select.
 
 Trying every setting on private records and keeping the best one is a release of its own: a view that sees the choice
 learns something from every run. Repeat-and-select pays for it once, at a price that hardly depends on the number of

@@ -1,4 +1,4 @@
-"""Noise that is correlated over rounds, so that it partly cancels in what a model is made of: the sum of all rounds.
+"""Noise that is correlated over rounds and partly cancels in the sum of all rounds, of which a model is made.
 
 In round t the sum x_t of clipped contributions is released as ``x_t + sum_j m_j z_{t-j}``, j = 0 .. b-1, with fresh
 normals z_t in every round and public weights ``m`` (``bands`` of them, m_0 = 1). In matrices, with the lower triangular

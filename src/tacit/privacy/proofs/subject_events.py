@@ -1,4 +1,4 @@
-"""What happened to one subject, as events: pure functions of public numbers (specification 1.1, 1.2, 1.2b and 2).
+"""Events of one subject: pure functions of public numbers (specification 1.1, 1.2, 1.2b and 2).
 
 Throughout, ``noise_multiplier`` is the standard deviation of the noise on a *sum* divided by the clip C, ``rate`` the
 public probability with which each record enters a batch, ``records`` the public and enforced largest number of
@@ -17,7 +17,6 @@ from tacit.privacy.accounting.events import (
     Event,
     Gaussian,
     GaussianMixture,
-    Largest,
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
@@ -30,7 +29,7 @@ _POPULATION = 10**9
 
 
 def sampled_place(rate: float, replaced: Gaussian) -> Event:
-    """Somebody or something is in with probability ``rate``; by the change, another is in its place.
+    """A unit takes part with probability ``rate``; the change puts another unit in its place.
 
     With P0 for a place that is left out, P1 and P1' for one that is in, the pair is (1 - rate) P0 + rate P1 against
     (1 - rate) P0 + rate P1'. Where any two of the three are no further apart than ``replaced`` says, advanced joint
@@ -104,11 +103,6 @@ def shuffled_epochs(
 # -- several silos -----------------------------------------------------------------------------------------------------
 
 
-def confined(per_silo: tuple[Event, ...]) -> Event:
-    """The subject is, by a public promise, in one of the silos only: the largest of them."""
-    return Largest(per_silo)
-
-
 def sum_seen(inclusion: float, silos: int, noise_multiplier: float, rounds: int) -> Event:
     """Only the sum over ``silos`` is seen, one batch per silo and round, the subject in each with probability
     ``inclusion`` and moving it by at most C: a binomial mixture against noise of sqrt(silos) times the standard
@@ -116,19 +110,6 @@ def sum_seen(inclusion: float, silos: int, noise_multiplier: float, rounds: int)
     return Repeated(
         _mixture(math.sqrt(silos) * noise_multiplier, np.arange(silos + 1), binomial(silos, inclusion)), rounds
     )
-
-
-def sampled_silos_seen(
-    silos: int, with_subject: int, sampled: int, inclusion: float, noise_multiplier: float, rounds: int
-) -> Event:
-    """Only the sum over ``sampled`` of ``silos`` silos is seen and not which: hypergeometric silos, binomial
-    inclusion."""
-    present = hypergeometric(silos, with_subject, sampled)
-    probabilities = np.zeros(with_subject + 1)
-    for count, probability in enumerate(present):
-        probabilities[: count + 1] += probability * binomial(count, inclusion)
-    mixture = _mixture(math.sqrt(sampled) * noise_multiplier, np.arange(with_subject + 1), probabilities)
-    return Repeated(mixture, rounds)
 
 
 def central_group(

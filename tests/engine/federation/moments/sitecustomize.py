@@ -54,7 +54,7 @@ class Counter:
 
 def attach(flare):
     silo_message, silo_call = flare.SiloHost.message, flare.SiloHost.call
-    carried, after_round = flare.CoordinatorHost._carried, flare.CoordinatorHost._after_round
+    carried, after_round = flare.CoordinatorHost._carried, flare.CoordinatorHost.after_round
     write_result = flare.CoordinatorHost._write_result
 
     def call(self, read, data):
@@ -79,16 +79,16 @@ def attach(flare):
         strike("server", counter.round, phase, "in")
         return answers
 
-    def after(self, number, model):
+    def after(self, number, participants):
         strike("server", number, "checkpoint", "in")
-        after_round(self, number, model)
+        after_round(self, number, participants)
 
     def result(self, status):
         strike("server", self._side.done, "result", "before")
         write_result(self, status)
 
     flare.SiloHost.call, flare.SiloHost.message = call, message
-    flare.CoordinatorHost._carried, flare.CoordinatorHost._after_round = carry, after
+    flare.CoordinatorHost._carried, flare.CoordinatorHost.after_round = carry, after
     flare.CoordinatorHost._write_result = result
 
 

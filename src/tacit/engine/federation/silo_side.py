@@ -37,7 +37,7 @@ from tacit.engine.federation.agreement import (
     told_counts,
 )
 from tacit.engine.federation.keys import SiloKeys
-from tacit.engine.federation.memory import Rounds
+from tacit.engine.federation.memory import SiloMemory
 from tacit.engine.federation.messages import (
     AROUND,
     BEGIN,
@@ -59,8 +59,8 @@ from tacit.engine.federation.messages import (
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
 from tacit.engine.paid import constants_query, masked_sum, metric_values, metrics_query
-from tacit.engine.silos import Silos, noise_keys, sum_noise
-from tacit.engine.trees import Unfit, is_finite, unpacked
+from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
+from tacit.engine.trees import WrongTree, is_finite, unpacked
 from tacit.exchange import Keys, SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, named_parts, parted, read_sums, write_sums
 from tacit.models import Params
@@ -76,7 +76,7 @@ BeforeRelease = Callable[[str, int, Mapping[str, Event]], None]
 
 
 def allow(mechanism: str, number: int, released: Mapping[str, Event]) -> None:
-    """Whoever has nothing to write down."""
+    """A party without a ledger."""
 
 
 class SiloSide:
@@ -114,7 +114,7 @@ class SiloSide:
         self._randomness = Randomness.from_seed(plan.experiment.seed)
         self._drawn = secrets.token_bytes(DRAWN_BYTES)
         self._mark = mark(plan)
-        self._memory = Rounds(memory, self._mark)
+        self._memory = SiloMemory(memory, self._mark)
         self._desk: Desk | None = None
         self._handlers = {
             HELLO: self._hello,
@@ -129,7 +129,7 @@ class SiloSide:
         }
         self._next: tuple[str, ...] = (HELLO,)
         self._most = AROUND
-        self._silos: Silos | None = None
+        self._silos: LocalSilos | None = None
         self._role: SiloRole | None = None
 
     # -- messages
@@ -157,7 +157,7 @@ class SiloSide:
         return self._here.write(SERVER, REFUSED, reason.encode())
 
     def to_evaluate(self, message: bytes) -> Params:
-        """The model whose metrics the coordinator asks for though nobody pays for them; Refused unless it is signed for
+        """The model whose metrics without noise the coordinator asks for; Refused unless it is signed for
         this run and round."""
         read, desk = Message.from_bytes(message, SERVER, self._most), self._here
         content = read.check(desk.run, desk.number, UNPAID, SERVER)
@@ -166,11 +166,11 @@ class SiloSide:
     @property
     def _here(self) -> Desk:
         if self._desk is None:
-            raise OutOfTurn("nobody has said hello yet", SERVER)
+            raise OutOfTurn("no hello message has arrived", SERVER)
         return self._desk
 
     @property
-    def silos(self) -> Silos:
+    def silos(self) -> LocalSilos:
         """This silo at work, after setup: what it keeps, its model where the method is personal."""
         if self._silos is None:
             raise OutOfTurn("setup has not ended", SERVER)
@@ -251,7 +251,7 @@ class SiloSide:
         return self._here.write(EVERYONE, BEGIN, self._told)
 
     def _totals(self, content: bytes) -> bytes:
-        """Everybody's records in all silos: added up here, from what each silo has signed for this start of the run. A
+        """Each subject's records in all silos: added up here, from what silos have signed for this start of the run. A
         server that could tell totals would make people with records in m silos weigh up to m."""
         signed = named_parts(content, SERVER, self._names)
         if set(signed) != set(self._names):
@@ -291,7 +291,7 @@ class SiloSide:
         return self._part(STATISTICS, query, columns.values(), train, noise, (CONSTANTS,))
 
     def _constants(self, content: bytes) -> bytes:
-        """Our columns under constants that everybody gets: public by now, whoever made them up. Not any constants: a
+        """Our columns under constants that all silos get: public by now, whatever their origin. Not any constants: a
         scale so small that a number overflows under it would tell, by our failing, that there is such a number."""
         assert self._unpaid is not None
         low, high = np.array(column_bounds(self.plan))
@@ -308,7 +308,7 @@ class SiloSide:
         """Everything is known: set up the work, and the exchange."""
         plan, facts = self.plan, self._facts
         made = Learner(self._made.objective, self._made.params, self._frozen)
-        self._silos = silos = Silos(
+        self._silos = silos = LocalSilos(
             plan,
             facts,
             self._placed,
@@ -469,7 +469,7 @@ def _capped(shard: Federation, most: int | None) -> Federation:
 def _tree(data: bytes, template: Any) -> Any:
     try:
         return unpacked(data, template)
-    except Unfit as unfit:
+    except WrongTree as unfit:
         raise Refused("malformed", f"a message that {unfit}", SERVER) from None
 
 

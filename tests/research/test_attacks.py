@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from tacit.audit.attacks import (
+from research.attacks import (
     attribute,
     difference,
     invert_gradient,

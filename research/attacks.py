@@ -1,12 +1,12 @@
-"""Attacks that a person understands: who was in the data, what a picture looked like, what somebody earns.
+"""Attacks that show what an epsilon means: membership, images, the income of a person.
 
-None of these bounds epsilon; they show what a number means. Each takes what a view would see and nothing else.
+None of them bounds epsilon. Each uses only what a view sees.
 
 membership   was this record, or this person, in the training data? By loss, or by how much likelier the loss is among
              models that had it (Carlini et al. 2022, with shadow models)
 inversion    from the gradient of one record back to the record (Zhu, Liu, Han 2019): of a first layer with a bias it is
              a quotient (Geiping et al. 2020, Proposition 3.1)
-attribute    which of two values somebody has, from a release that holds that person's mean
+attribute    which of two values a person has, from a release that contains that person's mean
 differencing two releases that differ by one person
 rebuilding   answers to random subset sums with too little noise give the data back (Dinur and Nissim 2003)
 """
@@ -23,15 +23,15 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Membership:
-    """How well scores tell members from others: the area under the curve (0.5 is a coin), and the share of members
-    found at 1 % false alarms."""
+    """How well scores distinguish members from others: the area under the curve (0.5 is random guessing), and the share
+    of members found at 1 % false alarms."""
 
     auc: float
     found_at_one_percent: float
 
 
 def membership(score_in: Array, score_out: Array) -> Membership:
-    """Of scores that are larger for those who are taken for members."""
+    """For scores that are larger for likely members."""
     order = np.concatenate([score_in, score_out])
     ranks = _ranks(order)[: len(score_in)]
     pairs = len(score_in) * len(score_out)
@@ -48,7 +48,7 @@ def _ranks(values: Array) -> Array:
 
 
 def per_subject(scores: Array, subject: npt.NDArray[np.int32]) -> tuple[Array, npt.NDArray[np.int32]]:
-    """The mean score of every subject, and the subjects: many weak hints about one person are one strong hint."""
+    """The mean score of every subject, and the subjects."""
     subjects, inverse, counts = np.unique(subject, return_inverse=True, return_counts=True)
     return np.bincount(inverse, scores) / counts, subjects
 
@@ -94,7 +94,7 @@ def attribute(released: Array, direction: Array) -> npt.NDArray[np.bool_]:
 
 
 def rebuild(queries: npt.NDArray[np.bool_], answers: Array) -> npt.NDArray[np.bool_]:
-    """Everybody's secret bit from noisy sums over random subsets: least squares, rounded (Dinur and Nissim 2003).
+    """Every person's secret bit from noisy sums over random subsets: least squares, rounded (Dinur and Nissim 2003).
 
     ``queries [answers, people]`` says who is in which sum. Sums over n people need noise of the order of sqrt(n) before
     this fails for most.

@@ -1,0 +1,151 @@
+"""The one loop over the rounds of a run, in the simulator and on a federation.
+
+    set up -> ready -> for each round: ledger line, step, checkpoint, evaluate, record -> metrics that the plan pays for
+
+An engine brings :class:`Rounds`, whose parts are generators: they yield messages to carry and are sent the answers. The
+simulator has none to carry. A run brings :class:`Hooks`, for what it writes down and who may interrupt it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from functools import wraps
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from tacit.config import Plan
+from tacit.engine.evaluate import Scores
+from tacit.errors import Forbidden
+
+Found = TypeVar("Found")
+Answers = Mapping[str, bytes | None]
+# yields what to send to whom, is sent the answers (None: no answer in time)
+Part = Generator[dict[str, bytes], Answers, Found]
+Constants = tuple[list[float], list[float]]  # means and scales, one of each per numeric column
+Status = Literal["finished", "stopped", "budget", "diverged"]
+
+
+class Diverged(Exception):
+    """After a round the model is no longer finite."""
+
+
+class RoundsEnded(NamedTuple):
+    """How the rounds ended.
+
+    finished   all rounds are done
+    stopped    the user interrupted
+    budget     the next round would exceed the privacy budget
+    diverged   the model is no longer finite; the last finite one stands
+
+    ``metrics`` are those that the plan pays for, where they were released.
+    """
+
+    status: Status
+    reason: str = ""
+    metrics: Scores | None = None
+
+
+class Hooks:
+    """What a run does around its rounds; nothing, unless a subclass says otherwise.
+
+    ``interruptible``: whether a KeyboardInterrupt ends the rounds, with the state of the last whole one.
+    """
+
+    interruptible = False
+
+    def before_statistics(self) -> Constants | None:
+        """Write the ledger line of constants that the plan pays for; or return those that were released before."""
+        return None
+
+    def after_statistics(self, constants: Constants) -> None:
+        """Write down constants that have been released."""
+
+    def ready(self) -> None:
+        """Setup has ended. Check what was released before, and evaluate the start."""
+
+    def stops(self) -> bool:
+        """Whether the user has asked for an end after the round at hand."""
+        return False
+
+    def before_round(self, number: int) -> None:
+        """Write the ledger line of a round; Forbidden, and nothing written, where the budget does not allow it."""
+
+    def after_round(self, number: int, participants: int) -> None:
+        """Checkpoint, evaluate and record a round; Diverged where the model is not finite."""
+
+    def before_metrics(self, status: Status) -> bool:
+        """Write the ledger line of metrics that the plan pays for; False where they are known or not allowed."""
+        return status == "finished"
+
+
+class Rounds(Protocol):
+    """The rounds of a run on one engine; ``done`` of them are done."""
+
+    plan: Plan
+    done: int
+
+    def set_up(self, hooks: Hooks) -> Part[None]:
+        """All that comes before the first round, constants that the plan pays for included."""
+
+    def step(self, number: int) -> Part[int]:
+        """One round, of which the ledger line is written. How many took part, as far as that is public."""
+
+    def metrics(self) -> Part[Scores | None]:
+        """The metrics that the plan pays for, of which the ledger line is written; None where they failed."""
+
+
+def loop(rounds: Rounds, hooks: Hooks) -> Part[RoundsEnded]:
+    """All rounds that are left."""
+    yield from rounds.set_up(hooks)
+    plan, status, reason = rounds.plan, "stopped", ""
+    try:
+        hooks.ready()
+        while rounds.done < plan.rounds and not hooks.stops():
+            number = rounds.done + 1
+            try:
+                hooks.before_round(number)
+            except Forbidden as error:
+                status, reason = "budget", str(error)
+                break
+            participants = yield from rounds.step(number)
+            hooks.after_round(number, participants)
+    except Diverged as error:
+        return RoundsEnded("diverged", str(error))
+    except KeyboardInterrupt:
+        if not hooks.interruptible:
+            raise
+    ended: Status = "finished" if rounds.done == plan.rounds else "budget" if status == "budget" else "stopped"
+    metrics = None
+    if plan.evaluation is not None and hooks.before_metrics(ended):
+        metrics = yield from rounds.metrics()
+    return RoundsEnded(ended, reason, metrics)
+
+
+def local(work: Callable[..., Found]) -> Callable[..., Part[Found]]:
+    """``work`` as a part that sends nothing."""
+
+    @wraps(work)
+    def part(*given: Any) -> Part[Found]:
+        yield from ()
+        return work(*given)
+
+    return part
+
+
+def driven(part: Part[Found], carry: Callable[[dict[str, bytes]], Answers]) -> Found:
+    """What a part comes to; ``carry`` takes what to send to whom, and gives the answers."""
+    try:
+        told = next(part)
+        while True:
+            told = part.send(carry(told))
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+
+
+def done_here(part: Part[Found]) -> Found:
+    """What a part comes to that sends nothing."""
+
+    def no_carrier(told: dict[str, bytes]) -> Answers:
+        raise AssertionError(f"messages to {', '.join(told)} in one process")
+
+    return driven(part, no_carrier)
