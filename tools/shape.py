@@ -178,6 +178,7 @@ def measures(runs: bool) -> dict[str, Any]:
         "loops over rounds": run_loops(),
         "lines of the core": lines(core),
         "lines in all": lines(files),
+        "lines of research, which is not installed": lines(sorted((ROOT / "research").rglob("*.py"))),
         "statements": sum(isinstance(node, ast.stmt) for tree in trees().values() for node in ast.walk(tree)),
         "file names used twice": names,
         "class names used twice": classes,

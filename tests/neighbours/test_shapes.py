@@ -26,7 +26,7 @@ from tacit.families.gossip import worker
 from tacit.families.gossip.kernels import noised
 from tacit.kernels import Objective, Schedule
 from tacit.kernels.batches import Rows
-from tacit.methods import Method
+from tacit.methods.base import ServerRule
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
@@ -197,7 +197,7 @@ def test_what_is_computed_of_a_row_does_not_depend_on_how_many_rows_there_are():
         np.testing.assert_array_equal(outputs(objective, params, rows[first:last]), scores[first:last])
     models = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
     silo = np.arange(300) % 7 // 6
-    own = own_outputs(objective, models, rows, silo, Method.outputs)
+    own = own_outputs(objective, models, rows, silo, ServerRule.outputs)
     for first, last in ((1, 300), (0, 43), (0, 8)):
-        part = own_outputs(objective, models, rows[first:last], silo[first:last], Method.outputs)
+        part = own_outputs(objective, models, rows[first:last], silo[first:last], ServerRule.outputs)
         np.testing.assert_array_equal(part, own[first:last])

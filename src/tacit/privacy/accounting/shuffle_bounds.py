@@ -85,19 +85,6 @@ def shuffled_table(event: ShuffledReports, grid: float) -> tuple[int, Floats]:
     return lowest, probabilities
 
 
-def shuffled_epsilon(event: ShuffledReports, delta: float, count: int = 1) -> float:
-    """Epsilon of ``count`` runs of the event, the grid refined until halving it changes less than half a percent."""
-    grid = max(shuffled_deviation(event), 1e-9) / 4
-    previous = math.inf
-    while True:
-        pld = shuffled_pld(event, grid)
-        composed = pld if count == 1 else pld.self_compose(count)
-        epsilon = min(float(composed.get_epsilon_for_delta(delta)), previous, count * _pair(event))
-        if previous - epsilon <= 0.005 * epsilon:
-            return epsilon
-        previous, grid = epsilon, grid / 2
-
-
 def dominates(first: PrivacyLossDistribution, second: PrivacyLossDistribution, grid: float, slack: float) -> bool:
     """Whether delta of ``second`` exceeds that of the pair behind ``first`` by at most ``slack``, at every epsilon.
 
