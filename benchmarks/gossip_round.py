@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.families.gossip.graphs import GraphChoice, mixing
+from tacit.families.gossip.kernels import noised
 from tacit.kernels import key_words
-from tacit.kernels.gossip import noised
-from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.privacy import Randomness
 
 NAME = "gossip_round"

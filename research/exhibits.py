@@ -29,11 +29,11 @@ from tacit.audit.mechanism import observed
 from tacit.audit.one_run import score_uploads, train
 from tacit.audit.runs import weigh
 from tacit.engine.learner import learner
+from tacit.families.gossip.proofs import as_published_gossip, gossip_event
+from tacit.families.shuffle.proofs import as_published_flame_simple
 from tacit.privacy import Pure, Randomness, Unprotected, View, account
 from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.accounting.rdp import ORDERS, rdp_epsilon
-from tacit.privacy.proofs.serverless import as_published_gossip, gossip_event
-from tacit.privacy.proofs.shuffled_protocols import as_published_flame_simple
 
 Array = npt.NDArray[np.float64]
 

@@ -8,8 +8,9 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
+from tacit.families.gossip.proofs import gossip_exposure
+from tacit.families.pairwise.proofs import fewest, gopa, k_out, k_out_orders
 from tacit.privacy.bisection import bisect, doubled
-from tacit.privacy.proofs.serverless import fewest, gopa, gossip_exposure, k_out, k_out_orders
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]

@@ -281,3 +281,23 @@ def test_bars_fit_on_a_narrow_terminal():
     last = Text.from_ansi(console.file.getvalue()).plain.splitlines()[-1]
     assert "auc 0.723" in last
     assert re.search(r"0:00:00 left [-0]:[-0]{2}:[-0]{2}", last)
+
+
+def test_the_program_and_its_help_import_nothing_slow():
+    """All commands are imported for the help; what they compute with is not."""
+    program = (
+        "import sys, tacit; from tacit.ui.main import main\n"
+        "sys.argv = ['tacit', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "slow = {'jax', 'numpy', 'pandas', 'scipy', 'dp_accounting', 'pydantic', 'plotly', 'nvflare'}\n"
+        "sys.exit(', '.join(sorted(slow & sys.modules.keys())) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "survey" in done.stdout
+
+
+def test_commands_of_families_are_part_of_the_program_and_the_package():
+    assert "--categories" in in_process("survey", "--help")
+    assert tacit.survey.__module__.startswith("tacit.families.")

@@ -18,6 +18,7 @@ from tacit.ledgers.recheck import check
 from tacit.privacy import Ledger, Nothing
 from tacit.transport.attendant import start, stop
 from tacit.ui.main import app
+from tests.refusals import refuses
 
 WORDS = "correct horse"
 POLICY = """
@@ -125,9 +126,8 @@ def test_without_the_passphrase_a_backup_shows_and_does_nothing(ledger, tmp_path
 
 def test_a_backup_replaces_no_file(ledger, tmp_path):
     (tmp_path / "b").write_text("precious")
-    with pytest.raises(UserError) as caught:
+    with refuses("file-access", "OUT"):
         backup(ledger, tmp_path / "b", WORDS)
-    assert caught.value.field == "OUT"
     assert (tmp_path / "b").read_text() == "precious"
 
 

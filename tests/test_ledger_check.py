@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from tacit.config import plan
 from tacit.engine.charges import events
-from tacit.errors import UserError
 from tacit.ledgers.recheck import ADVISORIES, check, check_all
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting.account import account
@@ -20,6 +19,7 @@ from tacit.privacy.ledger import ACCOUNTING, _sealed, place
 from tacit.report.run_files import read_run
 from tacit.report.sheet import ledger_problem
 from tacit.ui.main import app
+from tests.refusals import refuses
 
 ROUNDS = 100
 BY_RECORDS = {"name": "uldp-avg", "noise_multiplier": 5.0, "weights": "records"}
@@ -164,7 +164,7 @@ def test_lines_of_a_budget_file_need_the_folder_of_their_run(tmp_path):
     both = {(Path(found.ledger).name, found.run): found.status for found in check([budget, run])}
     assert both[("budget.jsonl", "a")] == both[("ledger.jsonl", "a")] == "under-counted"
     assert both[("budget.jsonl", "b")] == "not recomputed"
-    with pytest.raises(UserError):
+    with refuses("wrong-file", "ledger"):
         check([tmp_path / "nothing.jsonl"])
 
 
@@ -228,7 +228,7 @@ def test_advisories_that_are_not_checked_are_named(tmp_path, accounting, yes, no
 
 def test_an_advisory_is_about_accountings_that_were_and_has_a_page():
     pages = Path(__file__).parents[1] / "docs" / "advisories"
-    of_security = {"TACIT-2026-05"}  # says nothing about what a run cost
+    of_security = {"TACIT-2026-05", "TACIT-2026-06"}  # says nothing about what a run cost
     assert {*NAMES, *of_security} == {page.stem for page in pages.glob("TACIT-*.md")}
     assert all(1 < advisory.corrected_in <= ACCOUNTING for advisory in ADVISORIES)
 

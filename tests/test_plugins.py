@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import tacit
 from tacit.data import SOURCES
 from tacit.data.sources import find_source
 from tacit.engine.federation.request import received
-from tacit.errors import UserError
 from tacit.models import MODELS, build
 from tacit.plugins import plugin_names
+from tests.refusals import refuses
 
 MODEL = """
 import jax.numpy as jnp
@@ -93,12 +92,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refused(call: Callable[[], object]) -> tuple[str, str]:
-    with pytest.raises(UserError) as caught:
-        call()
-    return caught.value.code, caught.value.field
-
-
 def test_names_are_listed_without_importing_the_package(installed: Path) -> None:
     assert "doubled" in plugin_names("tacit.models")
     assert plugin_names("tacit.sources") == ["clinic"]
@@ -109,7 +102,8 @@ def test_a_model_of_another_package_is_built_with_its_own_keys(installed: Path) 
     model = build("doubled", (3,), 1, factor=4.0)
     params = {"map": {"w": jnp.ones((3, 1))}}
     assert model.apply(params, jnp.ones((2, 3))).tolist() == [[12.0], [12.0]]
-    assert refused(lambda: build("doubled", (3,), 1, facto=4.0)) == ("unknown-key", "model.facto")
+    with refuses("unknown-key", "model.facto"):
+        build("doubled", (3,), 1, facto=4.0)
 
 
 def experiment(source: str, model: str) -> dict[str, Any]:
@@ -134,20 +128,24 @@ def test_a_run_uses_model_and_source_of_another_package(installed: Path, tmp_pat
     ("source", "model", "field"), [("randhie", "doubled", "model.name"), ("clinic", "logistic", "data.source")]
 )
 def test_a_federation_runs_built_in_parts_only(installed: Path, source: str, model: str, field: str) -> None:
-    assert refused(lambda: received(json.dumps(experiment(source, model)))) == ("simulator-only", field)
+    with refuses("simulator-only", field):
+        received(json.dumps(experiment(source, model)))
     assert "added" not in sys.modules
 
 
 def test_a_method_of_another_package_is_planned_with_its_own_keys(installed: Path) -> None:
     made = {"data": {"source": "randhie"}, "method": {"name": "halved", "factor": 0.25}}
     assert tacit.plan(made).options.factor == 0.25  # type: ignore[attr-defined]
-    assert refused(lambda: tacit.plan({**made, "method": {"name": "halved", "facto": 1.0}}))[0] == "unknown-key"
-    assert refused(lambda: tacit.plan({**made, "method": {"name": "halves"}})) == ("unknown-name", "method.name")
+    with refuses("unknown-key", "method.facto"):
+        tacit.plan({**made, "method": {"name": "halved", "facto": 1.0}})
+    with refuses("unknown-name", "method.name"):
+        tacit.plan({**made, "method": {"name": "halves"}})
 
 
 def test_a_federation_runs_built_in_methods_only(installed: Path) -> None:
     halved = {**experiment("randhie", "logistic"), "method": {"name": "halved"}}
-    assert refused(lambda: received(json.dumps(halved))) == ("simulator-only", "method.name")
+    with refuses("simulator-only", "method.name"):
+        received(json.dumps(halved))
     assert "added" not in sys.modules
 
 
@@ -160,15 +158,19 @@ def test_a_built_in_name_is_never_replaced(installed: Path) -> None:
     [("absent", "invalid-plugin"), ("something", "invalid-plugin"), ("broken", "invalid-model")],
 )
 def test_a_package_that_gives_no_model_is_named_in_the_error(installed: Path, name: str, code: str) -> None:
-    assert refused(lambda: build(name, (3,), 1)) == (code, "model.name")
+    with refuses(code, "model.name"):
+        build(name, (3,), 1)
 
 
 def test_two_packages_with_one_name_are_refused(installed: Path) -> None:
     install(installed, "other", "[tacit.sources]\nclinic = other:CLINIC\n")
-    assert refused(lambda: find_source("clinic")) == ("duplicate", "data.source")
+    with refuses("duplicate", "data.source"):
+        find_source("clinic")
 
 
 def test_an_unknown_name_is_refused_with_and_without_plugins(installed: Path) -> None:
-    assert refused(lambda: find_source("clinics")) == ("unknown-name", "data.source")
-    assert refused(lambda: build("double", (3,), 1)) == ("unknown-name", "model.name")
+    with refuses("unknown-name", "data.source"):
+        find_source("clinics")
+    with refuses("unknown-name", "model.name"):
+        build("double", (3,), 1)
     assert set(SOURCES) == {name for name in SOURCES if find_source(name) is SOURCES[name]}

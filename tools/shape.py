@@ -53,15 +53,17 @@ def lines(files: list[Path]) -> int:
 
 
 def method_classes() -> set[type]:
-    """All classes of the package of methods: options, parts, and what they are made of."""
+    """All classes of methods, in the core and in families: options, parts, and what they are made of."""
     import tacit.methods
+    from tacit.methods import METHODS
 
-    modules = [import_module(f"tacit.methods.{found.name}") for found in iter_modules(tacit.methods.__path__)]
+    core = {f"tacit.methods.{found.name}" for found in iter_modules(tacit.methods.__path__)}
+    families = {options.__module__ for options in METHODS.values()} - core
     return {
         value
-        for module in modules
+        for module in map(import_module, core | families)
         for value in vars(module).values()
-        if inspect.isclass(value) and value.__module__.startswith("tacit.methods.")
+        if inspect.isclass(value) and value.__module__ in core | families
     }
 
 
@@ -75,7 +77,7 @@ def concrete() -> dict[str, set[str]]:
     workers = {
         node.name
         for file, tree in trees().items()
-        if file.name.endswith("_work.py")
+        if file.name.endswith("_work.py") or ("families" in file.relative_to(SRC).parts and file.name == "worker.py")
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
@@ -165,7 +167,7 @@ def touched(*argv: str) -> int:
 
 def measures(runs: bool) -> dict[str, Any]:
     files = list(trees())
-    core = [file for file in files if "families" not in file.parts]
+    core = [file for file in files if "families" not in file.relative_to(SRC).parts]
     depth, hooks = methods()
     names, classes = repeated()
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
@@ -176,6 +178,7 @@ def measures(runs: bool) -> dict[str, Any]:
         "loops over rounds": run_loops(),
         "lines of the core": lines(core),
         "lines in all": lines(files),
+        "lines of research, which is not installed": lines(sorted((ROOT / "research").rglob("*.py"))),
         "statements": sum(isinstance(node, ast.stmt) for tree in trees().values() for node in ast.walk(tree)),
         "file names used twice": names,
         "class names used twice": classes,

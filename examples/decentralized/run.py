@@ -29,11 +29,11 @@ from research.study import Contender, Settings, judged, planned, trial, written_
 from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
-from tacit.exchange import Pairwise
-from tacit.kernels.graphs import GraphChoice, mixing
-from tacit.network import network
+from tacit.families.gossip.graphs import GraphChoice, mixing
+from tacit.families.gossip.network import network
+from tacit.families.gossip.proofs import as_published_gossip
+from tacit.families.pairwise.exchange import Pairwise
 from tacit.privacy import Randomness, View
-from tacit.privacy.proofs.serverless import as_published_gossip
 from tacit.report.styles import RUN_STYLES
 
 HERE = Path(__file__).parent

@@ -43,10 +43,13 @@ from research.plots import Curve, Panel, curves
 from research.study import band, epsilons, simulated, spread, written_between
 from tacit.crypto import SealingKey, seal_rows
 from tacit.engine import load_federation
-from tacit.exchange.shuffled import Collected, SealedSession, ShuffledTerms
+from tacit.exchange import Session
+from tacit.families.shuffle import proofs as protocols
+from tacit.families.shuffle.shuffled.encoder import Collected
+from tacit.families.shuffle.shuffled.exchange import Shuffled
+from tacit.families.shuffle.shuffled.terms import ShuffledTerms
 from tacit.privacy import Randomness, account
 from tacit.privacy.mechanisms.randomizers import LaplaceReports
-from tacit.privacy.proofs import shuffled_protocols as protocols
 from tacit.report.styles import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
@@ -324,7 +327,7 @@ def costs(pictures: Path) -> list[str]:
     """Seconds on this machine: sealing, a sealed round, an epoch in the simulator."""
     each, law = 400, LaplaceReports(0.5)
     messages, workers, key = 500 * each, 2, SealingKey()
-    terms, stream = ShuffledTerms("costs", PEOPLE, 500, each, law), Randomness().stream("costs")
+    terms, stream = ShuffledTerms("costs", PEOPLE, 500, each, law, silos=("all",)), Randomness().stream("costs")
     place, contents = (
         terms.sealing(1),
         terms.contents(np.repeat(np.arange(500), each), law.blanket(messages, stream))[1],
@@ -332,11 +335,11 @@ def costs(pictures: Path) -> list[str]:
     watch = Watch()
     key.open_rows(seal_rows(contents, key.public, place, workers)[stream.permutation(messages)], place, workers)
     sealed = watch.stop()
-    session, heap = SealedSession(terms, workers), Collected()
+    session, heap = Session(Shuffled(), terms, [range(PEOPLE)]), Collected()
     for person in range(PEOPLE):
         heap.add(np.full(10, person), np.arange(10) * 50 + person % 50, np.full(10, 0.5))
     watch = Watch()
-    session.sum(1, [heap], stream)
+    session.sum(1, [[heap]], [stream], stream=stream)
     rows = [
         (f"{messages:,} messages sealed, permuted and opened", sealed),
         (f"a sealed round: 1,000 encoders, 10,000 reports, {messages:,} messages", watch.stop()),

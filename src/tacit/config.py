@@ -36,10 +36,10 @@ from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
 from tacit.privacy import Event, Guarantee, View
 from tacit.privacy.invalid import InvalidArgument
-from tacit.promise import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise
+from tacit.promise import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise, suits
 
 # The exchanges that an engine can run. Which of them a method can use follows from its parts (``exchanges_for``).
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": ("plain", "masked", "weighted", "shuffled", "pairwise", "direct")}
+SUPPORT: dict[str, tuple[str, ...]] = {"simulate": tuple(EXCHANGES)}
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -377,17 +377,16 @@ def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
 def _exchange(experiment: Experiment, info: Info) -> Exchange:
     """The exchange, if method and engine go with it."""
     name, engine = experiment.exchange.name, experiment.engine.name
-    suited = exchanges_for(info)
     if info.serverless and "name" not in experiment.exchange.model_fields_set:
-        name = suited[0]
+        name = exchanges_for(info)[0]
     if engine not in SUPPORT:
         problem = f"'{engine}' is no engine of this version"
         raise UserError("unknown-name", "engine.name", problem, nearest(engine, SUPPORT))
     if name not in EXCHANGES:
         raise UserError("unknown-name", "exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
-    if name not in SUPPORT[engine] or name not in suited:
+    if name not in SUPPORT[engine] or not suits(EXCHANGES[name], info):
         problem = f"'{name}' does not go with {info.name} on {engine}: {_unsuited(info, name)}"
-        raise UserError("not-supported", "exchange.name", problem, f"use {suited[0]}")
+        raise UserError("not-supported", "exchange.name", problem, f"use {exchanges_for(info)[0]}")
     kind, numbers = EXCHANGES[name], experiment.exchange.numbers
     known = [field.name for field in fields(kind)]
     for key in numbers:
@@ -401,12 +400,8 @@ def _unsuited(info: Info, exchange: str) -> str:
     """Why a method and an exchange do not go together."""
     if info.serverless:
         return "its nodes talk to each other, without a server"
-    if exchange == "direct":
-        return "its silos talk to a server"
-    if exchange == "pairwise":
-        return "no silo's whole contribution is bounded, or each carries all of its noise already"
-    if exchange == "shuffled":
-        return "its people make no single reports that could be mixed"
+    if (reason := EXCHANGES[exchange].unsuited) is not None:
+        return reason
     if "reports" in info.sends:
         return "its reports are protected by being mixed with those of others"
     if info.gathers == "places":

@@ -12,14 +12,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tacit.config import Plan, plan, sum_facts
+from tacit.config import Plan, plan
 from tacit.errors import UserError, nearest
 from tacit.experiment import read_experiment
+from tacit.family_names import PlanPart
 from tacit.methods import METHODS, find_method
-from tacit.network import Network, network
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.weight_shifts import shared_slots
@@ -27,8 +28,6 @@ from tacit.privacy.statement import rounded_up, sentence
 from tacit.promise import Once, beside, cost
 
 MOST_POINTS = 400
-# Keys of [method] that say how much noise there is, in place of a target epsilon.
-NOISE_KEYS = sorted({options.noise_key for options in METHODS.values() if options.noise_key is not None})
 
 # Short names of the numbers that people sweep most; any other name without a dot is a key of [method].
 SHORT = {"rounds": "train.rounds", "delta": "privacy.delta", "epsilon": "method.target_epsilon"}
@@ -140,39 +139,6 @@ class OverSilos:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """The noise that silos of a pairwise exchange add.
-
-    graph         who shares noise with whom, by name
-    peers         with how many others a silo shares noise: the fewest, the most
-    independent   standard deviation of a silo's own noise, on every number
-    shared        that of a pair's
-    factor        what messages tell of a silo, over what a sum with the planned noise would, by view
-    """
-
-    graph: str
-    peers: tuple[int, int]
-    independent: float
-    shared: float
-    factor: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        told = {view: value if math.isfinite(value) else "inf" for view, value in self.factor.items()}
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"factor": told}
-
-    @property
-    def words(self) -> str:
-        few, many = self.peers
-        others = f"{few}" if few == many else f"{few} to {many}"
-        worst, told = max(self.factor.items(), key=lambda item: item[1])
-        return (
-            f"Everybody shares noise with {others} others ({self.graph}): standard deviation {self.independent:.3g} of "
-            f"one's own, {self.shared:.3g} of every pair. Against {worst} a message tells {told:.3g} times what a sum "
-            "with the planned noise would."
-        )
-
-
-@dataclass(frozen=True)
 class Slots:
     """The slots of an exchange in which subjects may share one.
 
@@ -203,8 +169,8 @@ class Outlook:
     rounds_within_budget: int | None
     paid: tuple[PaidOnce, ...] = ()
     over_silos: OverSilos | None = None
-    network: Network | None = None
-    pairs: Pairs | None = None
+    network: PlanPart | None = None
+    pairs: PlanPart | None = None
     slots: Slots | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -227,7 +193,7 @@ class Outlook:
 
 def outlook(made: Plan) -> Outlook:
     """What a plan promises, at what noise, and how many of its rounds its budget allows."""
-    guarantees = made.guarantees()
+    guarantees, parts = made.guarantees(), made.exchange.plan_parts(made.promise)
     bound = [guarantee for guarantee in guarantees if guarantee.view in made.promise.against]
     return Outlook(
         made,
@@ -238,20 +204,10 @@ def outlook(made: Plan) -> Outlook:
         rounds_within_budget(made),
         paid_once(made),
         over_silos(made),
-        network(made.promise),
-        pairs(made),
+        parts.get("network"),
+        parts.get("pairs"),
         slots(made),
     )
-
-
-def pairs(made: Plan) -> Pairs | None:
-    """The noise of a pairwise exchange; None for others."""
-    exchange, facts = made.exchange, made.promise.facts
-    found = exchange.pairs(sum_facts(made.method, facts))
-    if found is None:
-        return None
-    factors = ((str(view), exchange.factor(view, facts.silos)) for view in made.promise.views)
-    return Pairs(*found, {view: factor for view, factor in factors if factor is not None})
 
 
 def slots(made: Plan) -> Slots | None:
@@ -487,7 +443,7 @@ def read_content(experiment: Path, changes: Sequence[str] = (), epsilon: float |
     if epsilon is not None:
         method = dict(content.get("method") or {"name": "fedavg"})
         _refuse_without_noise(str(method.get("name")))
-        for key in NOISE_KEYS:
+        for key in noise_keys():
             method.pop(key, None)
         content["method"] = method | {"target_epsilon": float(epsilon)}
     return content
@@ -540,11 +496,17 @@ def _refuse_without_noise(method: str) -> None:
         raise UserError("not-private", "method.name", problem, "use a private method")
 
 
+@lru_cache
+def noise_keys() -> frozenset[str]:
+    """Keys of [method] that say how much noise there is, in place of a target epsilon."""
+    return frozenset(options.noise_key for options in METHODS.values() if options.noise_key is not None)
+
+
 def _without_rival(content: Mapping[str, Any], keys: set[str]) -> Content:
     """Whoever sweeps the noise does not want the file's target, and the other way round."""
     swept = {key.removeprefix("method.") for key in keys}
-    dropped = (set(NOISE_KEYS) if "target_epsilon" in swept else set()) | (
-        {"target_epsilon"} if swept & set(NOISE_KEYS) else set()
+    dropped = (noise_keys() if "target_epsilon" in swept else set()) | (
+        {"target_epsilon"} if swept & noise_keys() else set()
     )
     method = {key: value for key, value in dict(content.get("method") or {}).items() if key not in dropped}
     return {**content, "method": method}

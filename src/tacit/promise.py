@@ -443,12 +443,13 @@ def promise(
 
 
 def exchanges_for(info: Info) -> tuple[str, ...]:
-    """The exchanges that can carry what a method sends, and can add its noise where it does not add it itself."""
-    return tuple(
-        name
-        for name, kind in EXCHANGES.items()
-        if kind.carries in info.sends and (info.place not in ("shares", "once") or info.place in kind.adds)
-    )
+    """The exchanges that suit a method."""
+    return tuple(name for name, kind in EXCHANGES.items() if suits(kind, info))
+
+
+def suits(exchange: type[Exchange], info: Info) -> bool:
+    """Whether an exchange can carry what a method sends, and can add its noise where it does not add it itself."""
+    return exchange.carries in info.sends and (info.place not in ("shares", "once") or info.place in exchange.adds)
 
 
 def beside(before: Event, event: Event) -> Event:

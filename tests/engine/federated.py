@@ -14,15 +14,15 @@ import pandas as pd
 from tacit.config import Plan, plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
-from tacit.engine.encoder_work import places_of
 from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
 from tacit.engine.learner import learner
 from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
+from tacit.exchange import places_of
 from tacit.exchange.post import SERVER
 from tacit.exchange.session import introduced
-from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tacit.methods import METHODS as ALL
 from tacit.privacy import Randomness
 

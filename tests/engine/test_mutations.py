@@ -24,9 +24,9 @@ from tacit.engine.federation.envelope import Call, Malformed, Reply
 from tacit.engine.federation.messages import Desk, Message, read_counts, read_json
 from tacit.engine.federation.policy import Head
 from tacit.engine.federation.sides import CoordinatorSide, RoundFailed, drive
-from tacit.engine.trees import Unfit, packed, unpacked
+from tacit.engine.trees import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
-from tacit.exchange.shuffled.terms import ANALYZER
+from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tests.engine.federated import Parties, loaded, planned
 
 PAID = {"status": "paid", "noise_multiplier": 5.0}
@@ -355,6 +355,6 @@ def test_whatever_bytes_are_read_nothing_but_a_refusal_is_raised(name, count):
             data = mutated(data, rng)
         try:
             read(data)
-        except (Refused, Unfit, Malformed):
+        except (Refused, WrongTree, Malformed):
             refused += 1
     assert refused > count / 3

@@ -16,12 +16,13 @@ from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.errors import UserError
-from tacit.exchange import Pairwise, Session, SumFacts
+from tacit.exchange import Session, SumFacts
 from tacit.exchange.post import TooFew
+from tacit.families.pairwise.exchange import Pairwise
+from tacit.families.pairwise.proofs import gopa
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.proofs.serverless import gopa
 from tests.refusals import refuses
 
 GRAPHS = ("k-out", "ring", "complete", "erdos-renyi")
@@ -322,14 +323,14 @@ def test_a_target_is_reached_against_the_declared_coalition():
 def test_a_plan_says_how_much_noise_silos_and_pairs_add():
     exchange = {"name": "pairwise", "graph": "ring", "pairwise_multiplier": 6.0}
     plan = planned({"name": "dp-fedavg", "noise_multiplier": 4.0, "clip": 0.5}, exchange)
-    found = planner.pairs(plan)
+    found = planner.outlook(plan).pairs
     assert found is not None
     assert (found.graph, found.peers) == ("ring", (2, 2))
     assert found.independent == pytest.approx(4.0 * 0.5 / math.sqrt(5))
     assert found.shared == pytest.approx(6 * found.independent)
     assert found.factor["public"] == pytest.approx(1.0)
     assert "2 others (ring)" in found.words
-    assert planner.pairs(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})) is None
+    assert planner.outlook(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})).pairs is None
 
 
 def test_what_does_not_go_with_pairs_is_refused():
@@ -340,9 +341,8 @@ def test_what_does_not_go_with_pairs_is_refused():
         ({"name": "fedavg"}, "exchange.name"),
     ):
         noise = {} if method["name"] == "fedavg" else {"noise_multiplier": 1.0}
-        with pytest.raises(UserError) as found:
+        with refuses("not-supported", field):
             planned({**method, **noise}, {"name": "pairwise"})
-        assert found.value.field == field
 
 
 def test_a_vector_beyond_the_bound_is_refused_by_its_own_silo():

@@ -18,9 +18,10 @@ from sklearn.metrics import roc_auc_score
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered
 from tacit.exchange import Session
 from tacit.exchange.post import OutOfTurn
-from tacit.exchange.shuffled import Collected, OpenSession, Shuffled, ShuffledEncoder, ShuffledTerms
-from tacit.exchange.shuffled.mixing import dealt, missing, places
-from tacit.exchange.shuffled.terms import MIXED, SHUFFLER, Messages
+from tacit.families.shuffle.shuffled.encoder import Collected, ShuffledEncoder
+from tacit.families.shuffle.shuffled.exchange import OpenSession, Shuffled
+from tacit.families.shuffle.shuffled.mixing import dealt, missing, places
+from tacit.families.shuffle.shuffled.terms import MIXED, SHUFFLER, Messages, ShuffledTerms
 from tacit.privacy import Randomness, Stream
 from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 from tests.refusals import refuses

@@ -10,11 +10,11 @@ import pytest
 import tacit
 from tacit.config import plan
 from tacit.engine.simulate import Simulation
-from tacit.errors import UserError
 from tacit.exchange import Session
-from tacit.exchange.shuffled import OpenSession
+from tacit.families.shuffle.shuffled.exchange import OpenSession
 from tacit.kernels import each_person
 from tests.exchange.test_masked_training import simulation, weights
+from tests.refusals import refuses
 
 NUMBERS = {
     "ss-simple": {},
@@ -80,9 +80,8 @@ def test_a_person_is_one_encoder_whatever_silos_hold_its_records(experiment, vis
 def test_more_people_than_declared_are_refused(experiment, visits):
     made = shuffled(experiment)
     made["data"] = made["data"] | {"subjects": {"column": "person", "count": 40}}
-    with pytest.raises(UserError) as found:
+    with refuses("mismatch", "data.subjects.count"):
         simulation(made, visits)
-    assert found.value.field == "data.subjects.count"
 
 
 def test_batches_part_people_once_for_all(experiment, visits):

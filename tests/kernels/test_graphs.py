@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tacit.kernels.graphs import TOPOLOGIES, GraphChoice, Mixing, NoSuchGraph, mixing, weights_of
+from tacit.families.gossip.graphs import TOPOLOGIES, GraphChoice, Mixing, NoSuchGraph, mixing, weights_of
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 

@@ -7,7 +7,8 @@ import pytest
 
 from tacit.errors import UserError
 from tacit.methods import Facts
-from tacit.methods.per_subject import CorrelatedNoise, SubjectWork, UldpAvg
+from tacit.methods.per_subject import CorrelatedNoise, SubjectWork
+from tacit.methods.uldp import UldpAvg
 from tacit.privacy import Gaussian, account
 from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent
@@ -121,9 +122,8 @@ def test_a_target_is_met_by_less_noise_per_round_where_people_take_turns():
 
 @pytest.mark.parametrize("changes", [{"subject_sample_rate": 0.5}, {"adaptive_clip": {"quantile": 0.5}}])
 def test_what_would_break_the_schedule_or_the_cancelling_is_refused(changes):
-    with pytest.raises(UserError) as found:
+    with refuses("conflict", "method.correlated_noise"):
         planned({**correlated(2, 2), **changes})
-    assert found.value.field == "method.correlated_noise"
 
 
 def test_exchanges_that_draw_every_round_s_noise_themselves_are_refused():

@@ -12,18 +12,17 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import tacit
+from tacit import planner
 from tacit.data import Federation, Labels, Records
-from tacit.engine import node_work
 from tacit.engine.charges import check_goes_on
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation, by_subject
-from tacit.errors import UserError
+from tacit.families.gossip import worker
+from tacit.families.gossip.graphs import GraphChoice, mixing
+from tacit.families.gossip.kernels import contracting_weights, node_step, noised
 from tacit.kernels import Arrays, key_words
-from tacit.kernels.gossip import contracting_weights, node_step, noised
-from tacit.kernels.graphs import GraphChoice, mixing
 from tacit.models import convexity
 from tacit.models.edges import edges
-from tacit.network import network
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment
@@ -184,7 +183,7 @@ def test_a_model_does_not_round_an_update_before_the_noise(nodes, monkeypatch):
     federation = made_federation([10] * 5)
     silent = replace(federation, train=replace(federation.train, features=federation.train.features.copy()))
     silent.train.features[federation.train.silo == 0] = np.inf
-    monkeypatch.setattr(node_work, "noised", lambda *moves: sent.append(noised(*moves)) or sent[-1])
+    monkeypatch.setattr(worker, "noised", lambda *moves: sent.append(noised(*moves)) or sent[-1])
     method = {"name": "muffliato-sgd", "noise_multiplier": 5.0, "clip": clip, "topology": "complete", "nodes": nodes}
     for made in (federation, silent):
         sim = simulated(made, method)
@@ -273,7 +272,7 @@ def test_units_and_relations():
 def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees():
     method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "torus", "gossip_steps": 2, "adopt": True}
     plan = planned(method, silos=9, privacy={"against": ["neighbour", "neighbour:2"]})
-    found = network(plan.promise)
+    found = planner.outlook(plan).network
     assert found is not None
     assert len(found.edges) == 18
     largest = {at.distance: at.largest for at in found.by_distance}
@@ -281,7 +280,7 @@ def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees()
     assert largest[1] == pytest.approx(guaranteed["neighbour"], rel=2e-3)
     assert largest[2] == pytest.approx(guaranteed["neighbour:2"], rel=2e-3)
     assert all(found.epsilons[k][k] == math.inf for k in range(9))
-    assert network(planned({"name": "fedavg"}).promise) is None
+    assert planner.outlook(planned({"name": "fedavg"})).network is None
 
 
 # -- a walk
@@ -420,15 +419,13 @@ def test_what_needs_a_server_is_refused():
         planned({"name": "gossip-sgd"}, exchange={"name": "masked"})
     with refuses("unknown-name", "privacy.against", names=["server"]):
         planned({"name": "gossip-sgd"}, privacy={"against": ["server"]})
-    with pytest.raises(UserError) as found:
+    with refuses("not-supported", "exchange.name"):
         planned({"name": "fedavg"}, exchange={"name": "direct"})
-    assert found.value.field == "exchange.name"
 
 
 def test_a_graph_that_does_not_exist_is_refused_before_any_record_is_read():
-    with pytest.raises(UserError) as found:
+    with refuses("invalid-value", "method.topology"):
         planned({"name": "gossip-sgd", "topology": "hypercube"}, silos=6)
-    assert found.value.field == "method.topology"
 
 
 def test_a_walk_that_was_stopped_does_not_go_on():
@@ -436,9 +433,8 @@ def test_a_walk_that_was_stopped_does_not_go_on():
     stopped, public = (
         planned({"name": name, "noise_multiplier": 8.0}, silos=10, seed=7) for name in ("random-walk", "local-walk")
     )
-    with pytest.raises(UserError) as found:
+    with refuses("cannot-resume", "--resume"):
         check_goes_on(stopped)
-    assert found.value.field == "--resume"
     check_goes_on(public)
 
 
@@ -452,9 +448,8 @@ def test_a_walk_that_releases_its_last_model_evaluates_no_other(name, evaluated,
 
 @pytest.mark.parametrize("name", ["gossip-sgd", "muffliato-sgd", "random-walk"])
 def test_a_node_alone_is_told_to_find_others(name):
-    with pytest.raises(UserError) as found:
+    with refuses("too-few", "method.nodes"):
         planned({"name": name} | ({} if name == "gossip-sgd" else {"noise_multiplier": 1.0}), silos=1)
-    assert found.value.field == "method.nodes"
 
 
 def test_a_guarantee_among_nodes_counts_on_their_number():

@@ -18,10 +18,10 @@ from tacit.data import Federation
 from tacit.engine.kernel import outputs, own_outputs
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import load_tree, save_tree
+from tacit.families.personal.meta_learning import hessian_vector, meta_gradient
+from tacit.families.personal.model_mixture import component_losses, log_likelihood, mixed_outputs, responsibilities
+from tacit.families.personal.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.kernels import Arrays, Objective
-from tacit.kernels.meta_learning import hessian_vector, meta_gradient
-from tacit.kernels.model_mixture import component_losses, log_likelihood, mixed_outputs, responsibilities
-from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.methods import METHODS
 from tacit.methods.central import STAYS
 from tacit.models import build, task_for

@@ -13,11 +13,12 @@ import tacit
 from tacit import planner
 from tacit.errors import UserError
 from tacit.exchange import people_of
+from tacit.families.shuffle.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
+from tacit.families.shuffle.methods import SSDouble, SSSimple, SSTopk
 from tacit.methods import METHODS, Facts
-from tacit.methods.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
-from tacit.methods.shuffle import SSDouble, SSSimple, SSTopk
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published
+from tests.refusals import refuses
 
 FACTS = Facts(silos=1, subjects=1000, parameters=7850)
 SMALL = Facts(silos=1, subjects=40, parameters=30)
@@ -381,9 +382,8 @@ def test_a_table_must_declare_its_columns_so_that_the_number_of_reports_is_known
         "data": {"label": "ill", "subjects": {"column": "person", "count": 9}},
         "exchange": {"name": "shuffled"},
     }
-    with pytest.raises(UserError) as found:
+    with refuses("missing", "data.numeric"):
         tacit.plan(experiment | {"method": SIMPLE})
-    assert found.value.field == "data.numeric"
 
 
 def test_all_five_are_methods():

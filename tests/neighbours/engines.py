@@ -21,7 +21,7 @@ from tacit.audit.views import one_by_one
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
-from tacit.engine import kernel, node_work
+from tacit.engine import kernel
 from tacit.engine.federation.messages import WORK, Desk, Message
 from tacit.engine.federation.shard import SiloData, load_shard
 from tacit.engine.federation.sides import (
@@ -39,8 +39,9 @@ from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange.post import SERVER, read_numbers, read_steps
 from tacit.exchange.session import introduced
-from tacit.exchange.shuffled.terms import ANALYZER
-from tacit.kernels.gossip import noised
+from tacit.families.gossip import worker
+from tacit.families.gossip.kernels import noised
+from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tacit.privacy import Randomness
 from tests.neighbours.worlds import SILOS
 
@@ -112,7 +113,7 @@ def gossiped(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> Se
         messages.append(noised(*moves))
         return messages[-1]
 
-    with patch.object(node_work, "noised", sent):
+    with patch.object(worker, "noised", sent):
         seen = simulated(plan, frame, missing)
     return Seen(seen.public, np.array(messages) if messages else None)
 

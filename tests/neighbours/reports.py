@@ -15,9 +15,9 @@ import pandas as pd
 
 import tacit
 from tacit.config import Plan
+from tacit.families.shuffle.encoders import GaussianNumbers, LaplaceNumbers
+from tacit.families.shuffle.methods import LargestReports, Reports
 from tacit.methods import METHODS
-from tacit.methods.encoders import GaussianNumbers, LaplaceNumbers
-from tacit.methods.shuffle import LargestReports, Reports
 from tacit.promise import exchanges_for
 from tests.neighbours.checks import Place, Verdict, told
 from tests.neighbours.engines import federated, simulation
@@ -41,9 +41,7 @@ def planned(method: str) -> Plan:
     numbers = {"name": method, "local_epsilon": 8.0, "value_range": 1e3, "batch_subjects": BATCH, **REPORTING[method]}
     exchange = {"name": exchanges_for(METHODS[method].info)[0]}
     turns = PEOPLE // BATCH
-    return tacit.plan(
-        experiment(numbers, LEVELS, turns, exchange=exchange, privacy={"max_silos_per_subject": 1})
-    )
+    return tacit.plan(experiment(numbers, LEVELS, turns, exchange=exchange, privacy={"max_silos_per_subject": 1}))
 
 
 def frame() -> pd.DataFrame:

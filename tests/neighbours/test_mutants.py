@@ -16,12 +16,12 @@ import pytest
 
 from tacit.data import load
 from tacit.data.holdout_and_caps import within_caps
-from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.federation.coordinator import CoordinatorSide
 from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
+from tacit.families.shuffle.worker import EncoderWork
 from tacit.kernels import Steps, bounded, clipped_gradient_sum
 from tacit.kernels.grid_integers import Counts
 from tacit.methods.central import Upload
@@ -225,7 +225,7 @@ REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     ),
     "F4, reports": (
         Cell("ldp-laplace", "plain", "simulator", "reports"),
-        lambda: patch("tacit.engine.encoder_work.shares", by_rank),
+        lambda: patch("tacit.exchange.sums.shares", by_rank),
     ),
     "F4, places": (
         Cell("muffliato-sgd", "direct", "simulator", "people as nodes"),
@@ -283,7 +283,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
         lambda: patch.object(Clip, "counts", doubled(Clip.counts)),
     ),
-    "no clip": (NAIVE, lambda: patch("tacit.methods.across.clipped", lambda v, c: v)),
+    "no clip": (NAIVE, lambda: patch("tacit.methods.uldp.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
         lambda: patch.object(Upload, "local", local_times_records(Upload.local)),

@@ -18,15 +18,15 @@ import pytest
 
 from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine import node_work
 from tacit.engine.kernel import outputs, own_outputs, prepared
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid
+from tacit.families.gossip import worker
+from tacit.families.gossip.kernels import noised
 from tacit.kernels import Objective, Schedule
 from tacit.kernels.batches import Rows
-from tacit.kernels.gossip import noised
-from tacit.methods import Method
+from tacit.methods.base import ServerRule
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
@@ -120,7 +120,7 @@ def test_no_node_computes_otherwise_because_another_has_a_record_less(nodes):
         found.append((moves.copy(), step))
         return noised(moves, step, *rest)
 
-    with patch.object(node_work, "noised", watched):
+    with patch.object(worker, "noised", watched):
         for sim in (whole, less):
             sim.round(1)
     (one, step), (other, _) = found
@@ -197,7 +197,7 @@ def test_what_is_computed_of_a_row_does_not_depend_on_how_many_rows_there_are():
         np.testing.assert_array_equal(outputs(objective, params, rows[first:last]), scores[first:last])
     models = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
     silo = np.arange(300) % 7 // 6
-    own = own_outputs(objective, models, rows, silo, Method.outputs)
+    own = own_outputs(objective, models, rows, silo, ServerRule.outputs)
     for first, last in ((1, 300), (0, 43), (0, 8)):
-        part = own_outputs(objective, models, rows[first:last], silo[first:last], Method.outputs)
+        part = own_outputs(objective, models, rows[first:last], silo[first:last], ServerRule.outputs)
         np.testing.assert_array_equal(part, own[first:last])

@@ -10,20 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from research.without_server import gopa_neighbours, gopa_pairwise_std, gossip_mu
-from tacit.privacy import Randomness, account
-from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
-from tacit.privacy.accounting.random_walk import random_walk_rdp
-from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.proofs.serverless import (
+from tacit.families.gossip.proofs import (
     as_published_gossip,
     as_published_random_walk_rdp,
-    gopa,
-    gopa_choice,
-    gopa_subject_mu,
     gossip_event,
     gossip_exposure,
     published_exposure,
 )
+from tacit.families.pairwise.proofs import gopa, gopa_choice, gopa_subject_mu
+from tacit.privacy import Randomness, account
+from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
+from tacit.privacy.accounting.random_walk import random_walk_rdp
+from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 
 ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 256)))

@@ -10,6 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tacit.families.shuffle.proofs import (
+    as_published_blanket,
+    as_published_flame_double,
+    as_published_flame_levels,
+    as_published_flame_ratio,
+    as_published_flame_simple,
+    as_published_flame_topk,
+    as_published_index_privacy,
+    double_bernoulli_pair,
+    half_pair,
+    ss_double_bernoulli,
+    ss_double_fixed,
+    ss_simple,
+    ss_topk,
+)
 from tacit.privacy.accounting.account import account, delta_of
 from tacit.privacy.accounting.events import (
     Composed,
@@ -22,27 +37,14 @@ from tacit.privacy.accounting.events import (
     ShuffledReports,
     event_from_dict,
 )
-from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.proofs.shuffled_protocols import (
-    as_published_blanket,
-    as_published_flame_double,
-    as_published_flame_levels,
-    as_published_flame_ratio,
-    as_published_flame_simple,
-    as_published_flame_topk,
-    as_published_index_privacy,
+from tacit.privacy.accounting.shuffle_bounds import (
     blanket_delta,
     blanket_epsilon,
     dominates,
-    double_bernoulli_pair,
-    half_pair,
-    shuffled_epsilon,
+    shuffled_deviation,
     shuffled_pld,
-    ss_double_bernoulli,
-    ss_double_fixed,
-    ss_simple,
-    ss_topk,
 )
+from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 
 DELTA = 5e-6
@@ -60,6 +62,21 @@ def clones_delta(reports: int, clone: float, pair: float, epsilon: float) -> flo
         p, q = truth * moved + (1 - truth) * coins, (1 - truth) * moved + truth * coins
         total += binomial.pmf(clones) * float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
     return total
+
+
+def shuffled_epsilon(event: ShuffledReports, delta: float, count: int = 1) -> float:
+    """Epsilon of ``count`` runs of the event by dp-accounting, the grid refined until halving it changes less than half
+    a percent."""
+    pair = event.epsilon if event.pair is None else event.pair
+    grid = max(shuffled_deviation(event), 1e-9) / 4
+    previous = math.inf
+    while True:
+        pld = shuffled_pld(event, grid)
+        composed = pld if count == 1 else pld.self_compose(count)
+        epsilon = min(float(composed.get_epsilon_for_delta(delta)), previous, count * pair)
+        if previous - epsilon <= 0.005 * epsilon:
+            return epsilon
+        previous, grid = epsilon, grid / 2
 
 
 def folds(protocol, delta=DELTA):

@@ -53,6 +53,11 @@ def kit(kits) -> Path:
 
 
 @pytest.fixture
+def server(kits) -> Path:
+    return prepare_server(kits["server"]).path
+
+
+@pytest.fixture
 def attendant(kit) -> Iterator[subprocess.Popen]:
     with attended(kit) as process:
         yield process
@@ -102,8 +107,8 @@ def test_one_party_runs_per_kit_until_its_process_has_ended(kit):
     assert (kit / "tacit" / LOCK).stat().st_mode & 0o777 == 0o600
 
 
-def test_after_its_attendant_was_killed_a_party_ends_and_can_be_started_again(kits):
-    kit = prepare_server(kits["server"]).path
+def test_after_its_attendant_was_killed_a_party_ends_and_can_be_started_again(server):
+    kit = server
     with attended(kit) as attendant:
         wait_for(lambda: b"deployed" in (kit / "tacit" / NVFLARE_LOG).read_bytes())
         attendant.kill()
@@ -175,17 +180,34 @@ def test_the_attendant_reports_after_its_log_was_rotated(kit, attendant, rotate)
     writer.info("second")
     assert told(attendant, "second")
     assert "second" in log.read_text()
-    with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:  # what gRPC says is written into the new log
-        nvflare.write(f"{TLS}{REASON}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid\n".encode())
-    assert told(attendant, "it shows no certificate")
-    assert "it shows no certificate" in log.read_text()
 
 
-def test_lines_about_connections_are_bounded(kit, attendant):
+TURNED_AWAY = f"{TLS}{REASON}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid\n".encode()
+
+
+def test_lines_about_connections_are_in_the_servers_log_also_after_it_was_rotated(server):
+    log = server / "tacit" / LOG
+    with attended(server) as attendant:
+        log_of(server).info("first")
+        assert told(attendant, "first")
+        log.rename(log.with_name("log.txt.1"))
+        with (server / "tacit" / NVFLARE_LOG).open("ab") as nvflare:
+            nvflare.write(TURNED_AWAY)
+        assert told(attendant, "it shows no certificate")
+        assert "it shows no certificate" in log.read_text()
+        with (server / "tacit" / NVFLARE_LOG).open("ab") as nvflare:
+            nvflare.write(TURNED_AWAY * 4200)
+        assert told(attendant, "refused connections too often")
+        assert log.read_text().count("it shows no certificate") == 20
+
+
+def test_a_silo_takes_no_connections_and_so_has_no_lines_about_them(kit, attendant):
     with (kit / "tacit" / NVFLARE_LOG).open("ab") as nvflare:
-        nvflare.write(f"{TLS}{REASON}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid\n".encode() * 4200)
-    assert told(attendant, "refused connections too often")
-    assert (kit / "tacit" / LOG).read_text().count("it shows no certificate") == 20
+        nvflare.write(TURNED_AWAY)
+    time.sleep(1)  # the attendant looks five times
+    log_of(kit).info("last")
+    assert told(attendant, "last")
+    assert "certificate" not in (kit / "tacit" / LOG).read_text()
 
 
 def test_a_tail_tells_every_line_once_however_the_log_is_rotated(tmp_path):

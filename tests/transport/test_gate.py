@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,24 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+import grpc
+import msgpack
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.comm_error import CommError
+from nvflare.fuel.f3.connection import Connection
+from nvflare.fuel.f3.drivers import grpc_driver
 from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.drivers.grpc.streamer_pb2 import Frame
+from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub, add_StreamerServicer_to_server
+from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 from nvflare.fuel.f3.sfm.constants import Types
-from nvflare.fuel.f3.sfm.prefix import Prefix
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 
 from tacit.transport import gate
+from tacit.transport.streams import MOST_UNREAD_ANSWERS, Unread
 
 CLOSED = "from pathlib import Path; from tacit.transport.gate import close; close(Path(sys.argv[1])); print('closed')"
 
@@ -170,7 +182,7 @@ def test_a_party_has_few_connections_at_a_time():
 def test_a_neighbour_says_its_name_once_and_shortly(kind):
     noted, passed = Noted(), []
     greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
-    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"})
+    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
     neighbour = SimpleNamespace(conn=peer, sfm_endpoint=None)
 
     def frame(size: int, type_: int = kind) -> bytes:
@@ -188,20 +200,38 @@ def test_a_neighbour_says_its_name_once_and_shortly(kind):
     assert noted.lines == ["eve: it says its name in 4097 bytes", "eve: it says its name a second time"]
 
 
-def test_the_server_works_on_few_messages_of_a_requester_at_a_time():
+EVE = f"_admin_{uuid.UUID(int=1)}"
+
+
+def sent(origin: str, receiver: str, channel: str, topic: str, payload: bytes = b"x", **headers: object) -> tuple:
+    """A message as a cell receives it."""
+    cell = SimpleNamespace(my_info=SimpleNamespace(fqcn=receiver), int_listener=None, waiters={})
+    certified = "eve@example.org" if origin == EVE else origin.partition(".")[0]
+    mode = Mode.ACTIVE if origin.startswith("server") else Mode.PASSIVE  # silos connect to the server
+    connector = SimpleNamespace(mode=mode, handle=None)
+    connection = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": certified})
+    said = {"ORIGIN": origin, "DESTINATION": receiver, "MSG_TYPE": "req", "CHANNEL": channel, "TOPIC": topic}
+    message = Message({getattr(MessageHeaderKey, key): value for key, value in said.items()} | headers, payload)
+    return cell, SimpleNamespace(name=origin.partition(".")[0]), connection, 1, message
+
+
+@pytest.mark.parametrize(
+    ("party", "message"),
+    [
+        ("eve@example.org", sent(EVE, "server", "hci_channel", "command")),
+        ("north", sent("north", "server", "task", "challenge")),
+        ("server", sent("server", "north", "admin", "admin")),
+    ],
+    ids=["requester", "silo", "server"],
+)
+def test_a_process_works_on_few_messages_of_a_party_at_a_time(party, message):
     noted, go_on, passed = Noted(), threading.Event(), []
 
     def works(*message: object) -> None:
         passed.append(message)
         assert go_on.wait(10)
 
-    guarded, name = gate._guarded(works, noted), f"_admin_{uuid.UUID(int=1)}"
-    cell = SimpleNamespace(my_info=SimpleNamespace(fqcn="server"), int_listener=None)
-    connector = SimpleNamespace(mode=Mode.PASSIVE)
-    eve = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": "eve@example.org"})
-    asks = {"ORIGIN": name, "DESTINATION": "server", "MSG_TYPE": "req", "CHANNEL": "hci_channel", "TOPIC": "command"}
-    asked = Message({getattr(MessageHeaderKey, key): value for key, value in asks.items()}, b"x")
-    message = (cell, SimpleNamespace(name=name), eve, 1, asked)
+    guarded = gate._guarded(works, noted)
     with ThreadPoolExecutor(gate._MOST_ASKED) as pool:
         busy = [pool.submit(guarded, *message) for _ in range(gate._MOST_ASKED)]
         end = time.monotonic() + 10
@@ -210,6 +240,224 @@ def test_the_server_works_on_few_messages_of_a_requester_at_a_time():
         guarded(*message)
         go_on.set()
         assert all(one.result() is None for one in busy)
-    assert noted.lines == [f"eve@example.org: hci_channel command from {name} to server (number)"]
+    assert len(noted.lines) == 1
+    assert noted.lines[0].startswith(f"{party}: ")
+    assert noted.lines[0].endswith("(number)")
     guarded(*message)
     assert len(passed) == gate._MOST_ASKED + 1
+
+
+JOB_OF_NORTH = f"north.{JOB}"
+
+
+def test_the_parts_of_streams_are_not_limited_in_number():
+    """They are limited in bytes, and a part that is lost would end a run."""
+    noted, go_on, passed = Noted(), threading.Event(), []
+
+    def works(*message: object) -> None:
+        passed.append(message)
+        assert go_on.wait(10)
+
+    guarded = gate._guarded(works, noted)
+    stream = {"sm__ch": "aux_communication", "sm__tp": "__sync_runner__", "sm__id": 1}
+    own = sent(JOB_OF_NORTH, f"server.{JOB}", "sm__STREAM", "sm__DATA", **stream)
+    server = SimpleNamespace(connector=SimpleNamespace(mode=Mode.ACTIVE))
+    part = (own[0], SimpleNamespace(name="server"), server, *own[3:])
+    with ThreadPoolExecutor(40) as pool:
+        busy = [pool.submit(guarded, *part) for _ in range(40)]
+        end = time.monotonic() + 10
+        while len(passed) < 40 and time.monotonic() < end:
+            time.sleep(0.01)
+        go_on.set()
+        assert all(one.result() is None for one in busy)
+    assert (len(passed), noted.lines) == (40, [])
+
+
+@pytest.mark.parametrize(
+    ("message", "most"),
+    [
+        (("north", "server", "task", "challenge"), 64 << 10),
+        (("north", "server", "task", "register"), 64 << 10),
+        ((EVE, "server", "task", "challenge"), 64 << 10),
+        ((EVE, "server", "download_service__", "download_service__download"), 64 << 10),
+        ((EVE, "server", "hci_channel", "command"), 3 << 19),
+        (("server", "north", "admin", "admin"), 3 << 19),
+        (("server", "north", "cellnet.channel", "bye"), 64 << 10),
+    ],
+)
+def test_every_topic_has_a_bound_in_bytes(message, most):
+    noted, passed = Noted(), []
+    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    guarded(*sent(*message, bytes(most)))
+    assert len(passed) == 1
+    guarded(*sent(*message, bytes(most + 1)))
+    assert len(passed) == 1
+    assert noted.lines[0].endswith("(size)")
+
+
+def test_what_is_forwarded_is_no_larger_than_a_part_of_a_stream():
+    noted, passed = Noted(), []
+    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    stream = {"sm__ch": "aux_communication", "sm__tp": "__sync_runner__", "sm__id": 1}
+    for length in (1 << 20, 3 << 20):
+        own = sent(JOB_OF_NORTH, f"server.{JOB}", "sm__STREAM", "sm__DATA", bytes(length), **stream)
+        own[0].my_info.fqcn = "server"
+        guarded(own[0], SimpleNamespace(name="north"), *own[2:])
+    assert len(passed) == 1
+    assert [line.rpartition(" ")[2] for line in noted.lines] == ["(size)"]
+
+
+def test_only_the_receiver_of_a_stream_acknowledges_it(monkeypatch):
+    noted, passed = Noted(), []
+    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    monkeypatch.setitem(ByteStreamer.tx_task_map, 7, SimpleNamespace(target=JOB_OF_NORTH))
+    server = SimpleNamespace(connector=SimpleNamespace(mode=Mode.ACTIVE))
+    for origin in (JOB_OF_NORTH, f"east.{JOB}"):
+        own = sent(origin, f"server.{JOB}", "sm__STREAM", "sm__ACK", b"", sm__id=7, sm__em="stop")
+        guarded(own[0], SimpleNamespace(name="server"), server, *own[3:])
+    assert len(passed) == 1
+    assert noted.lines == [f"server: sm__STREAM sm__ACK from east.{JOB} to server.{JOB} (reply)"]
+
+
+def test_headers_of_many_values_are_refused_before_they_are_built():
+    noted, passed = Noted(), []
+    greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
+    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
+    neighbour = SimpleNamespace(conn=peer, sfm_endpoint="eve")
+    for values in (100, 60_000):
+        headers = b"\xdd" + values.to_bytes(4) + b"\x90" * values
+        frame = bytearray(PREFIX_LEN) + headers
+        Prefix(length=len(frame), header_len=len(headers), type=Types.DATA).to_buffer(frame, 0)
+        greeted(None, neighbour, bytes(frame))
+    assert len(passed) == 1
+    assert noted.lines == ["eve: headers: a message holds more than 1000 values"]
+
+
+class Line(Connection):
+    """A connection to NVFlare's manager of connections, of which only the near end exists."""
+
+    def get_conn_properties(self) -> dict[str, str]:
+        return {"peer_cn": "east"}
+
+    def close(self) -> None:
+        pass
+
+    def send_frame(self, frame: object) -> None:
+        pass
+
+
+@pytest.fixture
+def manager(monkeypatch) -> ConnManager:
+    for name, made in (("update_endpoint", gate._named), ("close_connection", gate._forgotten)):
+        monkeypatch.setattr(ConnManager, name, made(getattr(ConnManager, name)))
+    return ConnManager(Endpoint("server"))
+
+
+def greet(manager: ConnManager, name: str) -> Line:
+    line = Line(SimpleNamespace(mode=Mode.PASSIVE, params={}))
+    manager.handle_new_connection(line)
+    content = msgpack.packb({"endpoint_name": name, "k": [{}] * 3000})
+    frame = bytearray(PREFIX_LEN) + content
+    Prefix(length=len(frame), type=Types.HELLO).to_buffer(frame, 0)
+    manager.process_frame_task(manager.sfm_conns[line.name], bytes(frame))
+    return line
+
+
+def test_a_neighbour_is_forgotten_with_its_last_connection(manager):
+    for _ in range(50):
+        name = f"east.{uuid.uuid4()}"
+        line = greet(manager, name)
+        assert manager.find_endpoint(name).properties == {}
+        manager.close_connection(line)
+    assert not manager.sfm_endpoints
+    assert not manager.sfm_conns
+
+
+def test_a_neighbour_that_has_connected_again_stays(manager):
+    first = greet(manager, "east")
+    greet(manager, "east")  # NVFlare ends the first one
+    manager.close_connection(first)
+    assert manager.find_endpoint("east") is not None
+    assert len(manager.get_connections("east")) == 1
+
+
+class Driver:
+    """Stands for what NVFlare's driver notes about connections."""
+
+    def __init__(self) -> None:
+        self.there: list[object] = []
+        self.ended = threading.Event()
+
+    def add_connection(self, connection: object) -> None:
+        self.there.append(connection)
+
+    def close_connection(self, connection: object) -> None:
+        self.ended.set()
+
+
+def test_a_connection_whose_other_side_does_not_read_is_ended(monkeypatch):
+    noted, unread, driver, line = Noted(), Unread(), Driver(), grpc_driver.StreamConnection
+    monkeypatch.setattr(line, "send_frame", gate._queued(line.send_frame, unread, noted))
+    monkeypatch.setattr(line, "generate_output", gate._taken(line.generate_output, unread))
+    monkeypatch.setattr(line, "close", gate._ended(line.close, unread))
+    monkeypatch.setattr(gate, "_peer", lambda connection: "eve@example.org")
+    connector = SimpleNamespace(params={"host": "localhost", "port": 1}, mode=Mode.PASSIVE)
+    with ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        servicer = grpc_driver.Servicer(SimpleNamespace(connector=connector, driver=driver))
+        add_StreamerServicer_to_server(servicer, server)
+        port = server.add_insecure_port("localhost:0")
+        server.start()
+        with grpc.insecure_channel(f"localhost:{port}") as channel:
+            stop = threading.Event()
+
+            def said() -> Iterator[Frame]:
+                yield Frame(seq=1, data=b"x")
+                stop.wait(30)
+
+            call = StreamerStub(channel).Stream(said())  # and nothing of it is read
+            end = time.monotonic() + 10
+            while not driver.there and time.monotonic() < end:
+                time.sleep(0.01)
+            queued: list[int] = []
+            with pytest.raises(CommError):
+                queued.extend(driver.there[0].send_frame(bytes(1 << 20)) or k for k in range(200))
+            assert len(queued) < 2 * (MOST_UNREAD_ANSWERS >> 20)  # gRPC holds a few, too
+            assert driver.ended.wait(10)
+            assert not driver.there[0].oq.q.queue
+            assert not unread._waiting
+            stop.set()
+            call.cancel()
+        server.stop(0).wait()
+    assert noted.lines == ["eve@example.org: a connection: it does not read what it is sent"]
+
+
+TABLED = """
+from types import SimpleNamespace
+from nvflare.apis.client import Client
+from nvflare.fuel.hci.conn import Connection
+from nvflare.private.fed.server.server_engine_internal_spec import ServerEngineInternalSpec
+from nvflare.private.fed.server.training_cmds import TrainingCommandModule
+from tacit.transport.gate import close
+close(Path(sys.argv[1])) if CLOSES else None
+class Engine(ServerEngineInternalSpec):
+    pass
+Engine.__abstractmethods__ = frozenset()
+Engine.get_engine_info = lambda self: SimpleNamespace(start_time=1.0, app_names={}, status=None)
+Engine.get_clients = lambda self: [Client("north", "secret-token")]
+import nvflare.private.fed.server.training_cmds as commands
+commands._server_status_value = lambda engine: "started"
+conn = Connection({})
+conn.app_ctx = Engine()
+TrainingCommandModule().check_status(conn, ["check_status", "server"])
+text = conn.close()
+print("north" in text, "secret-token" in text)
+"""
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_requester_sees_no_token_of_a_silo(tmp_path, closes):
+    (tmp_path / "tacit").mkdir()
+    program = f"import sys\nfrom pathlib import Path\nCLOSES = {closes}\n{TABLED}"
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == ["True", str(not closes)], ended.stderr

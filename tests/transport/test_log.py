@@ -54,7 +54,7 @@ def test_any_number_of_names_is_counted_in_bounded_memory(kit):
 
 FORGED = "x\nClient: New client ghost@192.0.2.7 joined\r\x1b[2J\x1b]0;owned\x07\x0b\u2028E0000 00:00:1 7 ssl_transport"
 RECORDED = f"""
-import logging, sys, threading
+import logging, sys, threading, traceback
 from tacit.transport.log import escape_records
 FORGED = {FORGED!r}
 def fail():
@@ -70,6 +70,10 @@ try:
 except ValueError:
     logging.exception("failed")
 sys.stderr = sys.stdout
+try:
+    fail()
+except ValueError:
+    traceback.print_exc()
 thread = threading.Thread(target=fail)
 thread.start()
 thread.join()
@@ -83,4 +87,4 @@ def test_no_text_of_others_is_a_line_of_a_record(escapes):
     is_safe = all(line.startswith(("2026 ", "    ")) and line.isprintable() for line in found) and len(found) < 500
     assert is_safe == (escapes == "escapes")
     assert "begins: x" in ended.stdout
-    assert ended.stdout.count("in fail") >= 2  # tracebacks can be read
+    assert ended.stdout.count("in fail") >= 3  # tracebacks can be read

@@ -6,7 +6,17 @@ import time
 
 import pytest
 
-from tacit.transport.streams import AT_ONCE, MOST_BYTES, MOST_OPEN, FrameLimit, Places, Streams
+from tacit.transport.streams import (
+    AT_ONCE,
+    MOST_BYTES,
+    MOST_OPEN,
+    MOST_UNREAD,
+    MOST_UNREAD_ANSWERS,
+    FrameLimit,
+    Places,
+    Streams,
+    Unread,
+)
 
 
 class Receiver:
@@ -101,3 +111,28 @@ def test_a_party_has_a_limited_number_of_places():
     with places.of("eve") as again:
         assert again
     assert not places._taken
+
+
+def test_a_message_alone_has_a_bound_of_its_own(receiver):
+    assert receiver.streams.takes("eve", None, 0, 100, 100)
+    assert not receiver.streams.takes("eve", None, 0, 101, 100)
+
+
+@pytest.mark.parametrize(("party", "most"), [("eve@example.org", MOST_UNREAD_ANSWERS), ("north", MOST_UNREAD)])
+def test_what_a_party_does_not_read_is_bounded_over_all_its_connections(party, most):
+    unread = Unread()
+    assert all(unread.takes(party, connection, most // 4) for connection in range(4))
+    assert not unread.takes(party, 9, 1)
+    assert unread.takes("another", 9, 1)
+    unread.sent(party, 0, 10)
+    assert unread.takes(party, 9, 10)
+    assert not unread.takes(party, 9, 1)
+    unread.sent(party, 1)  # its connection has ended
+    unread.sent(party, 1)
+    unread.sent(party, 1, 5)
+    assert unread.takes(party, 9, most // 4)
+    for connection in (0, 2, 3, 9):
+        unread.sent(party, connection)
+    unread.sent("another", 9, 1)
+    assert not unread._waiting
+    assert unread.takes(party, 1, 10 * most)  # alone

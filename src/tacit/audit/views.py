@@ -40,7 +40,7 @@ FINE = 1e-9
 
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
-    if sim.method.work.works_by == "report" and view in ("server", "shuffler+analyzer"):
+    if sim.method.info.gathers == "places" and view in ("server", "shuffler+analyzer"):
         return [sim.work.messages(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
@@ -53,8 +53,8 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     """What ``view`` sees of these rounds, each from the state that the simulation is in: ``[rounds, numbers]``. None
     where rounds have different shapes (people or silos are sampled) or sums are not taken inside the compiled round.
     """
-    work, works_by = sim.work, sim.method.work.works_by
-    if not sim.exchange.compiled or works_by not in ("subject", "silo"):  # nodes without a server are neither
+    work, works_by = sim.work, sim.work.works_by
+    if not sim.exchange.compiled or works_by is None:  # nodes without a server are neither
         return None
     if works_by == "subject":
         if not work.draws_everybody_always or sim.noise is None:
@@ -69,10 +69,10 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        nobody = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
-        function = _sent(sim.kernels, sim.method) if view == "server" else _worked(sim.kernels, sim.method)
+        nothing = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
+        function = _silo_rounds(sim.kernels, sim.method, "server" if view == "server" else "public")
         keys = _stacked(sim, numbers)
-        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nobody, groups, keys))
+        seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nothing, groups, keys))
         if view == "server":  # by lane and group: back to the order of silos
             places = np.concatenate([group.places for lane in drawn[0] for group in lane])
             silos = sim.federation.silo_count
@@ -86,7 +86,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
 def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
-    if sim.method.work.works_by == "subject":
+    if sim.work.works_by == "subject":
         found = sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
         return np.asarray(found.parts) * FINE
     sums: dict[int, np.ndarray] = {}
@@ -95,8 +95,8 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
         own = (group.batches, group.counts, group.used)
         sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, *own).vector
         sums |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
-    nobody = np.zeros_like(next(iter(sums.values())))
-    return np.stack([sums.get(k, nobody) for k in range(sim.federation.silo_count)])
+    nothing = np.zeros_like(next(iter(sums.values())))
+    return np.stack([sums.get(k, nothing) for k in range(sim.federation.silo_count)])
 
 
 def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
@@ -151,56 +151,33 @@ def _aggregated(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
 
 
 @lru_cache(maxsize=64)
-def _worked(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
-    """Many draws of batches, their sums and their noise."""
+def _silo_rounds(kernels: Kernels, method: Method, view: str) -> Callable[..., jax.Array]:
+    """Many draws of batches. The server sees each silo's contribution, ``[rounds, silos and padding, numbers]``; other
+    views the model after sums and noise."""
 
     def many(
-        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
+        server: ServerState, frozen: Any, arrays: Any, states: Any, nothing: Any, groups: Any, keys: Any
     ) -> jax.Array:
         broadcast = method.server.broadcast(server)
 
-        def one(drawn: Any) -> jax.Array:
+        def given(group: Any) -> tuple[Any, ...]:
+            kept = jax.tree.map(partial(_at, group.places), states)
+            return broadcast, frozen, kept, arrays, group.batches, group.counts, group.used
+
+        def sent(drawn: Any) -> jax.Array:
+            lanes, _ = drawn
+            return jnp.concatenate([kernels.each(*given(group)).vector for lane in lanes for group in lane])
+
+        def model(drawn: Any) -> jax.Array:
             lanes, own = drawn
             totals = []
             for lane in lanes:
-                summed = nobody
+                summed = nothing
                 for group in lane:
-                    kept = jax.tree.map(partial(_at, group.places), states)
-                    own_work = (group.batches, group.counts, group.used)
-                    summed, _ = kernels.work(broadcast, frozen, kept, arrays, *own_work, summed)
+                    summed, _ = kernels.work(*given(group), summed)
                 totals.append(summed.vector)
             return _public(method, kernels.aggregate(server, tuple(totals), own))
 
-        return jax.lax.map(one, (groups, keys))
-
-    return jax.jit(many)
-
-
-@lru_cache(maxsize=64)
-def _sent(kernels: Kernels, method: Method) -> Callable[..., jax.Array]:
-    """Many draws of batches, and each silo's contribution: ``[rounds, silos and padding, numbers]``."""
-
-    def many(
-        server: ServerState, frozen: Any, arrays: Any, states: Any, nobody: Any, groups: Any, keys: Any
-    ) -> jax.Array:
-        broadcast = method.server.broadcast(server)
-
-        def one(lanes: Any) -> jax.Array:
-            found = [
-                kernels.each(
-                    broadcast,
-                    frozen,
-                    jax.tree.map(partial(_at, group.places), states),
-                    arrays,
-                    group.batches,
-                    group.counts,
-                    group.used,
-                ).vector
-                for lane in lanes
-                for group in lane
-            ]
-            return jnp.concatenate(found)
-
-        return jax.lax.map(one, groups)
+        return jax.lax.map(sent if view == "server" else model, (groups, keys))
 
     return jax.jit(many)

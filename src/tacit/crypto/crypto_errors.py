@@ -32,7 +32,6 @@ REFUSALS: Mapping[str, str] = {
     "bad-terms": "The numbers of the protocol do not fit each other.",
     "no-answer": "The party did not answer in time.",
     "rejected": "The party refused our message.",
-    "diverged": "The model is no longer finite.",
 }
 MISUSES: Mapping[str, str] = {
     "missing": "A required argument is empty.",

@@ -37,6 +37,8 @@ class Drawn(NamedTuple):
 class PeopleWork(Worker):
     """Who is in a round and with which records, and the weighted sums of what they contribute."""
 
+    works_by = "subject"
+
     def __init__(self, site: Site) -> None:
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.objective, self.randomness = method, site.objective, site.randomness

@@ -17,7 +17,6 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores
 from tacit.engine.learner import Learner
 from tacit.models import higher_is_better
-from tacit.network import network as network_of
 from tacit.privacy import Guarantee
 
 EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
@@ -66,7 +65,7 @@ def summary(
     """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
     experiment, task, train = plan.experiment, learner.task, federation.train
     names = list(task.metrics if plan.evaluation is None else plan.paid_metrics)
-    network = network_of(plan.promise)
+    network = plan.exchange.plan_parts(plan.promise).get("network")
     return {
         "title": experiment.title,
         "run": str(place),

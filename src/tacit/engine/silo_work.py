@@ -44,6 +44,8 @@ class Group(NamedTuple):
 class SiloWork(Worker):
     """Who takes part in a round, what they look at, and the sums of their contributions."""
 
+    works_by = "silo"
+
     def __init__(self, site: Site, most_at_once: int = GROUP, marks: np.ndarray | None = None) -> None:
         """``marks [silos]``: by which draws are named where silos have no numbers of their own; people's keys, where
         each of them is one. How many people there are is not public, so that a call has room for ``most_at_once``."""

@@ -6,7 +6,7 @@ work with the same code, and with one seed they draw the same numbers: every dra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,30 +15,17 @@ import numpy as np
 
 from tacit.config import Plan, sum_facts
 from tacit.data import Federation
-from tacit.engine.encoder_work import EncoderWork
 from tacit.engine.kernel import Kernels, kernels, prepared
 from tacit.engine.learner import Learner
-from tacit.engine.node_work import NodeWork, WalkWork
-from tacit.engine.people_work import PeopleWork
-from tacit.engine.silo_work import SiloWork
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Exchange, Plain, SumFacts
+from tacit.family_names import load
 from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts
 from tacit.privacy import Noise, Randomness
 
 # Room for at least so many records: small silos share one compiled shape, whatever their size.
 FEWEST_ROWS = 256
-
-
-# by whom the local work of a method is done (``LocalWork.works_by``)
-WORKERS: Mapping[str, Callable[[Site], Worker]] = {
-    "silo": SiloWork,
-    "subject": PeopleWork,
-    "report": EncoderWork,
-    "node": NodeWork,
-    "walk": WalkWork,
-}
 
 
 class LocalSilos:
@@ -73,7 +60,7 @@ class LocalSilos:
         self.kernels: Kernels = kernels(
             self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange), self.grid
         )
-        self.work = WORKERS[self.method.work.works_by](self._site(here, common, totals))
+        self.work: Worker = load(self.method.work.worker)(self._site(here, common, totals))
         self.states = self._first_states(here)
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)

@@ -13,13 +13,12 @@ import numpy as np
 
 from tacit.config import Plan
 from tacit.data import Federation
-from tacit.engine.encoder_work import places_of
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
 from tacit.engine.learner import Learner
 from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
 from tacit.errors import UserError
-from tacit.exchange import Summing
+from tacit.exchange import Summing, places_of
 from tacit.exchange.plain import Total
 from tacit.methods import Info, ServerState
 from tacit.models import Params

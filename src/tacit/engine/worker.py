@@ -1,19 +1,19 @@
 """What a worker is: a round's local work of the silos that are here, in one of the forms that exchanges carry.
 
-A method says by whom its work is done (``LocalWork.works_by``). :data:`tacit.engine.silos.WORKERS` lists the workers.
+The work of a method names its worker (``LocalWork.worker``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.kernel import Kernels, Summed, Worked
-from tacit.exchange import Collected, Exchange, Grid
+from tacit.exchange import Exchange, Grid
 from tacit.kernels import Arrays, Objective
 from tacit.methods import Facts
 from tacit.models import Params
@@ -61,7 +61,11 @@ class Worker:
 
     ``do``, ``integers``, ``subjects`` and ``reports`` are the same work in the form that an exchange carries; a worker
     has those that its methods can use.
+
+    works_by  whose clipped contributions a sum has; None where they are neither those of silos nor of subjects
     """
+
+    works_by: ClassVar[Literal["silo", "subject"] | None] = None
 
     def draw(self, number: int) -> Any:
         """Who takes part in a round, and which records they look at."""
@@ -96,7 +100,7 @@ class Worker:
         self._unsuited("contributions of subjects")
 
     def reports(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Collected]
+        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Any]
     ) -> Contributed:
         """Of each silo what its people report, in pieces that ``form`` makes."""
         self._unsuited("reports")

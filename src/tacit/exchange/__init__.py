@@ -1,40 +1,34 @@
-"""How updates travel from the silos to the server."""
+"""How updates travel from the silos to the server; families add others (``tacit.family_names``)."""
 
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
-from tacit.exchange.direct import Direct
 from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
-from tacit.exchange.pairwise import Pairwise
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.shuffled import Collected, Shuffled
-from tacit.exchange.sums import ReportFacts, SumFacts, people_of
+from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
 from tacit.exchange.weighted import Members, PersonVectors, Weighted
+from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
+from tacit.family_names import BuiltIn
 
-EXCHANGES: dict[str, type[Exchange]] = {
-    each.name: each for each in (Plain, Masked, Weighted, Shuffled, Pairwise, Direct)
-}
+EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in (Plain, Masked, Weighted)}, FAMILY_EXCHANGES)
 
 __all__ = [
     "EXCHANGES",
-    "Collected",
-    "Direct",
     "Exchange",
     "Grid",
     "Keys",
     "Masked",
     "Members",
-    "Pairwise",
     "PersonVectors",
     "Plain",
     "ReportFacts",
     "ServerRole",
     "Session",
-    "Shuffled",
     "SiloRole",
     "SumFacts",
     "Summing",
     "ThirdRole",
     "Weighted",
     "people_of",
+    "places_of",
 ]

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, 
 from tacit.crypto import EVERYONE, Identity, Replayed
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew
 from tacit.exchange.sums import SumFacts
+from tacit.family_names import PlanPart
 from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import Stream
 
@@ -67,6 +68,7 @@ class Exchange:
     carries_once whether sums that a plan releases once can travel between parties that use this exchange
     repeats      whether a round that is done again with the same seed is the same release to the last number
     noise_from_silos_only  whether silos add all noise, whatever the method says, so that no other party is trusted
+    unsuited     why a method with a server cannot use it that does not suit it; None: by what the method sends
     """
 
     name: ClassVar[str]
@@ -78,6 +80,7 @@ class Exchange:
     carries_once: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
     noise_from_silos_only: ClassVar[bool] = False
+    unsuited: ClassVar[str | None] = None
 
     # -- what a plan asks
 
@@ -136,10 +139,9 @@ class Exchange:
         the parts of single silos are seen, and counted so."""
         return None
 
-    def pairs(self, facts: SumFacts) -> tuple[str, tuple[int, int], float, float] | None:
-        """Of silos that share noise in pairs: the graph, the fewest and most peers of a silo, and the standard
-        deviations of a silo's own noise and of a pair's; None without pairs."""
-        return None
+    def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
+        """What ``tacit plan`` tells about this exchange under a ``Promise``, beside guarantees, by its key in JSON."""
+        return {}
 
     def slot_count(self, people: int) -> int:
         """How many slots there are for ``people`` declared subjects."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.privacy import Noise
 from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.randomness import shares
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,9 @@ def people_of(k: int, people: int, silos: int) -> np.ndarray:
     """The places of silo ``k``, which draws their noise: k, k + silos, k + 2 silos, … A public choice, so that a place
     without records reports as the others do."""
     return np.arange(k, people, silos)
+
+
+def places_of(keys: np.ndarray, people: int) -> np.ndarray:
+    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
+    presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
+    return shares(keys, people)

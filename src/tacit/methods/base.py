@@ -205,14 +205,13 @@ class ReportNumbers(NamedTuple):
 
 @part
 class LocalWork:
-    """What a silo computes; the base works silo by silo. Engines have one worker for each of ``works_by``.
+    """What a silo computes; the base works silo by silo.
 
-    rate  public rate at which a silo (or subject) takes part in a round, by a coin of its own
+    worker  who does it in an engine, as ``module:name``: a subclass of ``engine.worker.Worker``
+    rate    public rate at which a silo (or subject) takes part in a round, by a coin of its own
     """
 
-    works_by: ClassVar[Literal["silo", "subject", "report", "node", "walk"]] = "silo"
-
-    graph: ClassVar[Any] = None  # who averages with whom, where nodes do (``decentralized.Graph``)
+    worker: ClassVar[str] = "tacit.engine.silo_work:SiloWork"
 
     rate: float = 1.0
 
@@ -353,11 +352,6 @@ class Claim:
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         """What the paper's own accounting gives for the whole run."""
-        return None
-
-    def between_nodes(self, unit: Unit, relation: Relation) -> Any:
-        """Without a server: mu of what node u (row) loses to node v over all rounds; None where there is no such
-        number."""
         return None
 
     def check_size(self, parameters: int | None) -> None:

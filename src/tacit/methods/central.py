@@ -32,9 +32,8 @@ from tacit.methods.base import (
     ServerRule,
     difference,
 )
-from tacit.methods.clips import AdaptiveClip, RecordClip, SiloClip
+from tacit.methods.clips import AdaptiveClip, RecordClip, RoundedBatches, SiloClip
 from tacit.methods.facts import Facts
-from tacit.methods.rounding import RoundedBatches
 from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.proofs.subject_events import binomial_mixture, sampled_place, subject_rate

@@ -1,4 +1,5 @@
-"""The bound on a contribution, what one unit moves under it, and a bound that follows what it clips."""
+"""The bound on a contribution, what one unit moves under it, a bound that follows what it clips, and what rounding adds
+where clipped gradients of records are added up that are never formed one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from typing import ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tacit.errors import UserError
 from tacit.kernels import Counts
+from tacit.kernels.clipped_sum import Rounding, rounding
 from tacit.kernels.grid_integers import COUNT_MARGIN
 from tacit.methods import option_keys as keys
 from tacit.methods.facts import Facts
@@ -218,51 +221,63 @@ class SubjectClip(Clip):
         return Shift(moved, moved * self.counted)
 
 
-@part
-class NumberClip(Clip):
-    """Every number of an update is clipped: a subject whose records change may turn all of them around."""
+# -- rounding ----------------------------------------------------------------------------------------------------------
 
-    of = "number"
-
-    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
-        return None if unit == "silo" else Shift(2 * math.sqrt(facts.parameters or 0))
+# Where the plan does not know how many parameters a model has, it counts on no more than this.
+MOST_PARAMETERS = 1 << 16
+# Rounding that would cost more than this part of the noise is refused.
+MOST_ROUNDING = 0.05
 
 
-@part
-class NodeClip(Clip):
-    """A node's whole update is clipped.
+@dataclass(frozen=True)
+class RoundedBatches:
+    """What rounding adds to the shift of a batch's sum (specification 9.6, ``kernels.clipped_sum.rounding``).
 
-    nodes  ``silos``, or ``subjects``: places for subjects, which may share one
-    apart  subjects who share a place are clipped apart from each other: each moves it by at most one clip
+    sizes      each silo's expected number of records in a batch: public
+    deviation  the standard deviation of the noise
     """
 
-    of = "node"
+    clip: Clip
+    facts: Facts
+    sizes: tuple[float, ...]
+    deviation: float
 
-    nodes: Literal["silos", "subjects"] = "silos"
-    apart: bool = False
+    @property
+    def rounding(self) -> Rounding:
+        """By how many clips a batch moves because it is rounded, at most. None: a batch that is clipped as a whole is
+        rounded toward zero."""
+        if not isinstance(self.clip, RecordClip):
+            return Rounding(0.0, 0.0)
+        numbers = self.facts.parameters or MOST_PARAMETERS
+        repeated = (self.facts.max_records or 1) if self.clip.averaged else 1
+        noise = self.deviation / self.clip.norm
+        return max((rounding(size, numbers, noise, repeated) for size in self.sizes), default=Rounding(0.0, 0.0))
 
-    def nodes_moved(self, unit: Unit, relation: Relation, facts: Facts) -> int:
-        """How many nodes change with one unit."""
-        if unit == "record" and relation == "replace":
-            together = self.nodes == "subjects" and self.apart
-            count = (facts.subjects or 0) if self.nodes == "subjects" else facts.silos
-            return 1 if together else min(2, count)
-        if self.nodes == "silos" and unit == "subject":
-            return facts.silos_moved(relation == "replace")
-        return 1
+    def noise_over(self, shift: Shift) -> float:
+        """Noise over shift, with the rounding of the batch."""
+        more = self.rounding
+        return self.clip.noise_over(Shift(shift.moved * (1 + more.entry) + more.batch, shift.counted))
 
-    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
-        """By how much each node moves that changes (``nodes_moved``); None where nothing bounds their number.
+    def noise_for(self, unit: Unit, relation: Relation) -> float:
+        """:meth:`noise_over` for what one unit moves a batch by, which the clip must bound."""
+        shift = self.clip.sensitivity(unit, relation, self.facts)
+        assert shift is not None
+        return self.noise_over(shift)
 
-        A node that is zeroed out sends noise alone, and so does a subject who is clipped apart from others in the same
-        place; anything else in a node may turn its clipped update around. The subject who comes under replacement may
-        be in another place: one clip in each of two nodes is no more than two in the worse of them. A record that is
-        replaced may come to another subject: two nodes turn around, or two subjects in one place.
-        """
-        whole = 2.0 if relation == "replace" else 1.0
-        if unit == "record" and relation == "replace":
-            return Shift(4.0 if self.nodes == "subjects" and self.apart else 2.0)
-        if self.nodes == "subjects":
-            alone = unit == "subject" and self.apart
-            return None if unit == "silo" else Shift(whole if alone else 2.0)
-        return Shift(whole if unit == "silo" else 2.0)
+    @property
+    def of_a_record(self) -> float:
+        """:meth:`noise_over` for one record."""
+        return self.noise_over(Shift(1.0, self.clip.counted))
+
+    def check_size(self, parameters: int | None) -> None:
+        """Refuse (UserError) rounding that is not covered."""
+        if parameters is not None and parameters > (self.facts.parameters or MOST_PARAMETERS):
+            problem = f"the model has {parameters:,} parameters, and the plan does not know it from public facts"
+            raise UserError(
+                "missing", "data.numeric", problem, f"declare the columns, or use at most {MOST_PARAMETERS:,}"
+            )
+        most = sum(self.rounding)
+        if most > MOST_ROUNDING:
+            problem = f"rounding moves a sum by {most:.3f} clips, more than {MOST_ROUNDING:g}"
+            fix = "use less noise (larger batches need a smaller multiplier), or a smaller model"
+            raise UserError("out-of-range", "method.noise_multiplier", problem, fix)

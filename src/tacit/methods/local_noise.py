@@ -35,9 +35,8 @@ from tacit.methods.base import (
     ServerState,
     difference,
 )
-from tacit.methods.clips import AdaptiveClip, BatchClip, RecordClip, Shift
+from tacit.methods.clips import AdaptiveClip, BatchClip, RecordClip, RoundedBatches, Shift
 from tacit.methods.facts import Facts
-from tacit.methods.rounding import RoundedBatches
 from tacit.methods.tree import part
 from tacit.privacy import (
     AsPublished,
@@ -575,10 +574,7 @@ class UserLDPClaim(NoisyBatchesClaim):
     replaced; a record may come to another silo."""
 
     verdicts: ClassVar[dict[Unit, Verdict]] = {
-        "silo": (
-            "no",
-            "replacing a silo changes every batch: no sampling helps, and a clipped gradient moves by 2 C",
-        ),
+        "silo": ("no", "replacing a silo changes every batch: no sampling helps, and a clipped gradient moves by 2 C"),
         "subject": ("no", RECORD_RATE + "; and a clipped batch gradient moves by 2 C"),
         "record": ("no", RECORD_RATE + "; and a clipped batch gradient moves by 2 C"),
     }

@@ -19,8 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tacit.errors import UserError
-from tacit.kernels import Local, ServerStep
+from tacit.kernels import Local
 from tacit.kernels.people import Kind
 from tacit.methods import option_keys as keys
 from tacit.methods.base import Claim, ContributionCount, Divisors, Info, LocalWork, Method, Options, ServerRule
@@ -80,10 +79,7 @@ def per_subject(
     published  the method's paper has an accounting of its own
     """
     clip = SubjectClip(
-        norm=options.clip,
-        sigma=options.noise_value,
-        adaptive=options.adaptive_clip,
-        share=work.largest_weight(facts),
+        norm=options.clip, sigma=options.noise_value, adaptive=options.adaptive_clip, share=work.largest_weight(facts)
     )
     people = options.subject_sample_rate / work.groups * (facts.subjects or 1)
     noise = Noise(clip.sigma * clip.norm, "shares")
@@ -115,7 +111,7 @@ class SubjectWork(LocalWork):
     groups         subjects take turns in this many groups, by their keys: round t is that of group (t - 1) mod groups
     """
 
-    works_by = "subject"
+    worker = "tacit.engine.people_work:PeopleWork"
 
     kind: Kind = "gradient"
     epochs: int = 1
@@ -286,6 +282,31 @@ class SubjectClaim(Claim):
         return AsPublished(epsilon, "no", "it is about who sees only the sum")
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class CorrelatedNoise:
+    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.proofs.correlated_noise`` holds
+    the proof.
+
+    groups  subjects take turns in this many groups, by their keys: each takes part in every ``groups``-th round
+    bands   the noise of a round reaches back over this many rounds, this one included; 1: independent noise
+
+    The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
+    has a lower error at equal epsilon where subjects take turns; where all are in every round, one band is best.
+    """
+
+    groups: keys.Count = 8
+    bands: keys.Count = 8
+
+    def sensitivity(self, rounds: int) -> float:
+        """By how many clips a subject moves what noise is added to, over all rounds."""
+        return _sensitivity(self.bands, self.groups, rounds)
+
+
+# asked for again in every step of a search for noise
+_sensitivity = lru_cache(maxsize=256)(correlated.sensitivity)
+
+
 @dataclass(frozen=True)
 class SubjectSGD(PerSubject):
     """Tacit's own: sample subjects, bound a subject's total over all silos, add noise once in shares.
@@ -322,139 +343,3 @@ class SubjectSGD(PerSubject):
             return per_subject(self, SubjectWork(kind="training", **numbers, **common), facts)
         kind: Kind = "record-gradients" if self.clip_first else "gradient"
         return per_subject(self, SubjectWork(kind=kind, **common), facts)
-
-
-# -- ULDP --------------------------------------------------------------------------------------------------------------
-
-ULDP = replace(COMMON, reference="[ULDP-FL]", sends=("sum", "integers", "subjects"))
-
-
-def check_weights(options: UldpSGD | UldpAvg, exchange: str) -> None:
-    """Refuse weights that do not go with the exchange.
-
-    Uniform weights let a subject's single record in one silo count as much as a hundred in another. Record weights
-    correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself:
-    each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
-    """
-    if options.weights != "records" and exchange == "weighted":
-        raise UserError(
-            "not-supported", "method.weights", "the weighted exchange is for record weights", 'use weights = "records"'
-        )
-    if options.weights == "capped" and options.weight_cap is None:
-        raise UserError("missing", "method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
-    if options.weights != "capped" and options.weight_cap is not None:
-        raise UserError(
-            "no-effect", "method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"'
-        )
-    if options.weights == "records" and exchange in ("plain", "masked") and not options.disclose_counts:
-        raise UserError(
-            "not-supported",
-            "method.weights",
-            f"with record weights in the {exchange} exchange, somebody learns how many records a person has",
-            "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
-        )
-
-
-def weighted(options: UldpSGD | UldpAvg) -> dict[str, Any]:
-    """The fields of a subject's work that sampling and weights decide."""
-    return {
-        "rate": options.subject_sample_rate,
-        "weights": options.weights,
-        "weight_cap": options.weight_cap,
-    }
-
-
-@dataclass(frozen=True)
-class UldpSGD(PerSubject):
-    """ULDP-SGD: every subject's gradient in every silo, clipped and weighted; the server takes the step."""
-
-    info = replace(ULDP, name="uldp-sgd", summary="per-person gradients in every silo, clipped and weighted (ULDP-SGD)")
-
-    weights: keys.WeightsKey = "uniform"
-    weight_cap: keys.WeightCap = None
-    disclose_counts: keys.DiscloseCounts = False
-
-    def check(self, exchange: str) -> None:
-        check_weights(self, exchange)
-
-    def build(self, facts: Facts) -> Method:
-        return per_subject(self, SubjectWork(**weighted(self)), facts, per_silo=True, published=True)
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class CorrelatedNoise:
-    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.proofs.correlated_noise`` holds
-    the proof.
-
-    groups  subjects take turns in this many groups, by their keys: each takes part in every ``groups``-th round
-    bands   the noise of a round reaches back over this many rounds, this one included; 1: independent noise
-
-    The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
-    has a lower error at equal epsilon where subjects take turns; where all are in every round, one band is best.
-    """
-
-    groups: keys.Count = 8
-    bands: keys.Count = 8
-
-    def sensitivity(self, rounds: int) -> float:
-        """By how many clips a subject moves what noise is added to, over all rounds."""
-        return _sensitivity(self.bands, self.groups, rounds)
-
-
-# asked for again in every step of a search for noise
-_sensitivity = lru_cache(maxsize=256)(correlated.sensitivity)
-
-
-@dataclass(frozen=True)
-class UldpAvg(PerSubject):
-    """ULDP-AVG: every subject trains locally in every silo; differences are clipped, weighted and added up.
-
-    correlated_noise  subjects take turns, and noise partly cancels over rounds (Tacit's own)
-    """
-
-    info = replace(
-        ULDP, name="uldp-avg", summary="per-person local training in every silo, clipped and weighted (ULDP-AVG)"
-    )
-
-    weights: keys.WeightsKey = "uniform"
-    weight_cap: keys.WeightCap = None
-    disclose_counts: keys.DiscloseCounts = False
-    local_epochs: keys.LocalEpochs = 1
-    local_learning_rate: keys.LearningRate = 0.1
-    batch_size: keys.BatchSize = None
-    correlated_noise: CorrelatedNoise | None = None
-
-    @property
-    def record_losses(self) -> str | None:
-        return "batch_size" if self.batch_size is not None else None
-
-    def check(self, exchange: str) -> None:
-        check_weights(self, exchange)
-        if self.correlated_noise is None:
-            return
-        field = "method.correlated_noise"
-        if exchange != "plain":
-            problem = f"the {exchange} exchange draws the noise of every round by itself"
-            raise UserError("not-supported", field, problem, 'leave it out, or use exchange.name = "plain"')
-        if self.subject_sample_rate < 1:
-            problem = "people take turns by their keys: nothing is gained from coins as well"
-            raise UserError("conflict", field, problem, "leave out either this or subject_sample_rate")
-        if self.adaptive_clip is not None:
-            problem = "noise that follows an adaptive clip would not cancel over rounds"
-            raise UserError("conflict", field, problem, "leave out either this or adaptive_clip")
-
-    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
-        keys = ("batch_size", "local_epochs", "local_learning_rate")
-        return {"batch_size": 64} | {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
-
-    def build(self, facts: Facts) -> Method:
-        work = SubjectWork(
-            kind="training",
-            epochs=self.local_epochs,
-            learning_rate=self.local_learning_rate,
-            batch_size=self.batch_size,
-            groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
-            **weighted(self),
-        )
-        return per_subject(self, work, facts, per_silo=True, published=True, correlated_noise=self.correlated_noise)

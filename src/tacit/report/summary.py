@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.report import audit_page, figures, networks, sheet, words
+from tacit.family_names import SECTIONS, load
+from tacit.report import audit_page, figures, sheet, words
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend
 from tacit.report.run_files import Metrics, RunFiles
@@ -29,7 +30,7 @@ def sections(run: RunFiles) -> Sections:
             rounds(run, chart),
             silos(run, chart),
             sheet.section_of(run),
-            networks.part(run.network, chart),
+            *(load(name)(getattr(run, key), chart) for key, name in SECTIONS.items() if getattr(run, key)),
             audit_page.part(run.audit, chart),
             experiment(run),
             environment(run),

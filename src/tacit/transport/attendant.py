@@ -47,13 +47,18 @@ def organisation(name: str) -> str:
 
 def command(kit: Path) -> list[str]:
     """How NVFlare is started from a kit: by Tacit's own program, which closes what a run does not need."""
-    party = json.loads((kit / OURS / KIT).read_text(encoding="utf-8"))
+    party = _party(kit)
     is_server = party["kind"] == "server"
     program = "server" if is_server else "client"
     start = [sys.executable, "-P", "-m", "tacit.transport", program, "-m", str(kit), "-s", f"fed_{program}.json"]
     of = organisation(party["federation"] if is_server else party["name"])
     who = [] if is_server else [f"uid={party['name']}"]
     return [*start, "--set", "secure_train=true", f"org={of}", "config_folder=config", *who]
+
+
+def _party(kit: Path) -> dict[str, str]:
+    party: dict[str, str] = json.loads((kit / OURS / KIT).read_text(encoding="utf-8"))
+    return party
 
 
 def check_idle(kit: Path) -> None:
@@ -172,14 +177,15 @@ class Tail:
 def attend(kit: Path, tell: Callable[[str], None]) -> int:
     """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
 
-    What gRPC says there about connections that it has turned away is written into the kit's log, too.
+    What gRPC says in the server's log about connections that it has turned away is written into the kit's log, too.
     """
+    is_server = _party(kit)["kind"] == "server"
     refusals = Refusals(log_of(kit))
     log, nvflare_log = Tail(kit / OURS / LOG), Tail(kit / OURS / NVFLARE_LOG, follows_name=False)
 
     def report() -> None:
         for line in nvflare_log.lines():
-            if (found := heard(line)) is not None:
+            if is_server and (found := heard(line)) is not None:
                 refusals.write("connections", found)
         for line in log.lines():
             tell(line)

@@ -11,6 +11,7 @@ file of our own, from which only known names are taken. The requester's cell acc
 from __future__ import annotations
 
 import io
+import logging
 import tempfile
 import zlib
 from base64 import b64encode
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
@@ -60,6 +62,9 @@ def connected(name: str, kit: Path, timeout: float) -> Session:
     session = Session(username=name, startup_path=str(kit), secure_mode=True)
     session.api.cmd_modules = [_Commands()]
     hci.Cell = partial(_guarded, kit)
+    told = logging.getLogger("nvflare.tacit")  # what NVFlare's client would print, with the server's words in it
+    hci.traceback = SimpleNamespace(print_exc=lambda: told.exception("failed"))
+    hci._print_hci_message = lambda text: told.info("%s", text)
     try:
         session.try_connect(timeout)
     except Exception:

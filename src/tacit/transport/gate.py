@@ -18,6 +18,12 @@ replaced                              because
 ``GRPC_DEFAULT_OPTIONS``              a message of 2 GB is received before any of it is looked at
 ``Servicer.Stream``                   every connection holds one of 100 threads, and one party can open them all
 ``ConnManager.process_frame_task``    the name of a neighbour is unpacked, whatever its size, and as often as it is sent
+``ConnManager.update_endpoint``, ``ConnManager.close_connection``
+                                      every name under which a neighbour was connected is kept, with what it said
+``StreamConnection.send_frame``, ``….generate_output``, ``….close``
+                                      what a party does not read waits in memory without a bound
+``Auditor.__init__``                  ``audit.log`` grows without a bound, and others' words are lines in it
+``TrainingCommandModule.check_status``  it shows the tokens of silos to every requester
 ``….require_match``, ``…verify_common_name``, ``ClientManager.authenticate``, ``….client_register``
                                       who was let in or turned away is a line of Tacit's log, without others' words
 ``Workspace.get_app_custom_dir``      code in the folder of a job would be on the path of its process
@@ -28,9 +34,11 @@ replaced                              because
 from __future__ import annotations
 
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -38,6 +46,7 @@ from typing import Any
 
 import grpc
 import nvflare
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
@@ -47,40 +56,68 @@ from nvflare.fuel.f3.cellnet import core_cell as core_cells
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.drivers import aio_grpc_driver, grpc_driver
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager, NullConnection
-from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.hci.proto import MetaStatusValue, ReplyKeyword, make_meta
 from nvflare.fuel.hci.server.authz import AuthzFilter
 from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.fuel.sec.audit import Auditor
 from nvflare.private.admin_defs import error_reply
-from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, new_cell_message
+from nvflare.private.defs import (
+    ERROR_MSG_PREFIX,
+    CellMessageHeaderKeys,
+    ClientType,
+    RequestHeader,
+    new_cell_message,
+)
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.client.fed_client_base import FederatedClientBase
 from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.job_cmds import JobCommandModule
+from nvflare.private.fed.server.training_cmds import TrainingCommandModule
 from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifier, get_cn_from_cert
 
 from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.objects import ForbiddenObject, restrict
-from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams
-from tacit.transport.table import COMMANDS, DATA, REQUESTS, SERVER, VERSION, Cell, Message, known_as, verdict
+from tacit.transport.objects import MOST_HEADERS, ForbiddenObject, check_command, check_values, restrict
+from tacit.transport.packed import PACKED
+from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams, Unread
+from tacit.transport.table import (
+    ACK,
+    COMMANDS,
+    DATA,
+    HCI,
+    REQUESTS,
+    SERVER,
+    STREAM,
+    VERSION,
+    Cell,
+    Message,
+    known_as,
+    most_bytes,
+    verdict,
+)
 
 _HANDSHAKE = 10.0  # seconds
 _MOST_CALLS = 16  # connections of a party at a time: a silo has one, and one for each of 4 jobs
-_MOST_ASKED = 16  # messages of a requester that are worked on at a time: each holds a thread
+_MOST_ASKED = 16  # messages of a party that are worked on at a time, apart from streams: each holds a thread
+_MOST_PASSED = 2 << 20  # bytes of a message that is forwarded: a part of a stream has 1 MB
 _MOST_NAME = 4096  # bytes of the message that names a neighbour
 _MTLS = "mtls"
 _UNKNOWN, _LOCAL = "unknown", "local-user"
+_TOKEN = "TOKEN"  # a column of a table
 _PUBLIC = ("job_id", "name", "status", "submitter_name", "submit_time", "duration", "study")  # of jobs of others
 _RECEIVED = "grpc.max_receive_message_length"  # 2 GB in NVFlare
+_PARTY: ContextVar[str] = ContextVar("party")  # whose message this thread works on, as the certificate says
 _EXCEPTION = "exception_occurred"  # begins an answer of FedAdminAgent
 _PROGRAMS = {
     "nvflare.private.fed.app.client.worker_process": "client-job",
@@ -112,6 +149,14 @@ def close(kit: Path) -> None:
     _replace(FederatedClientBase, "client_register", lambda old: _joined(old, refusals))
     _replace(grpc_driver.Servicer, "Stream", lambda old: _called(old, refusals))
     _replace(ConnManager, "process_frame_task", lambda old: _greeted(old, refusals))
+    _replace(ConnManager, "update_endpoint", _named)
+    _replace(ConnManager, "close_connection", _forgotten)
+    unread = Unread()
+    _replace(grpc_driver.StreamConnection, "send_frame", lambda old: _queued(old, unread, refusals))
+    _replace(grpc_driver.StreamConnection, "generate_output", lambda old: _taken(old, unread))
+    _replace(grpc_driver.StreamConnection, "close", lambda old: _ended(old, unread))
+    _replace(Auditor, "__init__", lambda old: _without_file)
+    _replace(TrainingCommandModule, "check_status", _shown)
     for driver in (grpc_driver, aio_grpc_driver):
         options = [one for one in driver.GRPC_DEFAULT_OPTIONS if one[0] != _RECEIVED]
         driver.GRPC_DEFAULT_OPTIONS[:] = [*options, (_RECEIVED, MOST_FRAME)]
@@ -167,12 +212,18 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
         is_ours = read.destination == self.my_info.fqcn
         if rule is None and headers.get(MessageHeaderKey.CONN_URL) is not None:
             rule = "relay"  # an invitation to connect to another address
-        if rule is None and is_ours and not _is_taken(streams, sender, stream, message):
+        if rule is None and not is_ours and _length(message) > _MOST_PASSED:
             rule = "size"
+        if rule is None and is_ours and not _is_taken(streams, sender, stream, read, message):
+            rule = "size"
+        if rule is None and is_ours and (read.channel, read.topic) == (STREAM, ACK) and not _is_from_target(headers):
+            rule = "reply"
         if rule is None and is_ours and read.type != MessageType.REQ and not _is_awaited(self, headers):
             return  # no request waits for it: it is late, or was never asked for
-        with places.of(party) if "@" in party else nullcontext(True) as is_free:
+        is_single = rule is None and is_ours and read.type == MessageType.REQ and read.channel != STREAM
+        with places.of(_certified(party, read)) if is_single or "@" in party else nullcontext(True) as is_free:
             if rule is None and is_free:
+                _PARTY.set(party)
                 old(self, endpoint, connection, app_id, message)
                 if is_ours and stream is not None:
                     streams.handled(sender, stream)
@@ -187,24 +238,44 @@ def _guarded(old: Any, refusals: Refusals) -> Any:
 def _decoded(old: Any, refusals: Refusals) -> Any:
     def decode_payload(message: Any, *args: Any, **more: Any) -> None:
         """Called for every message that a cell receives, and for every stream at its end."""
+        channel, topic = (message.get_header(key) for key in (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC))
         try:
             old(message, *args, **more)
+            if (channel, topic, message.get_header(MessageHeaderKey.MSG_TYPE)) == (HCI, "command", MessageType.REQ):
+                check_command(message.payload, PACKED)
         except ForbiddenObject as error:
             origin = Cell.named(message.get_header(MessageHeaderKey.ORIGIN))
-            words = [message.get_header(key) for key in (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC)]
-            party = _UNKNOWN if origin is None else origin.party
-            refusals.note(party, f"{' '.join(map(escaped, words))}: {error} (object)")
+            party = _PARTY.get(_UNKNOWN if origin is None else origin.party)  # a stream ends in a thread of its own
+            refusals.note(party, f"{escaped(channel)} {escaped(topic)}: {error} (object)")
             raise
 
     decode_payload.plain = old  # type: ignore[attr-defined]  # a process may have several requesters, one after another
     return decode_payload
 
 
-def _is_taken(streams: Streams, sender: str, stream: Stream | None, message: Any) -> bool:
+def _is_taken(streams: Streams, sender: str, stream: Stream | None, read: Message, message: Any) -> bool:
     """Whether a message is small enough, and the stream that it belongs to."""
-    headers, payload = message.headers or {}, message.payload
-    length = len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
-    return streams.takes(sender, stream, headers.get(StreamHeaderKey.SIZE) or 0, length)
+    declared = (message.headers or {}).get(StreamHeaderKey.SIZE) or 0
+    most = most_bytes(read.channel, read.topic, is_request=read.type == MessageType.REQ)
+    return streams.takes(sender, stream, declared, _length(message), most)
+
+
+def _length(message: Any) -> int:
+    payload = message.payload
+    return len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
+
+
+def _certified(party: str, read: Message) -> str:
+    """The party on whose account a message counts. Others' messages reach the process of a job through the server."""
+    origin = Cell.named(read.origin)
+    return party if "@" in party or origin is None else origin.party
+
+
+def _is_from_target(headers: Mapping[str, Any]) -> bool:
+    """Whether what is said about a stream of ours, if it is still open, is said by the cell to which it goes."""
+    number = headers.get(StreamHeaderKey.STREAM_ID)
+    task = ByteStreamer.tx_task_map.get(number) if isinstance(number, str | int) else None
+    return task is None or task.target == headers.get(MessageHeaderKey.ORIGIN)
 
 
 def _is_open(stream: Stream) -> bool:
@@ -215,7 +286,9 @@ def _is_open(stream: Stream) -> bool:
 def _read(headers: Mapping[str, Any]) -> Message:
     key = MessageHeaderKey
     within = (headers.get(StreamHeaderKey.CHANNEL), headers.get(StreamHeaderKey.TOPIC))
-    returned, failed = headers.get(key.ORIGINAL_HEADERS), headers.get(StreamHeaderKey.FAILED_DESTINATION)
+    returned, failed = key.ORIGINAL_HEADERS, StreamHeaderKey.FAILED_DESTINATION
+    original = headers.get(returned)
+    missed = [original.get(key.DESTINATION) if isinstance(original, dict) else None] if returned in headers else []
     return Message(
         origin=headers.get(key.ORIGIN),
         destination=headers.get(key.DESTINATION),
@@ -223,7 +296,7 @@ def _read(headers: Mapping[str, Any]) -> Message:
         channel=headers.get(key.CHANNEL),
         topic=headers.get(key.TOPIC),
         inner=within if headers.get(key.TOPIC) == DATA else None,
-        missed=returned.get(key.DESTINATION) if isinstance(returned, dict) else failed,
+        missed=(*missed, *([headers[failed]] if failed in headers else [])),
     )
 
 
@@ -274,16 +347,93 @@ def _called(old: Any, refusals: Refusals) -> Any:
 def _greeted(old: Any, refusals: Refusals) -> Any:
     def process_frame_task(self: Any, sfm_conn: Any, frame: Any) -> None:
         """Called for everything that arrives over a connection. A neighbour says its name once, in a short message."""
-        if len(frame) >= PREFIX_LEN and Prefix.from_bytes(frame).type in (Types.HELLO, Types.READY):
+        prefix = Prefix.from_bytes(frame) if len(frame) >= PREFIX_LEN else Prefix()
+        problem = ""
+        if prefix.type in (Types.HELLO, Types.READY):
             is_named = sfm_conn.sfm_endpoint is not None
             if is_named or len(frame) > _MOST_NAME:
-                party = (sfm_conn.conn.get_conn_properties() or {}).get(DriverParams.PEER_CN.value)
-                problem = "a second time" if is_named else f"in {len(frame)} bytes"
-                refusals.note(party if isinstance(party, str) else _UNKNOWN, f"it says its name {problem}")
-                return
+                problem = f"it says its name {'a second time' if is_named else f'in {len(frame)} bytes'}"
+        try:
+            check_values(memoryview(frame)[PREFIX_LEN : PREFIX_LEN + prefix.header_len], MOST_HEADERS)
+        except ForbiddenObject as error:
+            problem = f"headers: {error}"
+        if problem:
+            refusals.note(_peer(sfm_conn.conn), problem)
+            return
         old(self, sfm_conn, frame)
 
     return process_frame_task
+
+
+def _peer(connection: Any) -> str:
+    """The party at the other end of a connection, as its certificate calls it; the server, if we have connected."""
+    if connection.connector.mode == Mode.ACTIVE:
+        return SERVER
+    party = (connection.get_conn_properties() or {}).get(DriverParams.PEER_CN.value)
+    return party if isinstance(party, str) else _UNKNOWN
+
+
+def _named(old: Any) -> Any:
+    def update_endpoint(self: Any, sfm_conn: Any, data: Any) -> None:
+        """A neighbour has said its name. Nothing else that it has said is kept."""
+        key = HandshakeKeys.ENDPOINT_NAME
+        old(self, sfm_conn, {key: data.get(key) if isinstance(data, dict) else None})
+
+    return update_endpoint
+
+
+def _forgotten(old: Any) -> Any:
+    def close_connection(self: Any, connection: Any) -> None:
+        """The name of a neighbour goes with its last connection."""
+        sfm_conn = self.sfm_conns.get(connection.name)
+        old(self, connection)
+        endpoint = getattr(sfm_conn, "sfm_endpoint", None)
+        if endpoint is None or endpoint.connections:
+            return
+        name = endpoint.endpoint.name
+        if self.sfm_endpoints.get(name) is endpoint:
+            del self.sfm_endpoints[name]
+        if endpoint.connections:  # it has connected again meanwhile, and NVFlare takes no lock for that
+            self.sfm_endpoints.setdefault(name, endpoint)
+
+    return close_connection
+
+
+def _queued(old: Any, unread: Unread, refusals: Refusals) -> Any:
+    def send_frame(self: Any, frame: Any) -> None:
+        """Called for everything that is sent over a connection: it waits until the other side reads it."""
+        party = _peer(self)
+        if not unread.takes(party, id(self), len(frame)):
+            refusals.note(party, "a connection: it does not read what it is sent")
+            if self.context is not None:
+                self.context.cancel()  # the thread of the connection waits for the other side
+            self.oq.q.queue.clear()
+            self.close()
+            raise CommError(CommError.CLOSED, "the other side does not read")
+        try:
+            old(self, frame)
+        except BaseException:
+            unread.sent(party, id(self), len(frame))
+            raise
+
+    return send_frame
+
+
+def _taken(old: Any, unread: Unread) -> Any:
+    def generate_output(self: Any) -> Iterator[Any]:
+        for frame in old(self):
+            unread.sent(_peer(self), id(self), len(frame.data))
+            yield frame
+
+    return generate_output
+
+
+def _ended(old: Any, unread: Unread) -> Any:
+    def close(self: Any) -> None:
+        old(self)
+        unread.sent(_peer(self), id(self))
+
+    return close
 
 
 def _matched(old: Any, refusals: Refusals) -> Any:
@@ -311,6 +461,11 @@ def _verified(old: Any, refusals: Refusals) -> Any:
 
 def _let_in(old: Any, refusals: Refusals) -> Any:
     def authenticate(self: Any, request: Any, fl_ctx: Any) -> Any:
+        name, kind = (request.get_header(getattr(CellMessageHeaderKeys, key)) for key in ("CLIENT_NAME", "CLIENT_TYPE"))
+        if kind != (ClientType.ADMIN if "@" in str(name) else ClientType.REGULAR):
+            refusals.note(_PARTY.get(_UNKNOWN), f"a login as {escaped(name)}, of another kind ({escaped(kind)})")
+            fl_ctx.set_prop(FLContextKey.UNAUTHENTICATED, "a login of another kind", sticky=False)
+            return None
         client = old(self, request, fl_ctx)
         if client is not None and client.name in self.name_to_clients:  # a silo or the analyzer, by its certificate
             refusals.write(client.name, f"joined  {escaped(client.name)}")
@@ -447,6 +602,25 @@ def _described(old: Any, refusals: Refusals) -> Any:
     return get_job_meta
 
 
+def _shown(old: Any) -> Any:
+    def check_status(self: Any, conn: Any, args: list[str]) -> None:
+        """Who is connected, without the tokens by which NVFlare knows them."""
+        seen = copy(conn)
+        tables: list[Any] = []
+
+        def append_table(headers: Any, **options: Any) -> Any:
+            tables.append(conn.append_table(headers, **options))
+            return tables[-1]
+
+        seen.append_table = append_table
+        old(self, seen, args)
+        for table in tables:
+            kept = [number for number, name in enumerate(table.rows[0]) if name != _TOKEN]
+            table.rows[:] = [[row[number] for number in kept] for row in table.rows]
+
+    return check_status
+
+
 def _listed(old: Any) -> Any:
     def _send_detail_list(conn: Any, jobs: list[Any]) -> None:
         """Of the jobs of others, their names alone."""
@@ -459,6 +633,11 @@ def _listed(old: Any) -> Any:
         old(conn, shown)
 
     return staticmethod(_send_detail_list)
+
+
+def _without_file(self: Any, audit_file_name: str) -> None:
+    """NVFlare's audit without a file: it then writes nothing."""
+    self.audit_file, self._lock = None, threading.Lock()
 
 
 # -- job processes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import WatchedFileHandler
@@ -44,8 +45,8 @@ def escaped(word: object) -> str:
 
 def escape_records() -> None:
     """Let every log record of this process be lines that no text within it can imitate: what does not print is
-    escaped, and all lines but the first, which begins with a time, begin with spaces. What ends a thread becomes a
-    record, too."""
+    escaped, and all lines but the first, which begins with a time, begin with spaces. What ends a thread, and what is
+    printed as a traceback, becomes a record, too."""
     make = logging.getLogRecordFactory()
 
     def made(name: str, *args: Any, **more: Any) -> logging.LogRecord:
@@ -60,6 +61,8 @@ def escape_records() -> None:
     logging.setLogRecordFactory(made)
     ended = logging.getLogger("thread")
     threading.excepthook = lambda args: ended.error("ended: %s", "".join(format_exception(args.exc_value)))
+    printed = logging.getLogger("traceback")
+    traceback.print_exc = lambda *args, **more: printed.error("%s", traceback.format_exc())
 
 
 def _indented(text: str) -> str:

@@ -1,8 +1,9 @@
-"""How much of others' messages a process holds at a time.
+"""How much of others' messages, and of messages to others, a process holds at a time.
 
 NVFlare 2.9.0 takes the memory that the first message of a stream declares, up to 4 GB. :class:`Streams` counts what is
 declared and what has arrived, before NVFlare sees a message. Main processes get jobs and commands; the process of a job
-gets no more, until it knows the plan of its run and is told what that needs (:meth:`FrameLimit.widen`).
+gets no more, until it knows the plan of its run and is told what that needs (:meth:`FrameLimit.widen`). What a party
+does not read waits in its connections, up to a bound (:class:`Unread`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ MOST_BYTES: Final = 4 << 20  # of a message or a stream
 MOST_FRAME: Final = 16 << 20  # of what the transport receives in one piece, headers included
 AT_ONCE: Final = 8  # largest streams of one sender that are open
 MOST_OPEN: Final = 16  # streams of one sender that are open, of any size: each holds a thread
+MOST_UNREAD: Final = 320 << 20  # bytes for a party of runs: 4 jobs, each with one window of NVFlare's streams (64 MB)
+MOST_UNREAD_ANSWERS: Final = 32 << 20  # bytes for a requester: results come in parts of 5 MB, each asked for
 Stream = tuple[object, object]  # its origin and number
 _GRACE = 1.0  # seconds between the first message of a stream and NVFlare's knowledge of it
 
@@ -56,6 +59,34 @@ class Places:
                 self._taken += Counter()  # forget those without any
 
 
+class Unread:
+    """Bytes that wait to be sent, by party and connection."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Counter[int]] = {}
+        self._lock = threading.Lock()
+
+    def takes(self, party: str, connection: int, length: int) -> bool:
+        """Count bytes for a connection; whether they are few enough, together with all that waits for the party."""
+        most = MOST_UNREAD_ANSWERS if "@" in party else MOST_UNREAD
+        with self._lock:
+            own = self._waiting.setdefault(party, Counter())
+            if own and own.total() + length > most:  # a single message may be as large as it is
+                return False
+            own[connection] += length
+        return True
+
+    def sent(self, party: str, connection: int, length: int | None = None) -> None:
+        """Bytes have left; without a number, all that wait for the connection."""
+        with self._lock:
+            own = self._waiting.get(party, Counter())
+            own[connection] -= own[connection] if length is None else min(length, own[connection])
+            if not own[connection]:
+                del own[connection]
+            if not own:
+                self._waiting.pop(party, None)
+
+
 class Streams:
     """The streams that are open in this process. ``is_open`` says whether NVFlare still receives one."""
 
@@ -69,13 +100,16 @@ class Streams:
         # by sender, then by origin and number: bytes that are declared, bytes that have arrived, when it began
         self._open: dict[str, dict[Stream, tuple[int, int, float]]] = {}
 
-    def takes(self, sender: str, stream: Stream | None, declared: object, length: int) -> bool:
-        """Whether a message of this length is taken, which is part of a stream (by origin and number) or of none."""
+    def takes(
+        self, sender: str, stream: Stream | None, declared: object, length: int, most_alone: int | None = None
+    ) -> bool:
+        """Whether a message of this length is taken, which is part of a stream (by origin and number) or of none. One
+        of none has at most ``most_alone`` bytes, if given."""
         most = self._bound.most
+        if stream is None:
+            return length <= (most if most_alone is None else most_alone)
         if length > most:
             return False
-        if stream is None:
-            return True
         if not all(isinstance(word, str | int) for word in stream) or type(declared) is not int or declared < 0:
             return False
         with self._lock:

@@ -24,9 +24,10 @@ origin  its origin is not the neighbour that delivered it, nor a cell that this 
 relay   its destination is another cell, and this party does not forward messages to it
 sender  this sender may not send anything to this receiver
 topic   this sender may not use this channel and topic
-reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it
+reply   it reports a failure to reach a cell that is not behind the neighbour that delivered it, or is about a stream
+        to another cell than its origin
 size    it, the stream that it is part of, or all open streams of its sender are larger or more than the receiver takes
-number  the server works on 16 messages of this requester already
+number  the receiver works on 16 messages of this party already
 """
 
 SERVER: Final = "server"
@@ -36,6 +37,8 @@ ACK, DATA, ERROR = "sm__ACK", "sm__DATA", "sm__ERROR"
 BYE: Final = ("cellnet.channel", "bye")
 REPLIES: Final = "return_only"  # answers to streamed requests: their topics are those of the requests
 ADMIN: Final = "admin"
+HCI: Final = "hci_channel"
+DOWNLOAD: Final = "download_service__"
 AUX, TASK, COMMAND, LISTENER = "aux_communication", "task", "server_command", "server_parent_listener"
 
 _JOB = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -64,8 +67,8 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     ("server", "a requester"): _BYE
     | _ACKS  # and no streams: each would hold a thread of the server's
     | _topics(TASK, "challenge", "register")
-    | _topics("hci_channel", "command")
-    | _topics("download_service__", "download_service__download"),
+    | _topics(HCI, "command")
+    | _topics(DOWNLOAD, "download_service__download"),
     ("server's job", "its server"): _BYE
     | _STREAMED
     | _topics(COMMAND, "app_command", "abort", "handle_dead_job", "get_run_info")
@@ -82,7 +85,7 @@ ALLOWED: Final[Mapping[tuple[Kind, str], Topics]] = {
     | _topics(AUX, "__end_run__", "tacit-call", "tacit-message", "tacit-evaluate")
     | _topics(REPLIES, "*"),
     ("silo's job", "its silo"): _BYE | _ACKS | _topics("client_command", "abort"),
-    ("requester", "the server"): _BYE | _STREAMED | _topics("hci_channel", "SESSION_EXPIRED"),
+    ("requester", "the server"): _BYE | _STREAMED | _topics(HCI, "SESSION_EXPIRED"),
 }
 
 # The topic of a request on a silo's channel `admin` is in its payload.
@@ -100,6 +103,18 @@ COMMANDS: Final = frozenset(
         *("submit_job", "list_jobs", "get_job_meta", "download_job", "app_command", "abort_job", "check_status"),
     }
 )
+
+
+_SHORT: Final = 64 << 10
+_WITH_JOB: Final = 3 << 19  # a job of 1 MB, in base64 or in bytes, and what is around it
+
+
+def most_bytes(channel: object, topic: object, *, is_request: bool) -> int | None:
+    """Bytes of a message that is no stream; None: as many as the process takes (:mod:`.streams`). In an honest run the
+    largest ones without a job are a certificate or the list of silos, a few kB. Models and updates are in streams."""
+    if is_request:
+        return _WITH_JOB if (channel, topic) in ((HCI, "command"), (ADMIN, "admin")) else _SHORT
+    return None if channel in (HCI, DOWNLOAD) else _SHORT  # answers to requesters, parts of a result
 
 
 class Cell(NamedTuple):
@@ -131,8 +146,8 @@ class Cell(NamedTuple):
 
 class Message(NamedTuple):
     """What the headers of a message say. ``type`` is ``req`` (a request), ``reply``, or ``return`` (a request that was
-    not forwarded); ``inner`` are the channel and topic of what a stream carries; ``missed`` is the cell that a request
-    or a stream did not reach."""
+    not forwarded); ``inner`` are the channel and topic of what a stream carries; ``missed`` are the cells that a
+    request or a stream did not reach, as each header that can name one says."""
 
     origin: object
     destination: object
@@ -140,7 +155,7 @@ class Message(NamedTuple):
     channel: object
     topic: object
     inner: tuple[object, object] | None = None
-    missed: object = None
+    missed: tuple[object, ...] = ()
 
 
 def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> Rule | None:
@@ -164,10 +179,10 @@ def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> 
         return "name"
     if message.type == "req" and not _is_allowed(ALLOWED[destination.kind, sender], message):
         return "topic"
-    if message.type == "return" or message.missed is not None:
-        missed = Cell.named(message.missed)
-        return None if missed is not None and _leads_to(own, neighbour, missed) else "reply"
-    return None
+    missed = [Cell.named(name) for name in message.missed]
+    if any(cell is None or not _leads_to(own, neighbour, cell) for cell in missed):
+        return "reply"
+    return "reply" if message.type == "return" and not missed else None
 
 
 def known_as(receiver: Cell, sender: Cell) -> str | None:
@@ -245,13 +260,13 @@ _EVERYWHERE = (
 _IN_JOBS = _EVERYWHERE | _topics(
     *(AUX, "RM.RELIABLE_REPLY", "RM.RELIABLE_REQUEST", "__job_heartbeat__", "__sync_runner__", "__task_check__")
 )
-_DOWNLOAD = _topics("download_service__", "download_service__download", "download_service__source_failure")
+_DOWNLOAD = _topics(DOWNLOAD, "download_service__download", "download_service__source_failure")
 # What NVFlare 2.9.0 registers, and Tacit with it, by the kind of cell.
 REGISTERED: Final[Mapping[Kind, Topics]] = {
     "server": _EVERYWHERE
     | _DOWNLOAD  # once a result has been downloaded
     | _topics(TASK, "challenge", "register", "heart_beat", "quit", "report_job_failure")
-    | _topics("hci_channel", "*")
+    | _topics(HCI, "*")
     | _topics("hci.upload", "*")
     | _topics(LISTENER, "*"),
     "server's job": _IN_JOBS | _topics(COMMAND, "*"),

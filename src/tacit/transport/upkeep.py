@@ -10,7 +10,8 @@ server    a job comes within the command that submits it; it is judged (:mod:`ta
           a job has ended, the last ``KEPT_JOBS`` stay, as long as they take at most ``KEPT_BYTES``: a requester that
           has not collected a result by then asks again, and the server finds it in its own run folder.
 silo      a job is judged before it is unpacked: its files, its signature, and whether the policy lists its requester;
-          its folder goes when it has ended, or was not deployed.
+          its folder goes when it has ended, or was not deployed. Its process is started if there are fewer than the
+          policy wants runs (``most_runs``), and ``RUNS_AT_ONCE`` at least: that is how many the server starts.
 
 Runs are resumed from what is Tacit's own (``KIT/tacit/runs``), which is not touched here.
 """
@@ -47,18 +48,22 @@ from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from tacit.escape import escaped
-from tacit.transport.log import log_of
+from tacit.transport.log import Refusals, log_of
 from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, submitted
+from tacit.transport.table import SERVER
 
 MOST_WAITING = 32  # jobs that have not ended
 MOST_OF_ONE = 16  # of them, of one requester
 KEPT_JOBS, KEPT_BYTES = MOST_WAITING, 1 << 30  # all that wait may end before a requester looks again
 ABANDONED = 3600.0  # seconds after which a download or a folder without a job is taken to be given up
+_LOOK = 0.1  # seconds between two looks at the processes of jobs
 _GRACE = 60.0  # seconds between a record of a submission and its job, or between a download's folder and its files
 _JOB = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ENDED = ("FINISHED", "FAILED")
 MOST_KNOWN = 10_000  # numbers of jobs that a silo remembers
-NOT_DEPLOYED = "the job was not deployed"
+RUNS_AT_ONCE = 4  # that the server starts; a silo whose policy wants fewer says so in the process of the job
+_ENDING = 10.0  # seconds in which the process of a job that is over ends
+NOT_DEPLOYED, NOT_STARTED = "the job was not deployed", "the job was not started"
 
 
 class Upkeep(FLComponent):
@@ -91,7 +96,7 @@ class Upkeep(FLComponent):
 
 def limit_uploads(kit: Path) -> None:
     """At the server: take a job from the command that submits it, and judge it before it is unpacked."""
-    log, uploads = log_of(kit), kit / "tacit" / "store" / "uploads"
+    refusals, uploads = Refusals(log_of(kit)), kit / "tacit" / "store" / "uploads"
     shutil.rmtree(uploads, ignore_errors=True)
     uploads.mkdir(parents=True, mode=0o700)
     submit, validate = JobCommandModule.submit_job, JobMetaValidator.validate
@@ -117,7 +122,7 @@ def limit_uploads(kit: Path) -> None:
             if len(waiting) >= MOST_WAITING or len(own) >= MOST_OF_ONE:
                 raise Unfit(f"{len(waiting)} jobs wait already, {len(own)} of them of this requester")
         except Unfit as unfit:
-            log.warning("refused a job: %s: %s", escaped(job_name, 80), unfit)
+            refusals.write(asking.get(), f"refused a job: {escaped(job_name, 80)}: {unfit}")
             return False, str(unfit), {}
         found: tuple[bool, str, dict[str, Any]] = validate(self, job_name, job_data)
         return found
@@ -128,7 +133,8 @@ def limit_uploads(kit: Path) -> None:
 def limit_deployments(kit: Path) -> None:
     """At a silo: judge jobs before they are unpacked, one at a time, and each number once. What the server adds to a
     job goes no further: NVFlare would write it down, and choose how the job is started by it."""
-    log, lock, process, start = log_of(kit), Lock(), DeployProcessor.process, StartJobProcessor.process
+    log, lock, process, start = Refusals(log_of(kit)), Lock(), DeployProcessor.process, StartJobProcessor.process
+    starting = Lock()
     known: dict[str, None] = {}  # numbers of jobs, the latest last
 
     def deploy(self: Any, req: Any, app_ctx: Any) -> Any:
@@ -140,7 +146,7 @@ def limit_deployments(kit: Path) -> None:
                 if job in known or job in folders or len(folders) >= MOST_WAITING:
                     raise Unfit("its number is known already" if job in known else "other jobs have not ended")
             except Unfit as unfit:
-                log.warning("refused job %s%s: %s", job, f" of {unfit.by}" if unfit.by else "", unfit)
+                log.write(SERVER, f"refused job {job}{f' of {unfit.by}' if unfit.by else ''}: {unfit}")
                 return error_reply(json.dumps({"rules": [unfit.rule]}))
             for old in list(known)[: len(known) - MOST_KNOWN + 1]:
                 del known[old]
@@ -150,7 +156,7 @@ def limit_deployments(kit: Path) -> None:
                 reply = process(self, req, app_ctx)
                 if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.OK:
                     return reply
-            log.warning("failed  job %s of %s: it was not deployed, see nvflare.log", job, requester)
+            log.write(SERVER, f"failed  job {job} of {requester}: it was not deployed, see nvflare.log")
             remove_job_folders(kit, lambda folder: folder.name == job)
             return error_reply(NOT_DEPLOYED)
 
@@ -159,7 +165,15 @@ def limit_deployments(kit: Path) -> None:
         clients = told.get(JobMetaKey.JOB_CLIENTS.value) if isinstance(told, dict) else None
         meta = {JobMetaKey.JOB_ID.value: job, JobMetaKey.JOB_CLIENTS.value: clients}
         req.set_header(RequestHeader.JOB_META, meta)
-        return start(self, req, app_ctx)
+        most, end = max(RUNS_AT_ONCE, _most_runs(kit)), time.monotonic() + _ENDING
+        while True:
+            with starting:
+                if len(app_ctx.get_all_job_ids()) < most:
+                    return start(self, req, app_ctx)
+            if time.monotonic() > end:
+                log.write(SERVER, f"refused job {job}: {most} processes of jobs are at work")
+                return error_reply(NOT_STARTED)
+            time.sleep(_LOOK)
 
     DeployProcessor.process, StartJobProcessor.process = deploy, start_job
 
@@ -177,14 +191,24 @@ def requester_of(kit: Path, files: Mapping[str, bytes]) -> str:
     if not is_signed or len(signers) != 1 or signers[0][2] != ROLE:
         raise Unfit("it is not signed by one requester of this federation")
     requester = str(signers[0][0])
-    try:
-        policy = Path(_read(kit / "tacit" / "settings.json")["policy"])
-        listed = tomllib.loads(policy.read_text(encoding="utf-8"))["requesters"]
-    except (KeyError, TypeError, OSError, ValueError):
-        return requester
+    listed = _policy(kit).get("requesters")
     if isinstance(listed, list) and requester not in listed:
         raise Unfit(f"requesters: {requester} is not among them", "requesters", requester)
     return requester
+
+
+def _policy(kit: Path) -> dict[str, Any]:
+    """A silo's policy as it is written; empty where there is none that can be read."""
+    try:
+        policy = Path(_read(kit / "tacit" / "settings.json")["policy"])
+        return tomllib.loads(policy.read_text(encoding="utf-8"))
+    except (KeyError, TypeError, OSError, ValueError):
+        return {}
+
+
+def _most_runs(kit: Path) -> int:
+    most = _policy(kit).get("most_runs")
+    return most if type(most) is int else RUNS_AT_ONCE
 
 
 # -- what has ended

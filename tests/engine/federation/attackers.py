@@ -14,7 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Attacker:
     listen: str | None = None
     startup: str | None = None
     registers: str | None = None  # the name it registers by
+    kind: str | None = None  # as which kind of party it tries to register, whether it is let in or not
     host: str = "localhost"
     project: str = "trial"
     waits_for: str | None = None  # a cell that has to connect first
@@ -146,7 +147,8 @@ def _connected(said: dict[str, Any]) -> Iterator[Any]:
     while neighbour not in cell.core_cell.agents and time.monotonic() < end:
         time.sleep(0.05)
     if said["registers"]:
-        _register(cell, said)
+        with suppress(Exception) if said["kind"] else nullcontext():
+            _register(cell, said)
     yield cell
 
 
@@ -164,7 +166,7 @@ def _register(cell: Any, said: dict[str, Any]) -> None:
         cell=cell,
         project_name=said["project"],
         client_name=name,
-        client_type=ClientType.ADMIN if "@" in name else ClientType.REGULAR,
+        client_type=said["kind"] or (ClientType.ADMIN if "@" in name else ClientType.REGULAR),
         expected_sp_identity=said["host"],
         secure_mode=True,
         root_cert_file=f"{startup}/rootCA.pem",
@@ -172,7 +174,7 @@ def _register(cell: Any, said: dict[str, Any]) -> None:
         cert_file=f"{startup}/client.crt",
         msg_timeout=5.0,
         retry_interval=1.0,
-        timeout=20.0,
+        timeout=2.0 if said["kind"] else 20.0,
     )
     context = FLContext()
     context.set_public_props({ReservedKey.IDENTITY_NAME: name})

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +108,33 @@ def requester(trial: Trial) -> Attacker:
 def east(trial: Trial) -> Attacker:
     kit = trial.kit("east")
     return Attacker("east", root=f"grpc://localhost:{kit.port}", startup=str(kit.startup), registers="east")
+
+
+def test_a_requester_does_not_become_a_silo(trial):
+    for kind in ("regular", "relay"):
+        control, *_ = replace(requester(trial), kind=kind).sends(CHALLENGE)
+        assert control.startswith("ok")
+        assert logged(trial, "server", f"refused {REQUESTER}: a login as {REQUESTER}, of another kind ({kind})")
+    assert not [line for line in lines(trial, "server") if f"joined  {REQUESTER}" in line]
+    with _session(trial.kit(REQUESTER)) as session:
+        there = [client.name for client in session.get_system_info().client_info]
+    assert there == ["north"]
+
+
+@pytest.mark.parametrize("name", [REQUESTER, "east"])
+def test_small_messages_take_little_memory(trial, name):
+    server = psutil.Process(trial.processes["server"].pid)
+    before, held = server.memory_info().rss >> 20, []
+    origin = requester_cell() if name == REQUESTER else "east"
+    large, small = bomb(4_000_000), bomb(60_000)
+    frames = [framed(origin, "task", "challenge", content) for content in (*[large] * 3, *[small] * 2)]
+    with spoken(trial, name, origin, frames):
+        assert logged(trial, "server", f"refused {name}: task challenge", "(size)")
+        assert logged(trial, "server", f"refused {name}: task challenge: a message holds more than", "(object)")
+        for _ in range(20):
+            held.append((server.memory_info().rss >> 20) - before)
+            time.sleep(0.05)
+    assert max(held) < 100  # before these were refused: 890
 
 
 def test_a_requester_makes_a_silo_do_nothing(trial, planted):
@@ -316,6 +344,88 @@ def test_one_party_does_not_take_all_connections(trial):
         with _session(trial.kit(REQUESTER)) as session:
             session.list_jobs()
     assert east(trial).sends(CHALLENGE)[0].startswith("ok")  # once the others have ended
+
+
+def framed(origin: str, channel: str, topic: str, payload: bytes) -> bytes:
+    """A request to the server, as it is on the wire."""
+    import msgpack
+
+    headers = msgpack.packb(
+        {
+            "cn__channel": channel,
+            "cn__topic": topic,
+            "cn__from": origin,
+            "cn__to": "server",
+            "cn__origin": origin,
+            "cn__destination": "server",
+            "cn__msg_type": "req",
+            "cn__payload_encoding": "fobs",
+            "cn__req_id": str(uuid.uuid4()),
+            "cn__reply_expected": True,
+            "cn__route": [],
+        }
+    )
+    head = bytearray(PREFIX_LEN)
+    length = PREFIX_LEN + len(headers) + len(payload)
+    Prefix(length=length, header_len=len(headers), type=Types.DATA, app_id=1).to_buffer(head, 0)
+    return bytes(head) + headers + payload
+
+
+@contextmanager
+def spoken(trial: Trial, name: str, origin: str, frames: list[bytes]) -> Iterator[None]:
+    """A connection to the server which says a name, waits for the server's, and sends frames."""
+    import msgpack
+
+    kit, ready, stop = trial.kit(name), threading.Event(), threading.Event()
+    files = ("rootCA.pem", "client.key", "client.crt")
+    credentials = grpc.ssl_channel_credentials(*((kit.startup / file).read_bytes() for file in files))
+    content = msgpack.packb({"endpoint_name": origin})
+
+    def said() -> Iterator[Frame]:
+        yield Frame(seq=1, data=prefix(Types.HELLO, content) + content)
+        ready.wait(10)
+        time.sleep(0.3)  # until the server has read the name
+        yield from (Frame(seq=number, data=frame) for number, frame in enumerate(frames, 2))
+        stop.wait(30)
+
+    with grpc.secure_channel(f"localhost:{kit.port}", credentials) as channel:
+        call = StreamerStub(channel).Stream(said())
+        try:
+            next(call)
+            ready.set()
+            yield
+        finally:
+            stop.set()
+            call.cancel()
+
+
+def bomb(values: int) -> bytes:
+    """A message of that many bytes, each of which is an empty list."""
+    content = b"\xdd" + values.to_bytes(4) + b"\x90" * values
+    return struct.pack(">BBQ", 100, 0, len(content)) + content
+
+
+def test_nvflare_writes_no_audit_log_and_shows_no_tokens(trial):
+    """An audit log would have lines of others' making, and no bound."""
+    with _session(trial.kit(REQUESTER)) as session:
+        with suppress(Exception):
+            session._do_command("list_jobs 'a\n[E:forged]\x1b[2J'")
+        told = str(session._do_command("check_status server"))
+    assert "north" in told
+    assert "TOKEN" not in told
+    for name in ("server", "north"):
+        assert not list(trial.kit(name).path.rglob("audit*"))
+
+
+def test_a_long_command_that_holds_no_job_is_refused(trial):
+    text = json.dumps({"data": [{"type": "command", "data": "A" * 100_000}], "meta": {}})
+    many = json.dumps({"data": [{"type": "command", "data": "list_jobs"}], "meta": [[]] * 20_000})
+    asked = [Sent("server", "hci_channel", "command", body=body, timeout=1) for body in (text, many)]
+    control, *answers = requester(trial).sends(CHALLENGE, *asked)
+    assert control.startswith("ok")
+    assert all(len(answer) < 1000 for answer in answers)
+    for words in ("a command has more than", "a command holds more than"):
+        assert logged(trial, "server", f"refused {REQUESTER}: hci_channel command: {words}", "(object)")
 
 
 # -- the last tests here: another process takes the server's place, with its certificate

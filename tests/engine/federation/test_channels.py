@@ -23,6 +23,7 @@ from tacit.config import plan
 from tacit.engine.federation.requester import _session, _submitted, ask
 from tacit.engine.federation.trial import REQUESTER, Trial, parted
 from tacit.transport import table
+from tacit.transport.gate import _read
 from tacit.transport.table import ALLOWED, DATA, REGISTERED, REPLIES, STREAM, Cell, Kind, Message, verdict
 
 from . import worlds
@@ -193,9 +194,38 @@ def test_a_malformed_name_is_no_cell(name):
 
 def test_a_failure_is_reported_by_the_party_that_it_concerns():
     server, south = Cell("server"), Cell("south")
-    for missed, rule in ((f"south.{JOB}", None), (f"north.{JOB}", "reply"), (None, "reply")):
+    good, bad = f"south.{JOB}", f"north.{JOB}"
+    for missed, rule in (
+        ((good,), None),
+        ((good, good), None),
+        ((bad,), "reply"),
+        ((good, bad), "reply"),
+        ((bad, good), "reply"),
+        ((None,), "reply"),
+        ((), "reply"),
+    ):
         message = Message("south", "server", "return", "admin", "admin", missed=missed)
         assert verdict(server, south, message, own_port=False) == rule
+
+
+def test_every_header_that_names_a_cell_which_was_not_reached_counts():
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey as Key
+    from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+
+    said = {
+        Key.ORIGIN: f"south.{JOB}",
+        Key.DESTINATION: f"server.{JOB}",
+        Key.MSG_TYPE: "req",
+        Key.CHANNEL: "sm__STREAM",
+        Key.TOPIC: "sm__ERROR",
+        StreamHeaderKey.FAILED_DESTINATION: f"north.{JOB}",
+    }
+    for returned in (None, {}, [], {Key.DESTINATION: f"south.{JOB}"}):
+        headers = said if returned is None else {**said, Key.ORIGINAL_HEADERS: returned}
+        assert verdict(Cell("server"), Cell("south"), _read(headers), own_port=False) == "reply"
+    own = {**said, StreamHeaderKey.FAILED_DESTINATION: f"south.{JOB}"}
+    assert verdict(Cell("server"), Cell("south"), _read(own), own_port=False) is None
+    assert verdict(Cell("server"), Cell("south"), _read({**own, Key.ORIGINAL_HEADERS: {}}), own_port=False) == "reply"
 
 
 # -- what NVFlare registers, and what processes accept

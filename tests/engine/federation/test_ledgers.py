@@ -170,7 +170,8 @@ def test_a_missing_ledger_is_to_be_restored_and_no_reason_for_a_new_budget(silo)
     for new_budget in (False, True):
         found = silo.refusal(data, new_budget)
         assert found.field == ("--new-budget" if new_budget else "ledger")
-        assert all(word in str(found) for word in (str(ledger), "missing", "1 lines", "tacit ledger restore"))
+        assert found.code == "ledger-mismatch"
+        assert all(word in str(found) for word in (str(ledger), "1 lines", "tacit ledger restore"))
         assert "--new-budget" not in found.fix
         assert "--same-table" not in found.fix
         assert not ledger.exists()

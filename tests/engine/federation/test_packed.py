@@ -347,5 +347,41 @@ def test_what_the_server_adds_to_a_job_goes_no_further(kits, kit, tmp_path):
     assert silo.handed[0].get_header("job_meta") == {"job_id": job}
     request = Message("train.start_job", {})
     request.set_headers({"job_id": job, "job_meta": {"job_id": "other", "byoc": True, "job_clients": clients}})
-    StartJobProcessor().process(request, SimpleNamespace())
+    StartJobProcessor().process(request, SimpleNamespace(get_all_job_ids=list))
     assert started == [{"job_id": job, "job_clients": clients}]
+
+
+@pytest.mark.parametrize(("policy", "most"), [(None, 4), ("most_runs = 1", 4), ("most_runs = 6", 6), ("[[", 4)])
+def test_a_silo_starts_a_limited_number_of_processes(kit, tmp_path, monkeypatch, policy, most):
+    """However many jobs a server has deployed, and at the same time."""
+    at_work: list[str] = []
+
+    def start(self: object, req: Message, app_ctx: object) -> Message:
+        time.sleep(0.02)
+        at_work.append(req.get_header("job_id"))
+        return ok_reply()
+
+    StartJobProcessor.process = start
+    monkeypatch.setattr(upkeep, "_ENDING", 0.5)
+    if policy is not None:
+        (tmp_path / "policy.toml").write_text(policy)
+        (kit / "tacit" / "settings.json").write_text(json.dumps({"policy": str(tmp_path / "policy.toml")}))
+    Silo(kit, ok_reply)
+    engine, answers = SimpleNamespace(get_all_job_ids=lambda: list(at_work)), []
+
+    def asks() -> None:
+        request = Message("train.start_job", {})
+        request.set_headers({"job_id": str(uuid.uuid4()), "job_meta": {}})
+        answers.append(StartJobProcessor().process(request, engine))
+
+    threads = [Thread(target=asks) for _ in range(most + 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(at_work) == most
+    assert sum(map(has_failed, answers)) == 5
+    assert f"{most} processes of jobs are at work" in (kit / "tacit" / "log.txt").read_text()
+    at_work.pop()  # one has ended
+    asks()
+    assert len(at_work) == most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+from tacit.engine.federation.requester import status
 from tacit.engine.federation.trial import REQUESTER
+from tacit.errors import UserError
 
 from .worlds import experiment, federation, finished
 
@@ -46,10 +49,36 @@ if "server" in sys.orig_argv and "tacit.transport" in sys.orig_argv:
 
     transfer.make_meta, transfer.add_file = make_meta, add_file
     transfer.BinaryTransfer.download_folder = download_folder
+
+    import json
+    import nvflare.fuel.hci.conn as connections
+    close = connections.Connection.close
+
+    def answer(self):
+        text, file = close(self), os.path.join(folder, "answers.json")
+        answers = json.load(open(file)) if os.path.isfile(file) else {}
+        return answers.get(str(self.command).split(" ")[0], text)
+
+    connections.Connection.close = answer
 """
+EVIL = "x\n\x1b]0;owned\x07\x1b[2J\nforged line\n"
 
 
-def test_a_server_writes_no_file_and_reaches_no_service_on_a_requesters_machine(tmp_path, monkeypatch):
+def answered(status: str) -> str:
+    """What a server can answer to a command."""
+    told = {"status": status, "info": EVIL}
+    return json.dumps({"time": "t", "data": [{"type": "error", "data": EVIL}], "meta": told})
+
+
+ANSWERS = [
+    *((command, answered("not_authorized")) for command in ("list_jobs", "_cert_login")),
+    *(("check_status", answered(status)) for status in ("invalid_target", "job_running", "internal_error")),
+    ("check_status", json.dumps({"time": "t", "data": [], "meta": {"status": "ok", "clients": EVIL}})),
+    ("list_jobs", EVIL),
+]
+
+
+def test_a_server_writes_no_file_and_reaches_no_service_on_a_requesters_machine(tmp_path, monkeypatch, capfd):
     rogue = tmp_path / "rogue"
     rogue.mkdir()
     (rogue / "sitecustomize.py").write_text(ROGUE)
@@ -60,6 +89,14 @@ def test_a_server_writes_no_file_and_reaches_no_service_on_a_requesters_machine(
         kit = trial.kit(REQUESTER)
         said = (kit.ours / "log.txt").read_text() if (kit.ours / "log.txt").is_file() else ""
         written = {path.name for path in (*kit.path.rglob("*"), *Path(run.path).rglob("*"))}
+        for command, answer in ANSWERS:
+            (rogue / "answers.json").write_text(json.dumps({command: answer}))
+            capfd.readouterr()
+            with pytest.raises(UserError) as caught:
+                status(kit)
+            shown = f"{caught.value}{capfd.readouterr()}"
+            assert (caught.value.code in ("no-answer", "rejected"), caught.value.field) == (True, "--kit")
+            assert ("\x1b" in shown, "\nforged" in shown, "Traceback" in shown) == (False, False, False), shown
     assert (rogue / "content").is_file()  # the server did offer its files
     assert not (rogue / "absolute").exists()
     assert not {"absolute", "relative"} & written

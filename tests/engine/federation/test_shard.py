@@ -355,10 +355,10 @@ def test_the_lot_of_a_silo_is_its_own_secret(tmp_path):
     key.unlink()
     assert held_out_people(EXPERIMENT, file)[1] != first
     key.write_bytes(b"short")
-    with pytest.raises(UserError):
+    with refuses("file-damaged", "hold_out.key"):
         shard_of(read(EXPERIMENT), "n", file)
     key.unlink()
     key.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError):
+    with refuses("file-access", "hold_out.key"):
         shard_of(read(EXPERIMENT), "n", file)
     assert not (tmp_path / "elsewhere").exists()

@@ -62,6 +62,14 @@ def test_a_command_that_carries_no_job_is_refused_and_leaves_nothing(kit, told):
     assert "refused a job: job: it cannot be unpacked" in (kit / "tacit" / "log.txt").read_text()
 
 
+def test_jobs_that_are_refused_write_a_limited_number_of_lines(kit, tmp_path):
+    upkeep.limit_uploads(kit)
+    (tmp_path / "none").write_bytes(b"none")
+    for _ in range(100):
+        assert not JobMetaValidator().validate("job", str(tmp_path / "none"))[0]
+    assert len((kit / "tacit" / "log.txt").read_text().splitlines()) == 21
+
+
 def test_a_job_of_more_than_a_megabyte_is_refused(kit, tmp_path):
     upkeep.limit_uploads(kit)
     (tmp_path / "large").write_bytes(bytes(MOST_BYTES + 1))

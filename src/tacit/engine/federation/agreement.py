@@ -19,14 +19,13 @@ import numpy as np
 from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation, Labels, Records, source_facts
-from tacit.engine.encoder_work import places_of
 from tacit.engine.federation.messages import read_counts, read_json, write_counts
 from tacit.errors import UserError
-from tacit.exchange import people_of
+from tacit.exchange import people_of, places_of
 from tacit.exchange.post import join, join_named, parted
-from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.methods import Facts, Info
 from tacit.privacy import Randomness
+from tacit.transport.table import ANALYZER
 
 # Of the number that a silo draws for a run.
 DRAWN_BYTES = 32
@@ -134,7 +133,7 @@ def check_federated(plan: Plan) -> None:
     """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
     method, options = plan.method, plan.options
     check_method(method.info)
-    if method.work.works_by == "report" and plan.promise.facts.max_silos != 1:
+    if method.info.gathers == "places" and plan.promise.facts.max_silos != 1:
         problem = f"is not 1: under {method.name} a person with records in several silos would report in each of them"
         raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if no subject has")
     plan.exchange.check_federated()

@@ -54,11 +54,11 @@ from tacit.data.options import Section
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import InvalidSetting, UserError
 from tacit.exchange.post import SERVER
-from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.privacy.ledger import plain_file
 from tacit.transport import packed
 from tacit.transport.attendant import KIT, organisation
 from tacit.transport.log import OURS
+from tacit.transport.table import ANALYZER
 
 Kind = Literal["server", "silo", "analyzer", "requester"]
 

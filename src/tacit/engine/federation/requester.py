@@ -32,10 +32,10 @@ from tacit.engine.federation.retention import EXPIRED, OUTCOME
 from tacit.engine.federation.server_host import SHARED
 from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
-from tacit.errors import Forbidden, UserError
+from tacit.errors import Forbidden, TacitError, UserError
 from tacit.escape import OneLine, escaped
-from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.transport.attendant import NVFLARE_LOG
+from tacit.transport.table import ANALYZER
 
 RETRIES = 3
 _LOOK = 1.0  # seconds between two looks at a run
@@ -371,10 +371,9 @@ def _log_nvflare(kit: Kit) -> None:
 @contextmanager
 def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
-    from nvflare.apis.fl_exception import FLCommunicationError
-    from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed
+    from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 
-    from tacit.transport.client import connected
+    from tacit.transport.client import Unacceptable, connected
 
     _log_nvflare(kit)
     server, fix = (
@@ -386,16 +385,19 @@ def _session(kit: Kit) -> Iterator[Any]:
             session = connected(kit.name, kit.path, timeout=10.0)
     except NoConnection:
         raise UserError("no-answer", "--kit", f"{server} does not answer", fix) from None
-    except (AuthenticationError, FLCommunicationError):
+    except Exception:  # NVFlare has many kinds, with the server's words in them
         kit.check_certificate()
         problem = "the server does not accept this kit"
         fix = "use a kit of the same federation whose certificate is valid"
         raise UserError("rejected", "--kit", problem, fix) from None
     try:
         yield session
-    # a server that was started anew knows nothing of the sessions before
-    except (AuthenticationError, InternalError, NoConnection, NoReply, SessionClosed) as error:
-        raise UserError("no-answer", "--kit", f"{server} has broken off: {error}", fix) from None
+    except (TacitError, JobNotFound, Unacceptable):
+        raise
+    # a server that was restarted does not know earlier sessions; any other answer that NVFlare's client cannot read
+    except Exception as error:
+        problem = f"{server} has broken off: {escaped(error)} ({type(error).__name__})"
+        raise UserError("no-answer", "--kit", problem, fix) from None
     finally:
         with redirect_stdout(StringIO()):
             session.close()

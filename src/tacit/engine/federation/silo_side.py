@@ -269,7 +269,7 @@ class SiloSide:
 
     def _among_all(self, shard: Federation) -> Federation:
         """Our records in their place among those of all silos."""
-        if self.plan.method.work.works_by == "report":
+        if self.plan.method.info.gathers == "places":
             shard = in_their_places(shard, self.place, len(self._names), self.plan.promise.facts.subjects or 1)
         return shard.among(self._names, self.place)
 

@@ -23,8 +23,8 @@ from tacit.data.sources.randhie import SITES, read_builtin
 from tacit.engine.federation.kits import FederationOptions, Kit, ServerOptions, make_kits
 from tacit.engine.federation.processes import prepare_analyzer, prepare_server, prepare_silo
 from tacit.errors import UserError
-from tacit.exchange.shuffled.terms import ANALYZER
 from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
+from tacit.transport.table import ANALYZER
 
 REQUESTER = "you@example.org"
 # which sites of the built-in table live where

@@ -16,6 +16,7 @@ import sys
 
 from scipy.special import log_ndtr
 
+from tacit.privacy.accounting.events import Event, Gaussian, Nothing, Unprotected
 from tacit.privacy.bisection import bisect, doubled
 
 # the smallest step by which a computed root is moved to the safe side, relative and absolute
@@ -69,3 +70,10 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
     ends = doubled(exceeds, 1.0, sys.float_info.max)
     return math.inf if ends is None else bisect(exceeds, *ends, relative=_SAFE)[0]
+
+
+def gaussian_event(mu: float) -> Event:
+    """The event of a Gaussian view that moves by ``mu`` standard deviations."""
+    if mu == 0:
+        return Nothing()
+    return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)

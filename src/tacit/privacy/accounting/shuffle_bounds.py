@@ -22,7 +22,7 @@ dominates ("connect the dots", Doroshenko et al. 2022).
 ``blanket_delta`` and ``blanket_epsilon`` are the tighter bounds of one randomiser, Laplace on [0, 1] or k-ary
 randomised response (Balle, Bell, Gascón, Nissim 2019, "The privacy blanket of the shuffle model").
 
-The protocols that are built from shuffled reports are in ``shuffled_protocols``.
+The protocols that are built from shuffled reports are in ``families.shuffle.proofs``.
 """
 
 from __future__ import annotations
@@ -83,19 +83,6 @@ def shuffled_table(event: ShuffledReports, grid: float) -> tuple[int, Floats]:
     if informative < 1:
         probabilities[-lowest] += 1 - informative
     return lowest, probabilities
-
-
-def shuffled_epsilon(event: ShuffledReports, delta: float, count: int = 1) -> float:
-    """Epsilon of ``count`` runs of the event, the grid refined until halving it changes less than half a percent."""
-    grid = max(shuffled_deviation(event), 1e-9) / 4
-    previous = math.inf
-    while True:
-        pld = shuffled_pld(event, grid)
-        composed = pld if count == 1 else pld.self_compose(count)
-        epsilon = min(float(composed.get_epsilon_for_delta(delta)), previous, count * _pair(event))
-        if previous - epsilon <= 0.005 * epsilon:
-            return epsilon
-        previous, grid = epsilon, grid / 2
 
 
 def dominates(first: PrivacyLossDistribution, second: PrivacyLossDistribution, grid: float, slack: float) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tacit.methods.decentralized import MOST_PAIRS
+from tacit.families.gossip.graphs import MOST_PAIRS
+from tacit.families.gossip.methods import GossipClaim, GossipWork
 from tacit.privacy import View
 from tacit.promise import Promise
 
@@ -64,16 +65,18 @@ class Network:
 
 def network(promise: Promise) -> Network | None:
     """The network of a promise; None for methods that have none, or where the number of nodes is not declared."""
-    method, facts = promise.method, promise.facts
-    graph = method.work.graph
-    if graph is None or not 0 < graph.choice(facts).nodes <= MOST_PAIRS:
+    work, claim, facts = promise.method.work, promise.method.claim, promise.facts
+    if not isinstance(work, GossipWork) or not 0 < work.graph.choice(facts).nodes <= MOST_PAIRS:
         return None
+    graph = work.graph
     mixing = graph.network(facts, 1)
     listed = mixing.nodes <= MOST_LISTED
     pairs = np.argwhere(np.triu(mixing.distances == 1)) if listed else ()
     edges = tuple((int(u), int(v)) for u, v in pairs)
     relation = promise.exposure(promise.unit, View.parse("neighbour")).relation
-    mu = None if promise.leaks else method.claim.between_nodes(promise.unit, relation)
+    mu = None
+    if isinstance(claim, GossipClaim) and not promise.leaks:
+        mu = claim.between_nodes(promise.unit, relation)
     if mu is None:
         return Network(graph.topology, mixing.nodes, mixing.gap, edges)
     epsilons = _epsilons(mu, promise.delta)

@@ -34,7 +34,7 @@ from tacit.methods.base import (
     ReportNumbers,
     ServerRule,
 )
-from tacit.methods.clips import NumberClip
+from tacit.methods.clips import Clip, Shift
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part
 from tacit.privacy import (
@@ -44,6 +44,7 @@ from tacit.privacy import (
     Noise,
     Pure,
     Randomness,
+    Relation,
     Repeated,
     ShuffledReports,
     Stream,
@@ -119,6 +120,16 @@ def dimensions(facts: Facts) -> int:
     return facts.parameters
 
 
+@part
+class NumberClip(Clip):
+    """Every number of an update is clipped: a subject whose records change may turn all of them around."""
+
+    of = "number"
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        return None if unit == "silo" else Shift(2 * math.sqrt(facts.parameters or 0))
+
+
 COMMON = Info(
     "",
     "",
@@ -182,7 +193,7 @@ class ReportWork(LocalWork):
               ``numbers`` see :meth:`reports`
     """
 
-    works_by = "report"
+    worker = "tacit.families.shuffle.worker:EncoderWork"
 
     epochs: int
     learning_rate: float
@@ -337,9 +348,7 @@ class LdpLaplace(SubjectReports):
     """Laplace noise on every number."""
 
     info = replace(
-        COMMON,
-        name="ldp-laplace",
-        summary="every person adds Laplace noise to its update: nobody is trusted",
+        COMMON, name="ldp-laplace", summary="every person adds Laplace noise to its update: nobody is trusted"
     )
 
     def build(self, facts: Facts) -> Method:
@@ -351,9 +360,7 @@ class LdpGaussian(SubjectReports):
     """Gaussian noise on every number."""
 
     info = replace(
-        COMMON,
-        name="ldp-gaussian",
-        summary="every person adds Gaussian noise to its update: nobody is trusted",
+        COMMON, name="ldp-gaussian", summary="every person adds Gaussian noise to its update: nobody is trusted"
     )
 
     def build(self, facts: Facts) -> Method:

@@ -21,13 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.methods import option_keys as keys
-from tacit.methods.base import Claim, ContributionCount, Divisors, Method, ReportNumbers, ServerRule
-from tacit.methods.clips import NumberClip
-from tacit.methods.encoders import (
+from tacit.families.shuffle import proofs as protocols
+from tacit.families.shuffle.encoders import (
     COMMON,
     Crowd,
     Floats,
+    NumberClip,
     SubjectReports,
     Vectors,
     clipped,
@@ -35,11 +34,12 @@ from tacit.methods.encoders import (
     dimensions,
     one_encoder,
 )
+from tacit.methods import option_keys as keys
+from tacit.methods.base import Claim, ContributionCount, Divisors, Method, ReportNumbers, ServerRule
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Pure, Repeated, Stream, Unprotected
 from tacit.privacy.mechanisms.randomizers import Kind, Randomizer, randomizer
-from tacit.privacy.proofs import shuffled_protocols as protocols
 
 Indices = npt.NDArray[np.int64]
 
@@ -150,8 +150,7 @@ class ShuffledClaim(Claim):
     """Formal guarantees (specification 5.2), one subject replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
         analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d that are mostly blanket;
-                             topk: k, or 2 k where dimensions may be cut. ``privacy.proofs.shuffled_protocols`` holds
-                             the proofs
+                             topk: k, or 2 k where dimensions may be cut. ``proofs`` holds the proofs
         shuffler             knows its own fillings, and what is published: simple: as the analyzer, among those who
                              sent; double: the local guarantee; topk: nothing, unless every index is sent
         both together        the local guarantee: (messages sent) eps0; topk: nothing, unless every index is sent
@@ -171,7 +170,7 @@ class ShuffledClaim(Claim):
     encoding: Reports
 
     def protocol(self) -> protocols.ShuffledProtocol:
-        """What one participation costs; see ``privacy.proofs.shuffled_protocols``."""
+        """What one participation costs; see ``proofs``."""
         return _simple(self.encoding, self.encoding.padded(self.facts), self.facts)
 
     def local_release(self) -> Event:
@@ -304,9 +303,7 @@ class SSDouble(SubjectReports):
     """
 
     info = replace(
-        SHUFFLED,
-        name="ss-double",
-        summary="a random part of a person's update, padded and shuffled (SS-Double)",
+        SHUFFLED, name="ss-double", summary="a random part of a person's update, padded and shuffled (SS-Double)"
     )
 
     randomizer: Kind = "laplace"
@@ -322,10 +319,7 @@ class SSDouble(SubjectReports):
 
     def build(self, facts: Facts) -> Method:
         encoding = RandomReports(
-            index_rate=self.index_rate,
-            padding=self.padding,
-            fixed=self.index_sampling == "fixed",
-            **reporting(self),
+            index_rate=self.index_rate, padding=self.padding, fixed=self.index_sampling == "fixed", **reporting(self)
         )
         return shuffled(self, encoding, DoubleClaim, facts)
 

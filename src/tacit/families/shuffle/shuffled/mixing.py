@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.exchange.shuffled.terms import Indices
+from tacit.families.shuffle.shuffled.terms import Indices
 from tacit.privacy.randomness import Stream
 
 

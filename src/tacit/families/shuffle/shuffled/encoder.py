@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.crypto import Identity, seal_rows
 from tacit.exchange.post import Post
-from tacit.exchange.shuffled.terms import (
+from tacit.families.shuffle.shuffled.terms import (
     ANALYZER,
     KEY,
     PROTOCOL,

@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tacit.config import sum_facts
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.pairwise.server import PairwiseServer
-from tacit.exchange.pairwise.silo import PairwiseSilo
-from tacit.exchange.pairwise.terms import PairwiseTerms
 from tacit.exchange.sums import SumFacts
+from tacit.families.pairwise.proofs import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
+from tacit.families.pairwise.server import PairwiseServer
+from tacit.families.pairwise.silo import PairwiseSilo
+from tacit.families.pairwise.summary import Pairs
+from tacit.families.pairwise.terms import PairwiseTerms
+from tacit.family_names import PlanPart
 from tacit.privacy import Randomness, Reveals, View
-from tacit.privacy.proofs.serverless import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05
@@ -64,6 +67,7 @@ class Pairwise(Exchange):
     adds = frozenset({"once"})
     repeats = False  # pairs draw what they share from new keys in every attempt
     noise_from_silos_only = True
+    unsuited = "no silo's whole contribution is bounded, or each carries all of its noise already"
 
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
     peers: int | None = None
@@ -179,9 +183,12 @@ class Pairwise(Exchange):
         independent = facts.noise.std / math.sqrt(self.counted(facts.silos))
         return independent, self.ratio(facts.silos) * independent
 
-    def pairs(self, facts: SumFacts) -> tuple[str, tuple[int, int], float, float]:
+    def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
+        facts = sum_facts(promise.method, promise.facts)
         degrees = self.edges(facts.silos).sum(axis=1)
-        return self.graph, (int(degrees.min()), int(degrees.max())), *self.deviations(facts)
+        peers = int(degrees.min()), int(degrees.max())
+        factors = {str(view): self.factor(view, facts.silos) for view in promise.views}
+        return {"pairs": Pairs(self.graph, peers, *self.deviations(facts), factors)}
 
     def _steps(self, facts: SumFacts) -> tuple[float, float]:
         """The same in steps of the grid, rounded up."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from tacit.crypto import Identity, Refused, seal_rows
 from tacit.exchange.post import OutOfTurn, Post
-from tacit.exchange.shuffled.mixing import dealt, missing, places
-from tacit.exchange.shuffled.terms import (
+from tacit.families.shuffle.shuffled.mixing import dealt, missing, places
+from tacit.families.shuffle.shuffled.terms import (
     ANALYZER,
     KEY,
     MIXED,

@@ -1,4 +1,4 @@
-"""Local work of people who protect what they send (``methods.encoders``): each person learns alone, and reports."""
+"""Local work of people who protect what they send (``encoders``): each person learns alone, and reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from tacit.engine.kernel import Worked
 from tacit.engine.lanes import LANES, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
-from tacit.exchange import Collected, people_of
+from tacit.exchange import people_of
+from tacit.families.shuffle.encoders import batches_of
+from tacit.families.shuffle.shuffled.encoder import Collected
 from tacit.kernels import Arrays, Lane, arrange, each_person
-from tacit.methods.encoders import batches_of
 from tacit.models import Params
 from tacit.privacy import Stream
-from tacit.privacy.randomness import shares
 
 # At most so many numbers of people without records are encoded at once.
 _NUMBERS = 1 << 18
@@ -33,18 +33,12 @@ class Batch(NamedTuple):
     without: np.ndarray
 
 
-def places_of(keys: np.ndarray, people: int) -> np.ndarray:
-    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
-    presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
-    return shares(keys, people)
-
-
 class EncoderWork(Worker):
     """Who takes part in a round, and what they report."""
 
     def __init__(self, site: Site) -> None:
-        """In ``site`` all records of a person are in one silo, and subjects are places (:func:`places_of`), of which
-        silos have those of :func:`people_of`."""
+        """In ``site`` all records of a person are in one silo, and subjects are places (``exchange.places_of``), of
+        which silos have those of :func:`people_of`."""
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
         self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"

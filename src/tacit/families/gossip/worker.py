@@ -12,10 +12,10 @@ from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.silo_work import Group, SiloWork
 from tacit.engine.worker import Site, Worker
+from tacit.families.gossip.kernels import Walk, contracting_weights, node_step, noised, walked
+from tacit.families.gossip.methods import node_count
 from tacit.kernels import Arrays, Schedule, key_words
-from tacit.kernels.gossip import Walk, contracting_weights, node_step, noised, walked
 from tacit.kernels.grid_integers import toward_zero
-from tacit.methods.decentralized import node_count
 from tacit.models import Params
 
 

@@ -1,7 +1,8 @@
-"""The two methods of [ULDP-FL] that do not look at subjects one by one: ULDP-NAIVE and ULDP-GROUP.
+"""The methods of [ULDP-FL].
 
 ``uldp-naive`` clips every silo's whole update and adds noise for all silos at once. ``uldp-group`` runs DP-SGD on
-records in every silo, on at most ``group_size`` records of a subject over all silos.
+records in every silo, on at most ``group_size`` records of a subject over all silos. ``uldp-avg`` and ``uldp-sgd`` look
+at subjects one by one (``per_subject``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
+from tacit.errors import UserError
 from tacit.kernels import ServerStep, Work, clipped, descend
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, training, training_numbers
@@ -30,7 +32,10 @@ from tacit.methods.base import (
 )
 from tacit.methods.clips import SiloClip
 from tacit.methods.facts import Facts
-from tacit.methods.local_noise import COMMON, NoisyBatches, NoisyBatchesClaim, noisy_batches
+from tacit.methods.local_noise import COMMON as BATCHES
+from tacit.methods.local_noise import NoisyBatches, NoisyBatchesClaim, noisy_batches
+from tacit.methods.per_subject import COMMON as SUBJECTS
+from tacit.methods.per_subject import CorrelatedNoise, PerSubject, SubjectWork, per_subject
 from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import subject_events as subjects
@@ -149,7 +154,7 @@ class UldpGroup(NoisyBatches):
     """
 
     info = replace(
-        COMMON,
+        BATCHES,
         name="uldp-group",
         summary="DP-SGD in every silo on at most k records per person over all silos (ULDP-GROUP)",
         reference="[ULDP-FL]",
@@ -225,3 +230,110 @@ class UldpGroupClaim(NoisyBatchesClaim):
         if k.bit_count() == 1:
             return AsPublished(epsilon, "yes", "sound for a public k that is a power of two; the mixture is tighter")
         return AsPublished(epsilon, "no", f"the paper rounds {k} down to a power of two, which is no bound")
+
+
+# -- subjects one by one: ULDP-AVG and ULDP-SGD -----------------------------------------------------------------------
+
+ULDP = replace(SUBJECTS, reference="[ULDP-FL]", sends=("sum", "integers", "subjects"))
+
+
+def check_weights(options: UldpSGD | UldpAvg, exchange: str) -> None:
+    """Refuse weights that do not go with the exchange.
+
+    Uniform weights let a subject's single record in one silo count as much as a hundred in another. Record weights
+    correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself:
+    each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
+    """
+    if options.weights != "records" and exchange == "weighted":
+        raise UserError(
+            "not-supported", "method.weights", "the weighted exchange is for record weights", 'use weights = "records"'
+        )
+    if options.weights == "capped" and options.weight_cap is None:
+        raise UserError("missing", "method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
+    if options.weights != "capped" and options.weight_cap is not None:
+        raise UserError(
+            "no-effect", "method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"'
+        )
+    if options.weights == "records" and exchange in ("plain", "masked") and not options.disclose_counts:
+        raise UserError(
+            "not-supported",
+            "method.weights",
+            f"with record weights in the {exchange} exchange, another party learns how many records a subject has",
+            "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
+        )
+
+
+def weighted(options: UldpSGD | UldpAvg) -> dict[str, Any]:
+    """The fields of a subject's work that sampling and weights decide."""
+    return {"rate": options.subject_sample_rate, "weights": options.weights, "weight_cap": options.weight_cap}
+
+
+@dataclass(frozen=True)
+class UldpSGD(PerSubject):
+    """ULDP-SGD: every subject's gradient in every silo, clipped and weighted; the server takes the step."""
+
+    info = replace(ULDP, name="uldp-sgd", summary="per-person gradients in every silo, clipped and weighted (ULDP-SGD)")
+
+    weights: keys.WeightsKey = "uniform"
+    weight_cap: keys.WeightCap = None
+    disclose_counts: keys.DiscloseCounts = False
+
+    def check(self, exchange: str) -> None:
+        check_weights(self, exchange)
+
+    def build(self, facts: Facts) -> Method:
+        return per_subject(self, SubjectWork(**weighted(self)), facts, per_silo=True, published=True)
+
+
+@dataclass(frozen=True)
+class UldpAvg(PerSubject):
+    """ULDP-AVG: every subject trains locally in every silo; differences are clipped, weighted and added up.
+
+    correlated_noise  subjects take turns, and noise partly cancels over rounds (Tacit's own)
+    """
+
+    info = replace(
+        ULDP, name="uldp-avg", summary="per-person local training in every silo, clipped and weighted (ULDP-AVG)"
+    )
+
+    weights: keys.WeightsKey = "uniform"
+    weight_cap: keys.WeightCap = None
+    disclose_counts: keys.DiscloseCounts = False
+    local_epochs: keys.LocalEpochs = 1
+    local_learning_rate: keys.LearningRate = 0.1
+    batch_size: keys.BatchSize = None
+    correlated_noise: CorrelatedNoise | None = None
+
+    @property
+    def record_losses(self) -> str | None:
+        return "batch_size" if self.batch_size is not None else None
+
+    def check(self, exchange: str) -> None:
+        check_weights(self, exchange)
+        if self.correlated_noise is None:
+            return
+        field = "method.correlated_noise"
+        if exchange != "plain":
+            problem = f"the {exchange} exchange draws the noise of every round by itself"
+            raise UserError("not-supported", field, problem, 'leave it out, or use exchange.name = "plain"')
+        if self.subject_sample_rate < 1:
+            problem = "people take turns by their keys: nothing is gained from coins as well"
+            raise UserError("conflict", field, problem, "leave out either this or subject_sample_rate")
+        if self.adaptive_clip is not None:
+            problem = "noise that follows an adaptive clip would not cancel over rounds"
+            raise UserError("conflict", field, problem, "leave out either this or adaptive_clip")
+
+    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
+        keys = ("batch_size", "local_epochs", "local_learning_rate")
+        return {"batch_size": 64} | {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+
+    def build(self, facts: Facts) -> Method:
+        work = SubjectWork(
+            kind="training",
+            epochs=self.local_epochs,
+            learning_rate=self.local_learning_rate,
+            batch_size=self.batch_size,
+            groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
+            **weighted(self),
+        )
+        return per_subject(self, work, facts, per_silo=True, published=True, correlated_noise=self.correlated_noise)

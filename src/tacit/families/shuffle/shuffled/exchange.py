@@ -12,12 +12,12 @@ import numpy as np
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.session import Summing
-from tacit.exchange.shuffled.analyzer import Analyzer
-from tacit.exchange.shuffled.encoder import Collected
-from tacit.exchange.shuffled.mixing import places
-from tacit.exchange.shuffled.roles import ShuffledServer, ShuffledSilo
-from tacit.exchange.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
 from tacit.exchange.sums import SumFacts
+from tacit.families.shuffle.shuffled.analyzer import Analyzer
+from tacit.families.shuffle.shuffled.encoder import Collected
+from tacit.families.shuffle.shuffled.mixing import places
+from tacit.families.shuffle.shuffled.roles import ShuffledServer, ShuffledSilo
+from tacit.families.shuffle.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
 from tacit.privacy import Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
@@ -44,6 +44,7 @@ class Shuffled(Exchange):
     adds = frozenset()
     opens = True
     third_party = ANALYZER
+    unsuited = "its people make no single reports that could be mixed"
 
     sealed: bool = True
     linked: bool = False

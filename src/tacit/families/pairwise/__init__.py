@@ -13,11 +13,6 @@ has vanished, its peers show the keys that they shared with it, and the delta ar
     silo       a silo's side, a handler of messages
     server     the server's side
     exchange   the exchange as a plan sees it
+    proofs     what messages tell of a silo
+    summary    the noise of a plan, in numbers and words
 """
-
-from tacit.exchange.pairwise.exchange import Pairwise
-from tacit.exchange.pairwise.server import PairwiseServer
-from tacit.exchange.pairwise.silo import PairwiseSilo
-from tacit.exchange.pairwise.terms import PairwiseTerms
-
-__all__ = ["Pairwise", "PairwiseServer", "PairwiseSilo", "PairwiseTerms"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tacit.exchange.base import Exchange
+from tacit.family_names import PlanPart
 from tacit.privacy import Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT
 
@@ -19,10 +20,17 @@ class Direct(Exchange):
     about: ClassVar[str] = "no server: nodes send to their neighbours, as the method says"
     carries = "neighbours"
     adds = frozenset()
+    unsuited = "its silos talk to a server"
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "neighbour": "messages"}
 
     def reveals_to(self, view: View) -> Reveals | None:
         return "messages" if view.kind == "coalition" else self.reveals.get(view.kind)
+
+    def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
+        from tacit.families.gossip.network import network
+
+        found = network(promise)
+        return {} if found is None else {"network": found}
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
         return (FLOATING_POINT,)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tacit.crypto import IDENTITY_BYTES, Refused
 from tacit.exchange.base import Keys, ServerRole, SiloRole
 from tacit.exchange.post import join_named, named_parts, read_sums
-from tacit.exchange.shuffled.encoder import Collected, Encoders, encoder_name
-from tacit.exchange.shuffled.shuffler import Shuffler
-from tacit.exchange.shuffled.terms import ANALYZER, MIXED, PEOPLE, PROTOCOL, REPORTS, ShuffledTerms, servers_of
+from tacit.families.shuffle.shuffled.encoder import Collected, Encoders, encoder_name
+from tacit.families.shuffle.shuffled.shuffler import Shuffler
+from tacit.families.shuffle.shuffled.terms import ANALYZER, MIXED, PEOPLE, PROTOCOL, REPORTS, ShuffledTerms, servers_of
 from tacit.privacy.randomness import Stream
 
 

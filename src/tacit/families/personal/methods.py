@@ -32,20 +32,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
+from tacit.families.personal.meta_learning import Order, meta_gradient
+from tacit.families.personal.model_mixture import em_descend, fitted_weights, mixed_outputs
+from tacit.families.personal.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
-from tacit.kernels.meta_learning import Order, meta_gradient
-from tacit.kernels.model_mixture import em_descend, fitted_weights, mixed_outputs
-from tacit.kernels.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.methods import option_keys as keys
-from tacit.methods.base import (
-    ContributionCount,
-    Divisors,
-    Drawing,
-    Method,
-    ServerRule,
-    ServerState,
-    difference,
-)
+from tacit.methods.base import ContributionCount, Divisors, Drawing, Method, ServerRule, ServerState, difference
 from tacit.methods.central import CentralTraining, Upload, central, silo_info
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part
@@ -125,8 +117,8 @@ class PerFedAvg(CentralTraining):
 @part
 class MetaUpload(Upload):
     """The server minimises ``sum_k F_k(theta - alpha grad F_k(theta))``. Every local step takes three batches, see
-    :func:`tacit.kernels.meta_learning.meta_gradient`. A silo's own model is the global one after some steps of rate
-    alpha on all its records; with alpha = 0 it is the global model, and the method is DP-FedAvg."""
+    :func:`meta_gradient`. A silo's own model is the global one after some steps of rate alpha on all its records; with
+    alpha = 0 it is the global model, and the method is DP-FedAvg."""
 
     inner_rate: float
     order: Order
@@ -424,7 +416,7 @@ class FedEM(CentralTraining):
 @part
 class MixedUpload(Upload):
     """Silos send what their records change in all components, clipped together; their weights stay with them, see
-    :mod:`tacit.kernels.model_mixture`."""
+    :mod:`tacit.families.personal.model_mixture`."""
 
     components: int
 

@@ -21,36 +21,11 @@ from tacit.privacy.accounting.shuffle_bounds import (
     LARGEST,
     binomial_bulk,
     binomial_pmf,
-    blanket_delta,
-    blanket_epsilon,
     dominates,
     shuffled_deviation,
-    shuffled_epsilon,
     shuffled_pld,
 )
 from tacit.privacy.invalid import InvalidArgument
-
-__all__ = [
-    "ShuffledProtocol",
-    "as_published_blanket",
-    "as_published_flame_double",
-    "as_published_flame_levels",
-    "as_published_flame_ratio",
-    "as_published_flame_simple",
-    "as_published_flame_topk",
-    "as_published_index_privacy",
-    "blanket_delta",
-    "blanket_epsilon",
-    "dominates",
-    "double_bernoulli_pair",
-    "half_pair",
-    "shuffled_epsilon",
-    "shuffled_pld",
-    "ss_double_bernoulli",
-    "ss_double_fixed",
-    "ss_simple",
-    "ss_topk",
-]
 
 Randomizer = Literal["any", "laplace", "response"]
 

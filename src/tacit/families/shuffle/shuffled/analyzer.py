@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Identity, Refused, SealingKey
 from tacit.exchange.post import OutOfTurn, Post, write_sums
-from tacit.exchange.shuffled.terms import ANALYZER, KEY, MIXED, PROTOCOL, SHUFFLER, ShuffledTerms, Values
+from tacit.families.shuffle.shuffled.terms import ANALYZER, KEY, MIXED, PROTOCOL, SHUFFLER, ShuffledTerms, Values
 
 
 class Analyzer:

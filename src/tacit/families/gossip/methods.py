@@ -4,7 +4,7 @@ A node is a silo, or a place for subjects with all their records, wherever they 
 places by the hash of their identifiers, whoever else is there, so some places have several subjects and some none; what
 is guaranteed is that of the worst place, and protects subjects from nodes other than their own. Every node keeps a
 model of its own: what the nodes hold together is one array ``[nodes, parameters]``, and a round is their local work,
-perhaps noise, and exchanges with neighbours (:mod:`tacit.kernels.graphs`). No party sees everything, so guarantees are
+perhaps noise, and exchanges with neighbours (``graphs``). No party sees everything, so guarantees are
 against *nodes*: one of them (``neighbour``), one that is some steps away (``neighbour:3``), some together
 (``coalition:[0,4]`` ), and the public, who see the models that a run keeps.
 """
@@ -23,9 +23,25 @@ import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
+from tacit.families.gossip.graphs import (
+    MOST_PAIRS,
+    Acceleration,
+    GraphChoice,
+    Mixing,
+    NoSuchGraph,
+    Topology,
+    WeightRule,
+    mixing,
+)
+from tacit.families.gossip.node_clip import NodeClip
+from tacit.families.gossip.proofs import (
+    as_published_gossip,
+    as_published_random_walk_rdp,
+    gossip_exposure,
+    published_exposure,
+)
 from tacit.kernels import ServerStep, Work, descend
 from tacit.kernels import clipped as clipped_vector
-from tacit.kernels.graphs import Acceleration, GraphChoice, Mixing, NoSuchGraph, Topology, WeightRule, mixing
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, training, training_numbers
 from tacit.methods.base import (
@@ -41,7 +57,6 @@ from tacit.methods.base import (
     ServerState,
     like,
 )
-from tacit.methods.clips import NodeClip
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part
 from tacit.models import Params
@@ -58,16 +73,8 @@ from tacit.privacy import (
     Unprotected,
     View,
 )
-from tacit.privacy.proofs.serverless import (
-    as_published_gossip,
-    as_published_random_walk_rdp,
-    gaussian_event,
-    gossip_exposure,
-    published_exposure,
-)
+from tacit.privacy.accounting.gaussian import gaussian_event
 
-# Up to this many nodes the loss between all pairs is computed; beyond, local privacy is what is proved.
-MOST_PAIRS = 128
 OWN_PLACE = (
     "subjects have places by the hash of their identifiers, and may share one: they are protected from nodes at other"
     " places; a subject that is replaced by another keeps its place"
@@ -153,10 +160,10 @@ class GossipWork(LocalWork):
     clip  where something is guaranteed: a node's update is clipped, and gets noise
     """
 
-    works_by = "node"
+    worker = "tacit.families.gossip.worker:NodeWork"
 
     training: Training
-    graph: Graph  # type: ignore[misc]  # where there is one, it is a field
+    graph: Graph
     clip: NodeClip | None = None
 
     def schedule(self, facts: Facts) -> Drawing:
@@ -299,7 +306,7 @@ class MuffliatoSGD(Gossip):
 
 @dataclass(frozen=True)
 class GossipClaim(Claim):
-    """Formal guarantee (specification 6.2; Delta is one clip where a node is zeroed out, two where it is replaced).
+    """Formal guarantee (specification 6.3; Delta is one clip where a node is zeroed out, two where it is replaced).
 
     Every node adds N(0, (sigma C)^2) to its clipped update before anything leaves it. Where nodes go on from models of
     their own, what one of them has done is in all that follows, and only local privacy is proved: each round a Gaussian
@@ -440,7 +447,7 @@ class TokenWalk(LocalWork):
     its records of their weighted losses' gradients, clipped as a whole, which changes nothing where weights have
     done it already."""
 
-    works_by = "walk"
+    worker = "tacit.families.gossip.worker:WalkWork"
 
     steps: int
     learning_rate: float
@@ -522,7 +529,7 @@ class LocalWalkSGD(RandomWalkSGD):
 
 @dataclass(frozen=True)
 class WalkClaim(Claim):
-    """Formal guarantee (specification 6.3; Delta is one clip where a node is zeroed out, two where it is replaced).
+    """Formal guarantee (specification 6.2; Delta is one clip where a node is zeroed out, two where it is replaced).
 
     A token goes to a uniformly random node, which takes one noisy step. Against one other node and the public, who sees
     the last model, by amplification by iteration, if every step contracts: the loss must be convex and smooth, and the

@@ -13,9 +13,7 @@ HOVER = "from %{customdata[0]} to %{customdata[1]}: epsilon %{z}"
 
 
 def part(network: Mapping[str, Any], chart: ChartWriter) -> Html:
-    """The section; nothing for runs with a server."""
-    if not network:
-        return Html("")
+    """The section."""
     gap = words.number(network.get("gap"))
     about = f"{network.get('nodes')} nodes on a graph of kind '{network.get('topology')}', spectral gap {gap}."
     at = network.get("by_distance") or []

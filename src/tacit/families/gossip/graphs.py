@@ -40,6 +40,8 @@ DENSE = 0.1
 MOST_DECOMPOSED = 2500
 # Weights in double precision add up to 1 within this.
 ROUNDING = 1e-12
+# Up to this many nodes the loss between all pairs is computed; beyond, local privacy is what is proved.
+MOST_PAIRS = 128
 # The root of every public choice of a graph.
 _PUBLIC = Randomness(b"tacit: graphs without a server".ljust(32))
 

@@ -11,8 +11,8 @@ from tacit.crypto import Refused, Secret
 from tacit.crypto.key_agreement import KEY_BYTES
 from tacit.exchange.base import Keys, ServerRole
 from tacit.exchange.grid import Grid, Integers
-from tacit.exchange.pairwise.terms import KEYS, PHASES, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.exchange.post import TooFew, join_named, named_parts
+from tacit.families.pairwise.terms import KEYS, PHASES, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.privacy.randomness import Stream
 
 

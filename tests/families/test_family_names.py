@@ -1,0 +1,68 @@
+"""Families are found by name, and imported only when they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tacit import family_names
+from tacit.exchange import EXCHANGES, Exchange
+from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.family_names import BuiltIn
+from tacit.methods import METHODS, Options
+from tacit.transport import table
+
+PLAN = """
+import sys
+import tacit
+from tacit import planner
+from tacit.exchange import EXCHANGES
+from tacit.methods import METHODS
+found = {"method": {"name": sys.argv[1], "noise_multiplier": 2.0, "clip": 1.0}, "exchange": {"name": sys.argv[2]}}
+planner.outlook(tacit.plan({"data": {"source": "randhie"}, **found}))
+assert len(METHODS) > 30 and "pairwise" in EXCHANGES and "gossip-sgd" in METHODS
+print(*sorted({name.split(".")[2] for name in sys.modules if name.startswith("tacit.families.")}))
+"""
+
+
+def imported(method: str, exchange: str) -> list[str]:
+    """The families that a plan imports, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", PLAN, method, exchange], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("name", family_names.METHODS)
+def test_a_method_of_a_family_has_the_name_by_which_it_is_found(name):
+    assert issubclass(METHODS[name], Options)
+    assert METHODS[name].info.name == name
+
+
+@pytest.mark.parametrize("name", family_names.EXCHANGES)
+def test_an_exchange_of_a_family_has_the_name_by_which_it_is_found(name):
+    assert issubclass(EXCHANGES[name], Exchange)
+    assert EXCHANGES[name].name == name
+
+
+def test_a_plan_of_the_core_imports_no_family():
+    assert imported("dp-fedavg", "plain") == []
+
+
+def test_a_plan_imports_the_family_that_it_uses_and_no_other():
+    assert imported("dp-fedavg", "pairwise") == ["pairwise"]
+    assert imported("fine-tune", "plain") == ["personal"]
+
+
+def test_names_are_known_without_an_import_and_members_with_one():
+    known = BuiltIn({"one": int}, {"two": "fractions:Fraction", "missing": "no_such_module:Thing"})
+    assert list(known) == ["one", "two", "missing"]
+    assert "missing" in known
+    assert known["two"].__name__ == "Fraction"
+    with pytest.raises(ModuleNotFoundError):
+        known["missing"]
+
+
+def test_the_analyzer_has_one_name_in_exchange_and_transport():
+    assert ANALYZER == table.ANALYZER
