@@ -1,7 +1,7 @@
 """From an experiment to a Plan: everything public, validated, before any record is read.
 
-Unsupported combinations are refused with one line that names the field, the value and the fix. ``SUPPORT`` below is the
-table of what goes together.
+Unsupported combinations are refused with one line that names the field, the value and the fix. Which exchanges a method
+can use follows from its parts (``promise.suits``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tomli_w
 
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.errors import Forbidden, UserError, nearest
-from tacit.exchange import EXCHANGES, Exchange, ReportFacts, SumFacts
+from tacit.exchange import Exchange, ReportFacts, SumFacts, find_exchange
 from tacit.experiment import (
     EvaluationOptions,
     ExchangeOptions,
@@ -38,8 +38,7 @@ from tacit.privacy import Event, Guarantee, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.promise import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise, suits
 
-# The exchanges that an engine can run. Which of them a method can use follows from its parts (``exchanges_for``).
-SUPPORT: dict[str, tuple[str, ...]] = {"simulate": tuple(EXCHANGES)}
+ENGINES = ("simulate",)
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -247,7 +246,7 @@ def _promise(experiment: Experiment, options: Options, exchange: Exchange, known
     _check_rounds(experiment.train, facts.rounds)
     facts = replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
     once = _once(experiment, known)
-    if once and facts.subjects is None and exchange.name in ("masked", "weighted"):
+    if once and facts.subjects is None and exchange.masking is not None:
         problem = "is required: the width of a masked sum that is paid for follows from it"
         fix = "declare it; it is public and cannot be counted from records"
         raise UserError("missing", "data.subjects.count", problem, fix)
@@ -379,15 +378,13 @@ def _exchange(experiment: Experiment, info: Info) -> Exchange:
     name, engine = experiment.exchange.name, experiment.engine.name
     if info.serverless and "name" not in experiment.exchange.model_fields_set:
         name = exchanges_for(info)[0]
-    if engine not in SUPPORT:
+    if engine not in ENGINES:
         problem = f"'{engine}' is no engine of this version"
-        raise UserError("unknown-name", "engine.name", problem, nearest(engine, SUPPORT))
-    if name not in EXCHANGES:
-        raise UserError("unknown-name", "exchange.name", f"'{name}' is no exchange", nearest(name, EXCHANGES))
-    if name not in SUPPORT[engine] or not suits(EXCHANGES[name], info):
-        problem = f"'{name}' does not go with {info.name} on {engine}: {_unsuited(info, name)}"
+        raise UserError("unknown-name", "engine.name", problem, nearest(engine, ENGINES))
+    kind, numbers = find_exchange(name), experiment.exchange.numbers
+    if not suits(kind, info):
+        problem = f"'{name}' does not go with {info.name}: {_unsuited(info, kind)}"
         raise UserError("not-supported", "exchange.name", problem, f"use {exchanges_for(info)[0]}")
-    kind, numbers = EXCHANGES[name], experiment.exchange.numbers
     known = [field.name for field in fields(kind)]
     for key in numbers:
         if key not in known:
@@ -396,12 +393,12 @@ def _exchange(experiment: Experiment, info: Info) -> Exchange:
     return kind(**numbers)
 
 
-def _unsuited(info: Info, exchange: str) -> str:
+def _unsuited(info: Info, exchange: type[Exchange]) -> str:
     """Why a method and an exchange do not go together."""
     if info.serverless:
         return "its nodes talk to each other, without a server"
-    if (reason := EXCHANGES[exchange].unsuited) is not None:
-        return reason
+    if exchange.unsuited is not None:
+        return exchange.unsuited
     if "reports" in info.sends:
         return "its reports are protected by being mixed with those of others"
     if info.gathers == "places":
@@ -412,7 +409,7 @@ def _unsuited(info: Info, exchange: str) -> str:
         return "its noise is added by a trusted server, to a sum that the server may see as it is"
     if not info.private:
         return "it bounds no contribution, so that no sum of integers could be wide enough"
-    return "its people are not weighted by their records" if exchange == "weighted" else "it has no sum over silos"
+    return "it has no sum over silos"
 
 
 def sum_facts(method: Method, facts: Facts) -> SumFacts:

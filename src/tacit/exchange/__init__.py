@@ -9,8 +9,15 @@ from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
 from tacit.exchange.weighted import Members, PersonVectors, Weighted
 from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
 from tacit.family_names import BuiltIn
+from tacit.plugins import find
 
 EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in (Plain, Masked, Weighted)}, FAMILY_EXCHANGES)
+
+
+def find_exchange(name: str) -> type[Exchange]:
+    """A built-in exchange, or one that an installed package adds (``tacit.plugins``)."""
+    return find("tacit.exchanges", EXCHANGES, name, "exchange.name", Exchange)
+
 
 __all__ = [
     "EXCHANGES",
@@ -29,6 +36,7 @@ __all__ = [
     "Summing",
     "ThirdRole",
     "Weighted",
+    "find_exchange",
     "people_of",
     "places_of",
 ]

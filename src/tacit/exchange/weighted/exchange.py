@@ -47,6 +47,7 @@ class Weighted(Exchange):
     name: ClassVar[str] = "weighted"
     about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
     carries = "subjects"
+    unsuited = "its people are not weighted by their records"
     opens = True
     carries_once = True
 
