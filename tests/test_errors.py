@@ -15,6 +15,7 @@ from tacit.crypto.crypto_errors import MISUSES, REFUSALS, Misused
 from tacit.errors import CODES, Forbidden, InvalidSetting, TacitError, UserError, in_file
 from tacit.privacy.invalid import ARGUMENTS, InvalidArgument
 from tacit.settings import explained
+from tests.refusals import refuses
 from tools.errors_page import PAGE, page
 
 
@@ -134,3 +135,25 @@ def test_no_test_depends_on_the_sentence_of_an_error():
 def test_an_error_from_another_process_is_the_same(error: Exception):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"code": "missing"},
+        {"field": "data.task"},
+        {"names": ["sick"]},
+        {"file": "other.toml"},
+        {"kind": Forbidden},
+    ],
+)
+def test_the_helper_of_tests_notices_another_error(expected: dict):
+    right = {"code": "unknown-name", "field": "data.label", "names": ["ill"], "file": "data.toml"}
+
+    def fail() -> None:
+        raise UserError("unknown-name", "data.label", "no column 'ill'", "name one", "data.toml")
+
+    with refuses(**right):
+        fail()
+    with pytest.raises((AssertionError, UserError)), refuses(**{**right, **expected}):
+        fail()
