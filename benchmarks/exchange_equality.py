@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from tacit.config import Plan, plan
 from tacit.engine.learner import learner
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Grid, Session
+from tacit.planning.plan import Plan, plan
 from tacit.privacy import Randomness
 
 DATA: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
     python -m benchmarks.faults [--only WORDS]
 
-Runs ``test_fault_matrix.py`` and ``test_machines.py`` of ``tests/engine/federation`` (some seventy attempts at runs;
+Runs ``test_fault_matrix.py`` and ``test_machines.py`` of ``tests/federation`` (some seventy attempts at runs;
 ``--only`` is pytest's ``-k``) and replaces the lines of those faults in the table. A test that fails leaves its lines
 as they were, and this command ends with pytest's exit code.
 """
@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
-MATRIX = [f"tests/engine/federation/{name}.py" for name in ("test_fault_matrix", "test_machines")]
+MATRIX = [f"tests/federation/{name}.py" for name in ("test_fault_matrix", "test_machines")]
 BEGIN, END = "<!-- made by benchmarks.faults -->\n", "<!-- end -->\n"
 HEAD = "| what happens | what follows | lines of the server | of the silos | s |\n|---|---|---|---|---|\n"
 

@@ -32,9 +32,9 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from tacit.config import plan
-from tacit.engine.federation.requester import ask, follow
-from tacit.engine.federation.trial import REQUESTER, Trial
+from tacit.federation.demo import REQUESTER, Trial
+from tacit.federation.requester import ask, follow
+from tacit.planning.plan import plan
 from tacit.transport.log import LOG
 
 RECORDS, FEATURES = 40, 8

@@ -6,7 +6,7 @@ Every method that a server leads, in every exchange that it goes with, on the ma
 logistic model. All parties are in one process, each with its own keys, and messages are carried as bytes.
 
 With ``--processes`` a server, an analyzer and three silos on this machine, each with its own process and kit, do the
-same on the built-in table (``tests/engine/federation/test_exchanges.py``), and the matrix in ``docs/federation.md`` is
+same on the built-in table (``tests/federation/test_exchanges.py``), and the matrix in ``docs/federation.md`` is
 made anew. Cells whose test fails are missing from it, and the command ends with pytest's exit code.
 
 apart     the largest difference of any number of the model, and of what silos keep of their own
@@ -34,7 +34,7 @@ import numpy as np
 from tacit.crypto import WeakKeyWarning
 from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tacit.methods import METHODS
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
 from tests import made
 from tests.engine.federated import EXCHANGES, Parties, flat, parties, planned, simulated
 
@@ -92,7 +92,7 @@ def on_processes() -> tuple[int, dict[tuple[str, str], float]]:
     """Pytest's exit code, and how far apart the models of every cell were."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cells.jsonl"
-        command = [sys.executable, "-m", "pytest", "-m", "slow", "tests/engine/federation/test_exchanges.py"]
+        command = [sys.executable, "-m", "pytest", "-m", "slow", "tests/federation/test_exchanges.py"]
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, "TACIT_CELLS": str(file)}, check=False).returncode
         rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     return code, {(row["method"], row["exchange"]): row["furthest"] for row in rows}

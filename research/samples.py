@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.audit.cases import Case, case
-from tacit.config import Plan
 from tacit.methods import METHODS
+from tacit.planning.plan import Plan
 
 # (noise multiplier, local epsilon of methods with local noise)
 LITTLE, MUCH = (0.5, 2.0), (2.0, 0.5)

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 import tacit
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.models import higher_is_better
+from tacit.planning.claims import cost
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
-from tacit.promise import cost
 
 CHOOSING_SEED = 1001  # never a seed of a result
 

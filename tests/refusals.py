@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from tacit.errors import CODES, Forbidden, TacitError, UserError
-from tacit.settings import explained
+from tacit.planning.settings import explained
 
 
 @contextmanager

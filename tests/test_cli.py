@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.planner import noise_text
+from tacit.planning.sweep import noise_text
 from tacit.ui import console as console_module
 from tacit.ui import experiment_commands
 from tacit.ui.guarantees import metrics_table, show_guarantees

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from tacit.config import plan
 from tacit.errors import Deprecated
-from tacit.experiment import Experiment
+from tacit.planning.experiment import Experiment
+from tacit.planning.plan import plan
 from tests.refusals import refuses
 
 

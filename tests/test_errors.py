@@ -13,8 +13,8 @@ import pytest
 from tacit.crypto import Refused, Tampered
 from tacit.crypto.crypto_errors import MISUSES, REFUSALS, Misused
 from tacit.errors import CODES, Forbidden, InvalidSetting, TacitError, UserError, in_file
+from tacit.planning.settings import explained
 from tacit.privacy.invalid import ARGUMENTS, InvalidArgument
-from tacit.settings import explained
 from tests.refusals import refuses
 from tools.errors_page import PAGE, page
 

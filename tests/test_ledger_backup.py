@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit.engine.federation.kits import FederationOptions, Kit, make_kits
-from tacit.engine.federation.ledgers import known_ledgers
-from tacit.engine.federation.processes import prepare_silo
 from tacit.errors import UserError
+from tacit.federation.carrier.processes import prepare_silo
+from tacit.federation.kits import FederationOptions, Kit, make_kits
+from tacit.federation.site.ledgers import known_ledgers
 from tacit.ledgers.backup import backup, restore
 from tacit.ledgers.recheck import check
 from tacit.privacy import Ledger, Nothing

@@ -10,9 +10,9 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from tacit.config import plan
 from tacit.engine.charges import events
 from tacit.ledgers.recheck import ADVISORIES, check, check_all
+from tacit.planning.plan import plan
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting.account import account
 from tacit.privacy.ledger import ACCOUNTING, _sealed, place

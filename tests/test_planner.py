@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit import planner, report
+from tacit import report
+from tacit.planning import sweep as planner
 from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
 from tacit.ui.main import main
 from tests.refusals import refuses

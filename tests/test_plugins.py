@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import tacit
 from tacit.data import SOURCES
 from tacit.data.sources import find_source
-from tacit.engine.federation.request import received
+from tacit.federation.request import received
 from tacit.models import MODELS, build
 from tacit.plugins import plugin_names
 from tests.refusals import refuses

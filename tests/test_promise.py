@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.config import Plan
 from tacit.engine.charges import events
 from tacit.methods import METHODS
+from tacit.planning.plan import Plan
 from tacit.privacy import (
     RELATIONS,
     UNITS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tacit.config import plan
 from tacit.errors import UserError
+from tacit.planning.plan import plan
 
 AVG = {"name": "uldp-avg", "noise_multiplier": 5.0}
 BY_RECORDS = {**AVG, "weights": "records"}

@@ -28,10 +28,10 @@ from scenes import FIGURES, Figure, Scene
 from shown import section
 
 from research.study import Contender, curve, epsilons, planned, spread, written_between
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.errors import TacitError
+from tacit.planning.plan import Plan
 from tacit.privacy.accounting.as_published import as_published_uldp_group
 
 HERE = Path(__file__).parent

@@ -26,13 +26,13 @@ sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
 from research.plots import Curve, Graph, Panel, Shades, curves, graph_grid, in_a_circle, shades
 from research.study import Contender, Settings, judged, planned, trial, written_between
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.families.gossip.graphs import GraphChoice, mixing
 from tacit.families.gossip.network import network
 from tacit.families.gossip.proofs import as_published_gossip
 from tacit.families.pairwise.exchange import Pairwise
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
 from tacit.report.styles import RUN_STYLES
 

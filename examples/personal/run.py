@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.evaluate import Scores
+from tacit.planning.plan import Plan
 from tacit.report.styles import RUN_STYLES
 from tacit.report.svg import Mark, dots
 from tacit.report.words import worst_silo

@@ -19,9 +19,9 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
 from research.study import CHOOSING_SEED, Contender, Settings, curve, judged, planned
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
+from tacit.planning.plan import Plan
 from tacit.privacy import Laplace, Repeated
 from tacit.privacy.accounting.calibrate import calibrate_noise
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.errors import TacitError
+from tacit.planning.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from tacit import report
-from tacit.config import Plan, plan
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import PLAN, free_folder, write_json
 from tacit.errors import DivergedWarning, UserError
-from tacit.experiment import located, read_experiment
+from tacit.planning.experiment import located, read_experiment
+from tacit.planning.plan import Plan, plan
 
 if TYPE_CHECKING:
     from tacit.audit import Audit

@@ -17,7 +17,6 @@ from scipy.stats import binomtest
 from tacit.audit.cases import case
 from tacit.audit.mechanism import audit_mechanism, simulation
 from tacit.audit.runs import Finding
-from tacit.config import Plan
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain
@@ -30,6 +29,7 @@ from tacit.methods.clips import SubjectClip
 from tacit.methods.local_noise import NoisySteps
 from tacit.methods.per_subject import SubjectWork
 from tacit.methods.tree import part
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, Stream
 
 ONE = {"noise_multiplier": 1.0, "clip": 1.0}

@@ -11,10 +11,8 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan, plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
-from tacit.engine.federation.sides import AnalyzerSide, CoordinatorSide, Outcome, ServerKeys, SiloKeys, SiloSide, drive
 from tacit.engine.learner import learner
 from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
@@ -23,7 +21,17 @@ from tacit.exchange import places_of
 from tacit.exchange.post import SERVER
 from tacit.exchange.session import introduced
 from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.federation.protocol.sides import (
+    AnalyzerSide,
+    CoordinatorSide,
+    Outcome,
+    ServerKeys,
+    SiloKeys,
+    SiloSide,
+    drive,
+)
 from tacit.methods import METHODS as ALL
+from tacit.planning.plan import Plan, plan
 from tacit.privacy import Randomness
 
 ROUNDS = 3

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import tacit
-from tacit import planner
 from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
 from tacit.engine.trees import load_arrays, save_tree
+from tacit.planning import sweep as planner
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.correlated_noise import sensitivity

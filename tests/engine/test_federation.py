@@ -8,18 +8,18 @@ import jax
 import numpy as np
 import pytest
 
-from tacit.config import plan
 from tacit.crypto import Identity, Refused
-from tacit.engine.federation.agreement import mark
-from tacit.engine.federation.messages import BEGIN, Desk, Message, write_counts, write_json
-from tacit.engine.federation.sides import RoundFailed, SiloSide
 from tacit.engine.run import load_federation
 from tacit.engine.trees import packed
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
+from tacit.federation.protocol.agreement import mark
+from tacit.federation.protocol.messages import BEGIN, Desk, Message, write_counts, write_json
+from tacit.federation.protocol.sides import RoundFailed, SiloSide
 from tacit.methods import METHODS as ALL
+from tacit.planning.claims import exchanges_for
+from tacit.planning.plan import plan
 from tacit.privacy import Nothing, Unprotected
-from tacit.promise import exchanges_for
 from tests.engine.federated import (
     EXCHANGES,
     METHODS,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tacit.crypto import EVERYONE
-from tacit.engine.federation.memory import keep, recall
-from tacit.engine.federation.messages import Message
-from tacit.engine.federation.sides import RoundFailed
 from tacit.engine.trees import packed
 from tacit.exchange import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, join
+from tacit.federation.protocol.memory import keep, recall
+from tacit.federation.protocol.messages import Message
+from tacit.federation.protocol.sides import RoundFailed
 from tests.engine.federated import ROUNDS, flat, parties, planned, simulated
 from tests.refusals import refuses
 

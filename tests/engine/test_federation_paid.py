@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Refused
-from tacit.engine.federation.agreement import mark
 from tacit.engine.paid import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.exchange.post import OutOfTurn, write_sums
+from tacit.federation.protocol.agreement import mark
 from tacit.privacy import Randomness
 from tests.engine.federated import (
     ROUNDS,

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tacit.config import Plan, plan
 from tacit.crypto import Secret
 from tacit.data import Federation
-from tacit.engine.federation.agreement import check_federated
-from tacit.engine.federation.request import received
-from tacit.engine.federation.shard import SiloData, load_shard, pseudonyms
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
+from tacit.federation.protocol.agreement import check_federated
+from tacit.federation.request import received
+from tacit.federation.site.shard import SiloData, load_shard, pseudonyms
+from tacit.planning.plan import Plan, plan
 from tests.engine.federated import Parties, flat, planned, simulated
-from tests.engine.federation.worlds import travelled
+from tests.federation.worlds import travelled
 from tests.methods.worlds import before_noise
 from tests.refusals import refuses
 

@@ -36,7 +36,8 @@ LONGEST = 300.0  # seconds that a process may take before the test gives up
 
 # Processes are forked from one that has imported everything and started no JAX: most of a start is importing.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tacit.ui.main", "tacit.api", "tacit.promise", "dp_accounting", "sklearn.metrics"])
+PRELOADED = ["tacit.ui.main", "tacit.api", "tacit.planning.claims", "dp_accounting", "sklearn.metrics"]
+FORKS.set_forkserver_preload(PRELOADED)
 
 
 def command(log: Path, arguments: list[str]) -> None:

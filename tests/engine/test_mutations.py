@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Identity, Refused, Secret, SecretKey
-from tacit.engine.federation.agreement import read_hello
-from tacit.engine.federation.envelope import Call, Malformed, Reply
-from tacit.engine.federation.messages import Desk, Message, read_counts, read_json
-from tacit.engine.federation.policy import Head
-from tacit.engine.federation.sides import CoordinatorSide, RoundFailed, drive
 from tacit.engine.trees import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.federation.carrier.envelope import Call, Malformed, Reply
+from tacit.federation.protocol.agreement import read_hello
+from tacit.federation.protocol.messages import Desk, Message, read_counts, read_json
+from tacit.federation.protocol.sides import CoordinatorSide, RoundFailed, drive
+from tacit.federation.site.policy import Head
 from tests.engine.federated import Parties, loaded, planned
 
 PAID = {"status": "paid", "noise_multiplier": 5.0}

@@ -13,7 +13,7 @@ import pytest
 
 import tacit
 from tacit.methods import METHODS
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
 from tests.methods.worlds import federation, simulation, weights
 
 ROUNDS = 2

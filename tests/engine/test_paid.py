@@ -15,11 +15,11 @@ import pytest
 from scipy.stats import chi2
 
 import tacit
-from tacit import planner
-from tacit.config import Plan
 from tacit.engine import load_federation, paid, read_metrics
 from tacit.engine import run as running
 from tacit.engine.trees import load_arrays
+from tacit.planning import sweep as planner
+from tacit.planning.plan import Plan
 from tacit.privacy import Gaussian, Ledger, Moments, Randomness, View, account, spent
 from tacit.privacy.ledger import place
 from tests.refusals import refuses

@@ -11,7 +11,6 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import tacit
-from tacit.config import plan
 from tacit.engine import read_metrics
 from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
@@ -20,6 +19,7 @@ from tacit.exchange import Session
 from tacit.exchange.grid import share_variance
 from tacit.exchange.post import TooFew
 from tacit.kernels.grid_integers import FINEST
+from tacit.planning.plan import plan
 from tacit.privacy import Ledger, Randomness
 from tests.exchange.test_masked_sum import vanishing
 from tests.refusals import refuses

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tacit
-from tacit import planner
 from tacit.crypto import Refused
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
@@ -20,6 +19,7 @@ from tacit.exchange import Session, SumFacts
 from tacit.exchange.post import TooFew
 from tacit.families.pairwise.exchange import Pairwise
 from tacit.families.pairwise.proofs import gopa
+from tacit.planning import sweep as planner
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.invalid import InvalidArgument

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.config import plan
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Session
 from tacit.families.shuffle.shuffled.exchange import OpenSession
 from tacit.kernels import each_person
+from tacit.planning.plan import plan
 from tests.exchange.test_masked_training import simulation, weights
 from tests.refusals import refuses
 

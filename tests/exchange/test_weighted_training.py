@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.config import plan, sum_facts
 from tacit.exchange import Grid
 from tacit.exchange.grid import beyond
+from tacit.planning.plan import plan, sum_facts
 from tests.exchange.test_masked_training import experiment_with, simulation, weights
 from tests.refusals import refuses
 

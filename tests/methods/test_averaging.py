@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.config import plan
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.kernels import shuffled
 from tacit.methods import METHODS
+from tacit.planning.plan import plan
 from tacit.privacy import Randomness
 
 

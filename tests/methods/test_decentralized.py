@@ -12,7 +12,6 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import tacit
-from tacit import planner
 from tacit.data import Federation, Labels, Records
 from tacit.engine.charges import check_goes_on
 from tacit.engine.learner import learner
@@ -23,6 +22,7 @@ from tacit.families.gossip.kernels import contracting_weights, node_step, noised
 from tacit.kernels import Arrays, key_words
 from tacit.models import convexity
 from tacit.models.edges import edges
+from tacit.planning import sweep as planner
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment

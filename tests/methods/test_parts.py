@@ -19,7 +19,7 @@ from tacit.methods.base import Divisors, ServerRule, ServerState
 from tacit.methods.clips import BatchClip, RecordClip, Shift, SiloClip, SubjectClip
 from tacit.methods.per_subject import COMMON, PerSubject, SubjectWork, per_subject
 from tacit.methods.tree import part
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
 from tests.methods.worlds import planned, random_federation, simulation
 
 PRIVATE = [name for name, options in METHODS.items() if options.info.private]

@@ -15,8 +15,8 @@ import pytest
 
 from tacit.methods import Facts
 from tacit.methods.per_subject import SubjectWork
+from tacit.planning.claims import cost
 from tacit.privacy import Repeated, View
-from tacit.promise import cost
 from tests.methods.worlds import before_noise, federation, moved, planned, random_federation, simulation
 
 CLIP = 0.7

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit import planner
 from tacit.errors import UserError
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
 from tacit.families.shuffle.methods import SSDouble, SSSimple, SSTopk
 from tacit.methods import METHODS, Facts
+from tacit.planning import sweep as planner
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published
 from tests.refusals import refuses
@@ -41,7 +41,7 @@ def stream(name: str = "people"):
     return Randomness.from_seed(4).stream(name)
 
 
-def flame(method: dict, exchange: dict | None = None, **sections) -> tacit.config.Plan:
+def flame(method: dict, exchange: dict | None = None, **sections) -> tacit.planning.plan.Plan:
     """FLAME's experiment: 1,000 people, 7,850 numbers, one epoch."""
     return tacit.plan(
         {

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import tacit
-from tacit.config import Plan
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Total
 from tacit.kernels import Steps
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
 
 FEATURES = 4

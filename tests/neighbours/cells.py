@@ -17,10 +17,10 @@ from unittest.mock import patch
 import pandas as pd
 
 import tacit
-from tacit.config import Plan
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
+from tacit.planning.plan import Plan
 from tests.neighbours import reports
 from tests.neighbours.checks import Case, Place, Verdict
 from tests.neighbours.engines import ENGINES, gossiped

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan
 from tacit.data import source_facts
 from tacit.engine.learner import learner
+from tacit.planning.plan import Plan
 from tacit.privacy import Event, Randomness, Repeated, View
 from tests.neighbours.engines import Seen, noise_only, other_noise
 from tests.neighbours.shifts import Noise, allowed, too_often

@@ -18,21 +18,9 @@ import numpy as np
 import pandas as pd
 
 from tacit.audit.views import one_by_one
-from tacit.config import Plan
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
 from tacit.engine import kernel
-from tacit.engine.federation.messages import WORK, Desk, Message
-from tacit.engine.federation.shard import SiloData, load_shard
-from tacit.engine.federation.sides import (
-    AnalyzerSide,
-    CoordinatorSide,
-    RoundFailed,
-    ServerKeys,
-    SiloKeys,
-    SiloSide,
-    drive,
-)
 from tacit.engine.learner import learner
 from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
@@ -42,6 +30,18 @@ from tacit.exchange.session import introduced
 from tacit.families.gossip import worker
 from tacit.families.gossip.kernels import noised
 from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.federation.protocol.messages import WORK, Desk, Message
+from tacit.federation.protocol.sides import (
+    AnalyzerSide,
+    CoordinatorSide,
+    RoundFailed,
+    ServerKeys,
+    SiloKeys,
+    SiloSide,
+    drive,
+)
+from tacit.federation.site.shard import SiloData, load_shard
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
 from tests.neighbours.worlds import SILOS
 

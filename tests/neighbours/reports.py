@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 import tacit
-from tacit.config import Plan
 from tacit.families.shuffle.encoders import GaussianNumbers, LaplaceNumbers
 from tacit.families.shuffle.methods import LargestReports, Reports
 from tacit.methods import METHODS
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
+from tacit.planning.plan import Plan
 from tests.neighbours.checks import Place, Verdict, told
 from tests.neighbours.engines import federated, simulation
 from tests.neighbours.shifts import unprotected

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.config import plan as planned
 from tacit.crypto import Secret
 from tacit.data import DataOptions, load
 from tacit.data.table_files import read_file
-from tacit.engine.federation.request import received
-from tacit.engine.federation.shard import load_shard, read_silo_data
 from tacit.engine.run import load_federation
 from tacit.errors import UserError
-from tacit.promise import ASSIGNED
-from tests.engine.federation.worlds import travelled
+from tacit.federation.request import received
+from tacit.federation.site.shard import load_shard, read_silo_data
+from tacit.planning.claims import ASSIGNED
+from tacit.planning.plan import plan as planned
+from tests.federation.worlds import travelled
 from tests.refusals import refuses
 
 ROWS, ODD = 24, 23

@@ -16,20 +16,20 @@ import pytest
 
 from tacit.data import load
 from tacit.data.holdout_and_caps import within_caps
-from tacit.engine.federation.coordinator import CoordinatorSide
-from tacit.engine.federation.shard import pseudonyms
 from tacit.engine.simulate import Simulation
 from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
 from tacit.families.shuffle.worker import EncoderWork
+from tacit.federation.protocol.coordinator import CoordinatorSide
+from tacit.federation.site.shard import pseudonyms
 from tacit.kernels import Steps, bounded, clipped_gradient_sum
 from tacit.kernels.grid_integers import Counts
 from tacit.methods.central import Upload
 from tacit.methods.clips import Clip
 from tacit.methods.local_noise import HiGrad, NoisyBatchesClaim
 from tacit.methods.per_subject import SubjectSGD, SubjectWork
+from tacit.planning.claims import Promise
 from tacit.privacy import Randomness
-from tacit.promise import Promise
 from tests.neighbours.cells import CROWD, Cell, verdicts
 from tests.neighbours.engines import forget_compiled
 from tests.neighbours.worlds import CHUNK
@@ -161,7 +161,7 @@ def added_up(build: Any) -> Any:
 
 
 def coins_of_each_silo() -> Any:
-    silos, drawn = count(), "tacit.engine.federation.silo_side.common_randomness"
+    silos, drawn = count(), "tacit.federation.protocol.silo_side.common_randomness"
     return patch(drawn, lambda *_: Randomness.from_seed(next(silos) % 3))
 
 
@@ -217,7 +217,7 @@ REVERTED: dict[str, tuple[Cell, Callable[[], Any]]] = {
     ),
     "F3": (
         Cell("subject-sgd", "plain", "federation", "crowd"),
-        lambda: patch("tacit.engine.federation.shard.pseudonyms", modulo_count),
+        lambda: patch("tacit.federation.site.shard.pseudonyms", modulo_count),
     ),
     "F4, turns": (
         Cell("uldp-avg", "plain", "simulator", "turns"),

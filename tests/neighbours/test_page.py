@@ -8,7 +8,7 @@ import pytest
 
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
-from tacit.promise import exchanges_for
+from tacit.planning.claims import exchanges_for
 from tests.neighbours import page
 from tests.neighbours.cells import NUMBERS
 from tests.neighbours.page import NOT_CHECKED, NOT_PRINTED

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.config import Plan
 from tacit.engine.paid import release_constants, release_metrics
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 from tests.neighbours.engines import federated, simulation

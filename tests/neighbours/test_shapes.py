@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.kernel import outputs, own_outputs, prepared
 from tacit.engine.learner import learner
@@ -28,6 +27,7 @@ from tacit.kernels import Objective, Schedule
 from tacit.kernels.batches import Rows
 from tacit.methods.base import ServerRule
 from tacit.models import build, task_for
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
 from tests.methods.worlds import federation, planned

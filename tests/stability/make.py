@@ -123,7 +123,7 @@ def random_plans() -> Iterator[tuple[str, Any]]:
 
 def random_experiment(rng: random.Random) -> dict[str, Any]:
     from tacit.methods import METHODS
-    from tacit.promise import exchanges_for
+    from tacit.planning.claims import exchanges_for
 
     name = rng.choice(list(CHOICES))
     exchange = rng.choice(exchanges_for(METHODS[name].info))
@@ -209,7 +209,7 @@ def cells(methods: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Every method in its first exchange, and one method of its own in each other exchange. Exact ties decide what
     ss-topk sends: its model differs from processor to processor."""
     from tacit.methods import METHODS as ALL
-    from tacit.promise import exchanges_for
+    from tacit.planning.claims import exchanges_for
 
     yield from ((name, exchanges_for(ALL[name].info)[0]) for name in methods if name != "ss-topk")
     yield from (("subject-sgd", "masked"), ("uldp-avg", "masked"), ("uldp-avg", "weighted"), ("dp-fedavg", "pairwise"))

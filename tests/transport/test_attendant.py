@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from tacit.engine.federation.kits import FederationOptions, make_kits
-from tacit.engine.federation.processes import prepare_server
+from tacit.federation.carrier.processes import prepare_server
+from tacit.federation.kits import FederationOptions, make_kits
 from tacit.transport.attendant import (
     LOCK,
     NVFLARE_LOG,

@@ -27,12 +27,12 @@ from tacit.audit.mechanism import audit_mechanism, claim_of
 from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
 from tacit.audit.runs import Finding
 from tacit.audit.views import VIEWS
-from tacit.config import Plan
 from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
+from tacit.planning.claims import exchanges_for
+from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee, Randomness, View, account
-from tacit.promise import exchanges_for
 
 CANARIES = 1000
 INPUT_CANARIES = 200

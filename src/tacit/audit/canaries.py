@@ -22,12 +22,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.learner import Learner
 from tacit.errors import UserError
 from tacit.kernels import Objective
 from tacit.models import Params, Task, mean_over_mask
+from tacit.planning.plan import Plan
 from tacit.privacy import Relation, Stream, Unit
 
 LAYER = "canaries"

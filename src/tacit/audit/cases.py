@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tacit.config import Plan, plan
 from tacit.data import Federation, Labels, Records
 from tacit.methods import Options, find_method
+from tacit.planning.plan import Plan, plan
 from tacit.privacy import Relation, Unit
 
 Others = Literal["silent", "against"]

@@ -15,10 +15,10 @@ import numpy as np
 from tacit.audit.cases import Case
 from tacit.audit.runs import Finding, weigh
 from tacit.audit.views import at_once, one_by_one
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
+from tacit.planning.plan import Plan
 from tacit.privacy import Event, Randomness, View
 
 CONFIDENCE = 0.999

@@ -28,8 +28,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tacit.config import Plan
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.planning.claims import Mechanism, Once, Promise, beside, cost
+from tacit.planning.plan import Plan
 from tacit.privacy import (
     Event,
     Guarantee,
@@ -40,7 +41,6 @@ from tacit.privacy import (
     spent,
 )
 from tacit.privacy.ledger import Tally, has_seed, mark_of, place
-from tacit.promise import Mechanism, Once, Promise, beside, cost
 
 Lines = Sequence[Mapping[str, Any]]
 

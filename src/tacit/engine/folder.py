@@ -33,11 +33,11 @@ from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner
 from tacit.engine.trees import load_tree, write_bytes
 from tacit.errors import UserError
-from tacit.experiment import Experiment, read_experiment
 from tacit.kernels import ServerStep
 from tacit.methods import Facts
 from tacit.methods.base import ServerRule
 from tacit.models import Params
+from tacit.planning.experiment import Experiment, read_experiment
 from tacit.privacy import Randomness
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"

@@ -11,9 +11,9 @@ import jax
 from tacit.data import Labels
 from tacit.engine.trees import is_finite, load_tree
 from tacit.errors import UserError, nearest
-from tacit.experiment import ModelOptions
 from tacit.kernels import Objective, split_frozen
 from tacit.models import Model, Params, Task, build, check_fit, is_built_in, parameter_count, task_for
+from tacit.planning.experiment import ModelOptions
 from tacit.privacy import Randomness
 
 

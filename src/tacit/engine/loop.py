@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Mapping
 from functools import wraps
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from tacit.config import Plan
 from tacit.engine.evaluate import Scores
 from tacit.errors import Forbidden
+from tacit.planning.plan import Plan
 
 Found = TypeVar("Found")
 Answers = Mapping[str, bytes | None]

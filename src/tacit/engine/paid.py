@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation, Records
 from tacit.engine.evaluate import Scores
 from tacit.exchange.sums import SumFacts
+from tacit.planning.plan import Plan
 from tacit.privacy import Noise, Randomness, Stream
 from tacit.privacy.mechanisms.noisy_queries import (
     Means,

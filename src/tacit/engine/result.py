@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores
 from tacit.engine.learner import Learner
 from tacit.models import higher_is_better
+from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee
 
 EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise

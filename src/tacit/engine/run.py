@@ -17,7 +17,6 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.config import Plan
 from tacit.data import FeatureEncoder, Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.clock import Clock
@@ -49,7 +48,8 @@ from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, sum
 from tacit.engine.simulate import Simulation
 from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import Forbidden, UserError
-from tacit.experiment import located, read_experiment
+from tacit.planning.experiment import located, read_experiment
+from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee, Randomness
 
 REFERENCES = ("silo-only", "pooled")

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan, sum_facts
 from tacit.data import Federation
 from tacit.engine.kernel import Kernels, kernels, prepared
 from tacit.engine.learner import Learner
@@ -22,6 +21,7 @@ from tacit.exchange import Exchange, Plain, SumFacts
 from tacit.family_names import load
 from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts
+from tacit.planning.plan import Plan, sum_facts
 from tacit.privacy import Noise, Randomness
 
 # Room for at least so many records: small silos share one compiled shape, whatever their size.

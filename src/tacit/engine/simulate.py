@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.config import Plan
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Worked, outputs, own_outputs
@@ -22,6 +21,7 @@ from tacit.exchange import Summing, places_of
 from tacit.exchange.plain import Total
 from tacit.methods import Info, ServerState
 from tacit.models import Params
+from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
 
 # Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are

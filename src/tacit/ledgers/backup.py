@@ -23,14 +23,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from tacit.engine.federation.kits import Kit
-from tacit.engine.federation.ledgers import check_not_older, known_ledgers
-from tacit.engine.federation.policy import Head, admissions_of
-from tacit.engine.federation.processes import settings
-from tacit.engine.federation.shard import read_silo_data
 from tacit.engine.folder import PRIVATE
 from tacit.engine.trees import write_bytes
 from tacit.errors import UserError
+from tacit.federation.carrier.processes import settings
+from tacit.federation.kits import Kit
+from tacit.federation.site.ledgers import check_not_older, known_ledgers
+from tacit.federation.site.policy import Head, admissions_of
+from tacit.federation.site.shard import read_silo_data
 from tacit.privacy import Ledger, LedgerError
 from tacit.privacy.ledger import plain_file
 from tacit.transport.attendant import KIT, AlreadyRunning, check_idle

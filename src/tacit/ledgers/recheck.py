@@ -28,12 +28,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from tacit.config import Plan, plan
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import EXCHANGES
 from tacit.kernels.clipped_sum import CHUNK, most_expected
 from tacit.methods import METHODS, Method
+from tacit.planning.claims import Once, Promise, cost
+from tacit.planning.plan import Plan, plan
 from tacit.privacy import (
     Composed,
     Event,
@@ -53,7 +54,6 @@ from tacit.privacy import (
     spent,
 )
 from tacit.privacy.ledger import place
-from tacit.promise import Once, Promise, cost
 
 Lines = Sequence[Mapping[str, Any]]
 Status = Literal["ok", "under-counted", "not recomputed"]
@@ -230,10 +230,10 @@ def _place(path: Path) -> tuple[Path, _Scope | None]:
     """The ledger of ``path``, and the scope of the policy if it is the kit of a silo."""
     if not (path / "tacit" / "kit.json").is_file():
         return (path / LEDGER if path.is_dir() else path), None
-    from tacit.engine.federation.policy import Policy
-    from tacit.engine.federation.processes import settings
+    from tacit.federation.carrier.processes import settings
+    from tacit.federation.site.policy import Policy
     from tacit.ledgers.backup import ledger_of
-    from tacit.settings import read_section
+    from tacit.planning.settings import read_section
 
     file, kit = ledger_of(path)
     assert kit is not None, "the folder is a kit"

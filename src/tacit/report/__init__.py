@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.planner import Sweep
+    from tacit.planning.sweep import Sweep
 
 __all__ = [
     "compare",

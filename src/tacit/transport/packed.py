@@ -28,7 +28,7 @@ from tacit.transport.table import ANALYZER, SERVER
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
 PACKED: Final = "tacit-job"  # the property of the command `submit_job` that is the job, packed, in base64
 REQUEST, BARRIER = "request.json", "tacit-barrier"
-CLASSES: Final = ("tacit.engine.federation.flare.Coordinator", "tacit.engine.federation.flare.SiloExecutor")
+CLASSES: Final = ("tacit.federation.carrier.flare.Coordinator", "tacit.federation.carrier.flare.SiloExecutor")
 ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
 _APP, _META = "app", "meta.json"
 _SIGNATURES: Final = (".__nvfl_sig.json", ".__nvfl_submitter.crt")

@@ -28,7 +28,7 @@ def audit(
 ) -> None:
     """Attack an experiment: compare empirical lower bounds on epsilon with the proved upper bound."""
     from tacit import api
-    from tacit.config import plan
+    from tacit.planning.plan import plan
     from tacit.ui.progress import Bars
 
     progress = None if as_json else Bars(console)

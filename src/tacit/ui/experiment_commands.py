@@ -14,7 +14,7 @@ from tacit.ui.console import console, errors, show, show_json, show_line, table_
 from tacit.ui.guarantees import show_finished
 
 if TYPE_CHECKING:
-    from tacit.config import Plan
+    from tacit.planning.plan import Plan
 
 # references of the demo: no privacy, records protected instead of subjects, each silo alone, all records pooled
 DEMO_REFERENCES = ("fedavg", "local-record", "silo-only", "pooled")
@@ -26,7 +26,7 @@ SWEEP_HELP = (
 
 def demo(out: Out = None, as_json: Json = False) -> None:
     """Run the built-in experiment, from records to report, in under a minute."""
-    from tacit.config import plan
+    from tacit.planning.plan import plan
 
     train(plan(Path(str(files("tacit") / "demo.toml"))), out=out, baselines=DEMO_REFERENCES, as_json=as_json)
 
@@ -40,7 +40,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as the experiment file says. Writes a run folder with model, metrics and report."""
-    from tacit.config import plan
+    from tacit.planning.plan import plan
 
     train(plan(experiment, changes), out=out, resume=resume, baselines=baselines, as_json=as_json)
 
@@ -71,8 +71,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show the guarantees and the noise of an experiment. Reads no data."""
-    from tacit import planner
-    from tacit.config import plan as make
+    from tacit.planning import sweep as planner
+    from tacit.planning.plan import plan as make
     from tacit.ui.outlook import show_outlook
 
     content = planner.read_content(experiment, changes, epsilon)
@@ -85,7 +85,7 @@ def plan(
 
 
 def _sweep(content: dict[str, Any], sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
-    from tacit import planner
+    from tacit.planning import sweep as planner
     from tacit.report import sweep_page
     from tacit.ui.outlook import show_sweep
 
@@ -126,8 +126,8 @@ def methods(as_json: Json = False) -> None:
     """List all methods: protected unit, views, clip, noise, exchanges, paper."""
     from tacit.exchange import EXCHANGES
     from tacit.methods import METHODS, Info
+    from tacit.planning.claims import exchanges_for
     from tacit.privacy import View
-    from tacit.promise import exchanges_for
 
     def views(info: Info) -> list[str]:
         """Views of its exchanges that the method does not trust."""
@@ -164,9 +164,9 @@ def methods(as_json: Json = False) -> None:
 
 def data(experiment: Experiment, changes: Changes = [], as_json: Json = False) -> None:  # noqa: B006
     """Describe the data exactly, for the data holder: records per subject, subjects per silo, overlaps."""
-    from tacit.config import plan
     from tacit.data import describe
     from tacit.engine import load_federation
+    from tacit.planning.plan import plan
 
     found = describe(load_federation(plan(experiment, changes)))
     show_json(found) if as_json else show_data(found)

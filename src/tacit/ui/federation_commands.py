@@ -15,8 +15,8 @@ from tacit.ui.console import console, show, show_json, show_line, show_untrusted
 from tacit.ui.guarantees import show_finished
 
 if TYPE_CHECKING:
-    from tacit.engine.federation.kits import Kit
-    from tacit.engine.federation.requester import Asked
+    from tacit.federation.kits import Kit
+    from tacit.federation.requester import Asked
 
 app = typer.Typer(no_args_is_help=True, help="A federation of organisations: kits, status, a trial.")
 
@@ -37,8 +37,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make kits for server, silos, analyzer and requesters: certificates, permissions, ports."""
-    from tacit.engine.federation.kits import FederationOptions, make_kits
-    from tacit.settings import read_section
+    from tacit.federation.kits import FederationOptions, make_kits
+    from tacit.planning.settings import read_section
 
     options = read_section(file, FederationOptions, "FEDERATION.toml")
     made = make_kits(options, out or Path(f"{options.name}-kits"), passphrase or None)
@@ -55,8 +55,8 @@ def init(
 @app.command()
 def status(kit: RequesterKit, as_json: Json = False) -> None:
     """Show connected parties, runs, and what is left of the silos' budgets if they show it."""
-    from tacit.engine.federation import requester
-    from tacit.engine.federation.kits import Kit
+    from tacit.federation import requester
+    from tacit.federation.kits import Kit
 
     found = requester.status(Kit.load(kit, "requester"))
     if as_json:
@@ -78,10 +78,10 @@ def status(kit: RequesterKit, as_json: Json = False) -> None:
 @app.command()
 def check(experiment: Experiment, data: SiloTable, as_json: Json = False) -> None:
     """At a silo: count the rows of its table that an experiment would use. Nothing leaves this machine."""
-    from tacit.config import plan
     from tacit.crypto import Secret
-    from tacit.engine.federation.request import received, travelling
-    from tacit.engine.federation.shard import load_shard, read_silo_data
+    from tacit.federation.request import received, travelling
+    from tacit.federation.site.shard import load_shard, read_silo_data
+    from tacit.planning.plan import plan
 
     planned = received(travelling(plan(experiment)))
     with Secret.random() as secret:  # decides only which subjects are held out
@@ -97,11 +97,11 @@ def check(experiment: Experiment, data: SiloTable, as_json: Json = False) -> Non
 @app.command("try")
 def trial(out: Out = None, as_json: Json = False) -> None:
     """Run a whole federation of local processes on this machine with the built-in data."""
-    from tacit.config import plan
-    from tacit.engine.federation.kits import require_nvflare
-    from tacit.engine.federation.requester import ask
-    from tacit.engine.federation.trial import REQUESTER, Trial
     from tacit.engine.folder import free_folder
+    from tacit.federation.demo import REQUESTER, Trial
+    from tacit.federation.kits import require_nvflare
+    from tacit.federation.requester import ask
+    from tacit.planning.plan import plan
 
     require_nvflare()
     if out is not None and out.exists():
@@ -120,7 +120,7 @@ def trial(out: Out = None, as_json: Json = False) -> None:
 
 def server(kit: KitFolder, background: Background = False) -> None:
     """Start the server of a federation."""
-    from tacit.engine.federation.processes import prepare_server
+    from tacit.federation.carrier.processes import prepare_server
 
     _attend(prepare_server(kit), background)
 
@@ -142,10 +142,10 @@ def silo(
     ] = False,
 ) -> None:
     """Start a silo: it takes part in runs that its policy allows, with its own table."""
-    from tacit.engine.federation.policy import Policy
-    from tacit.engine.federation.processes import prepare_silo, silo_warnings
-    from tacit.engine.federation.shard import read_silo_data
-    from tacit.settings import read_section
+    from tacit.federation.carrier.processes import prepare_silo, silo_warnings
+    from tacit.federation.site.policy import Policy
+    from tacit.federation.site.shard import read_silo_data
+    from tacit.planning.settings import read_section
 
     prepared = prepare_silo(kit, data, policy, new_budget, same_table)
     for warning in silo_warnings(read_silo_data(data), read_section(policy, Policy, "POLICY.toml")):
@@ -155,7 +155,7 @@ def silo(
 
 def analyzer(kit: KitFolder, background: Background = False) -> None:
     """Start the analyzer of shuffled exchanges: it adds up what the server has mixed, and holds no records."""
-    from tacit.engine.federation.processes import prepare_analyzer
+    from tacit.federation.carrier.processes import prepare_analyzer
 
     _attend(prepare_analyzer(kit), background)
 
@@ -175,10 +175,10 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Submit an experiment to a federation, follow the run, collect its folder. Ctrl-C detaches: the run continues."""
-    from tacit.config import plan
-    from tacit.engine.federation.kits import Kit
-    from tacit.engine.federation.request import left_behind, received
-    from tacit.engine.federation.requester import Asked, ask
+    from tacit.federation.kits import Kit
+    from tacit.federation.request import left_behind, received
+    from tacit.federation.requester import Asked, ask
+    from tacit.planning.plan import plan
 
     if patience is not None:
         warn("--patience is deprecated and will be removed in the next release; use --timeout")
@@ -199,7 +199,7 @@ def submit(
 
 
 def _attend(kit: Kit, background: bool) -> None:
-    from tacit.engine.federation.processes import in_background, in_foreground
+    from tacit.federation.carrier.processes import in_background, in_foreground
     from tacit.transport.log import LOG
 
     if background:
@@ -212,7 +212,7 @@ def _attend(kit: Kit, background: bool) -> None:
 
 def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> None:
     from tacit import report as pages
-    from tacit.engine.federation.requester import Detached, follow
+    from tacit.federation.requester import Detached, follow
     from tacit.ui.progress import Bars
 
     tell = (lambda line: None) if as_json else show_untrusted

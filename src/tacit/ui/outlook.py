@@ -9,7 +9,7 @@ from tacit.ui.console import plain_table, show, table_of
 from tacit.ui.guarantees import seed_warning, show_guarantees
 
 if TYPE_CHECKING:
-    from tacit.planner import NoiseToSignal, Outlook, PaidOnce, Sweep
+    from tacit.planning.sweep import NoiseToSignal, Outlook, PaidOnce, Sweep
 
 
 def show_outlook(outlook: Outlook) -> None:
@@ -37,7 +37,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
-    from tacit.planner import noise_text
+    from tacit.planning.sweep import noise_text
 
     origin = "solved for the target" if noise.solved else "given"
     rows = [
@@ -82,7 +82,7 @@ def _show_budget(outlook: Outlook) -> None:
 
 def show_sweep(sweep: Sweep) -> None:
     """A row per point."""
-    from tacit.planner import noise_text
+    from tacit.planning.sweep import noise_text
     from tacit.privacy.statement import epsilon_text
 
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"

@@ -14,8 +14,8 @@ import numpy as np
 
 from tacit.families.gossip.graphs import MOST_PAIRS
 from tacit.families.gossip.methods import GossipClaim, GossipWork
+from tacit.planning.claims import Promise
 from tacit.privacy import View
-from tacit.promise import Promise
 
 # With more nodes than this neither edges nor pairs are listed.
 MOST_LISTED = 64

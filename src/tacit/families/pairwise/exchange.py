@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit.config import sum_facts
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys
 from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
@@ -23,6 +22,7 @@ from tacit.families.pairwise.silo import PairwiseSilo
 from tacit.families.pairwise.summary import Pairs
 from tacit.families.pairwise.terms import PairwiseTerms
 from tacit.family_names import PlanPart
+from tacit.planning.plan import sum_facts
 from tacit.privacy import Randomness, Reveals, View
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.

@@ -1,0 +1,1 @@
+"""NVFlare as the carrier of messages: jobs, envelopes and processes."""

@@ -1,0 +1,156 @@
+"""What carries the messages: NVFlare's Controller and Executor, as thin as they can be.
+
+These are the only classes that a kit lets a job name (``kits.CLASSES``); they take no arguments. After a barrier (a
+task that every silo answers: before it, messages would not find their handlers) the server pushes messages and waits
+for the replies. Filters of NVFlare do not see such messages: what may leave is decided by the
+:class:`~tacit.federation.site.policy.Guard` inside the silo's host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import Task
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from tacit.engine.folder import write_json
+from tacit.errors import TacitError
+from tacit.exchange.post import SERVER
+from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE
+from tacit.federation.carrier.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
+from tacit.federation.carrier.processes import party_log
+from tacit.federation.kits import Kit
+from tacit.federation.protocol.agreement import check_federated, taking_part
+from tacit.federation.request import Sealed
+from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
+from tacit.federation.site.host import AnalyzerHost, SiloHost
+from tacit.federation.site.limits import megabytes
+from tacit.transport.streams import PROCESS
+
+_CONTENT = "tacit"
+_CHECK = 0.02  # seconds between two looks at the barrier
+
+
+class SiloExecutor(Executor):
+    """A silo's end of the line, or the analyzer's: its kit says which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host: SiloHost | AnalyzerHost | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.START_RUN:
+            engine = fl_ctx.get_engine()
+            workspace = engine.get_workspace()
+            kit = Kit.load(Path(workspace.get_root_dir()), "silo", "analyzer")
+            host = SiloHost(kit) if kit.kind == "silo" else AnalyzerHost(kit)
+            app = Path(workspace.get_app_dir(fl_ctx.get_job_id()))
+            call = partial(_called, host, lambda: read_job(app, kit)[0])
+            handlers = {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}
+            for what, handler in handlers.items():
+                engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, handler))
+            self._host = host
+        elif event_type == EventType.END_RUN and self._host is not None:
+            self._host.close()
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        return make_reply(ReturnCode.OK if task_name == BARRIER else ReturnCode.TASK_UNKNOWN)
+
+
+def _called(host: SiloHost | AnalyzerHost, read: Callable[[], Sealed], data: bytes) -> bytes:
+    """Answer a call; the messages of a run that is admitted may be as large as its plan needs."""
+    answer = host.call(read, data)
+    if host.admitted is not None:
+        PROCESS.widen(megabytes(host.admitted) << 20)
+    return answer
+
+
+def _handled(handler: Any, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+    content = request.get(_CONTENT)
+    return _shareable(handler(content if isinstance(content, bytes) else b""))
+
+
+class Coordinator(Controller):
+    """The server's end of the line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host: CoordinatorHost | None = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        # the constructor's argument sets another attribute than the one that is looked at (2.9.0)
+        self.communicator._task_check_period = _CHECK
+        fl_ctx.get_engine().register_app_command(PROGRESS, self._progress)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        pass
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        workspace, job = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id()
+        kit = Kit.load(Path(workspace.get_root_dir()), "server")
+        results = Path(workspace.get_run_dir(job)) / RESULTS
+        results.mkdir(exist_ok=True)
+        try:
+            sealed, patience = read_job(Path(workspace.get_app_dir(job)), kit)
+            request = sealed.opened(len(kit.silos))
+            check_federated(request.plan)
+        except TacitError as error:
+            party_log(kit).warning("refused job %s: %s", job, error)
+            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)}).as_dict())
+            return
+        PROCESS.widen(megabytes(request.plan) << 20)
+        parties = taking_part(request.plan, kit.silos)
+        here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
+        task = Task(BARRIER, Shareable(), timeout=patience)
+        self.broadcast_and_wait(task, fl_ctx, here, min_responses=len(here), abort_signal=abort_signal)
+        self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, patience))
+        self._host.run()
+        self._host.share(results)
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """Late answers to the barrier: nobody waits for them any more."""
+
+    def _send(
+        self, fl_ctx: FLContext, patience: int, what: str, messages: Mapping[str, bytes]
+    ) -> dict[str, bytes | None]:
+        """To every silo its own message, at once (NVFlare's own way to do that, ``multicast_aux_requests``, fails in
+        2.9.0)."""
+        engine = fl_ctx.get_engine()
+
+        def sent(silo: str) -> bytes | None:
+            with engine.new_context() as context:
+                request = _shareable(messages[silo])
+                replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(patience), context)
+            return _content((replies or {}).get(silo))
+
+        with ThreadPoolExecutor(max(1, len(messages))) as pool:
+            return dict(zip(messages, pool.map(sent, messages), strict=True))
+
+    def _progress(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
+        return {"state": "gathering"} if self._host is None else dict(self._host.progress)
+
+
+def _shareable(content: bytes) -> Shareable:
+    message = Shareable()
+    message[_CONTENT] = content
+    return message
+
+
+def _content(reply: Shareable | None) -> bytes | None:
+    if reply is None or reply.get_return_code() != ReturnCode.OK:
+        return None
+    content = reply.get(_CONTENT)
+    return content if isinstance(content, bytes) else None

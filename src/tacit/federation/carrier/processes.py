@@ -1,0 +1,144 @@
+"""A server, a silo or the analyzer before it starts: its kit and files are checked, and its attendant begins.
+
+``tacit/log.txt`` of a kit says what happens to runs, in one line each: who joined, what was asked for by whom, what was
+released, what was refused and why. See :mod:`tacit.transport.attendant`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from tacit.engine.folder import read_json, write_json
+from tacit.errors import UserError, in_file
+from tacit.federation.kits import (
+    Kit,
+    encrypt_own_port,
+    keep_tidy,
+    place_stores,
+    read_secret,
+    require_nvflare,
+)
+from tacit.federation.site.ledgers import register
+from tacit.federation.site.policy import Policy
+from tacit.federation.site.shard import SiloData, read_silo_data
+from tacit.planning.settings import read_section
+from tacit.transport.attendant import NVFLARE_LOG, PID, AlreadyRunning, check_idle
+from tacit.transport.log import log_of
+
+SETTINGS = "settings.json"
+_LOOK = 0.2  # seconds between two looks at the number of the process
+
+
+def party_log(kit: Kit) -> logging.Logger:
+    """The log of a kit, for whoever holds it. What it says may name values of the silo's own data."""
+    return log_of(kit.path)
+
+
+def _prepared(kit: Kit) -> Kit:
+    try:
+        kit.check_certificate()
+    except UserError as error:
+        party_log(kit).warning("refused to start: %s", error)
+        raise
+    encrypt_own_port(kit)
+    keep_tidy(kit)
+    return kit
+
+
+def prepare_server(path: Path) -> Kit:
+    """The kit of a server that is about to start."""
+    require_nvflare()
+    kit = _prepared(Kit.load(path, "server"))
+    place_stores(kit)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", kit.port))
+        except OSError:
+            problem = f"port {kit.port} is taken on this machine"
+            raise UserError("in-use", "KIT", problem, "stop what uses it, or make kits with another port") from None
+    return kit
+
+
+def prepare_analyzer(path: Path) -> Kit:
+    """The kit of the analyzer that is about to start."""
+    require_nvflare()
+    return _prepared(Kit.load(path, "analyzer"))
+
+
+def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False) -> Kit:
+    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
+    ledger that the kit does not know, it starts for a ``new_budget`` alone; where a ledger that it knows counts this
+    table, ``same_table`` must confirm that."""
+    require_nvflare()
+    kit = _prepared(Kit.load(path, "silo"))
+    options = read_silo_data(data)
+    if not Path(options.path).is_file():
+        problem = f"there is no file '{options.path}'"
+        raise UserError("file-not-found", "path", problem, "correct the path", options.file)
+    if options.pseudonyms is not None:
+        with in_file(options.file):
+            read_secret(Path(options.pseudonyms), "pseudonyms")
+    for warning in silo_warnings(options, read_section(policy, Policy, "POLICY.toml")):
+        party_log(kit).warning("%s", warning)
+    register(kit, options, new_budget, same_table)
+    write_json(kit.ours / SETTINGS, {"data": str(data.resolve()), "policy": str(policy.resolve())})
+    return kit
+
+
+def silo_warnings(options: SiloData, policy: Policy) -> list[str]:
+    """What a silo's files say that has no effect."""
+    if policy.metrics and options.hold_out is None:
+        return ["metrics: true has no effect, because the data file has no [hold_out]: metrics without noise stay here"]
+    return []
+
+
+def settings(kit: Kit) -> tuple[Path, Path]:
+    """Where the silo's data and policy files are."""
+    values = read_json(kit.ours / SETTINGS, "KIT")
+    return Path(values["data"]), Path(values["policy"])
+
+
+def in_background(kit: Kit) -> int:
+    """Attend to a kit's process without a terminal; the number of that process."""
+    _check_idle(kit)
+    pid_file = kit.ours / PID
+    pid_file.unlink(missing_ok=True)
+    watch = subprocess.Popen(
+        _attendant(kit),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not (pid_file.is_file() and pid_file.read_text().endswith("\n")):
+        if watch.poll() is not None:
+            raise UserError("start-failed", "KIT", "the process did not start", f"see {kit.ours / NVFLARE_LOG}")
+        time.sleep(_LOOK)
+    return int(pid_file.read_text())
+
+
+def in_foreground(kit: Kit) -> NoReturn:
+    """Become the attendant of a kit's process, which prints what the log says: this program and its memory (JAX, to
+    read the policy) give way to it."""
+    _check_idle(kit)
+    sys.stdout.flush()
+    os.execv(sys.executable, [*_attendant(kit), "--tell"])
+
+
+def _attendant(kit: Kit) -> list[str]:
+    return [sys.executable, "-P", "-m", "tacit.transport.attendant", str(kit.path)]
+
+
+def _check_idle(kit: Kit) -> None:
+    try:
+        check_idle(kit.path)
+    except AlreadyRunning as error:
+        raise UserError("in-use", "KIT", f"'{kit.path}' is in use: {error}", "stop that process first") from None

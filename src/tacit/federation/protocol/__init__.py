@@ -1,0 +1,1 @@
+"""What the parties of a run say to each other: handlers of messages, independent of the transport."""

@@ -1,0 +1,403 @@
+"""The requester's end: ask a federation for a run, follow it, collect its folder; and see who is there.
+
+A request survives what may happen to it. Where the job is lost (a silo's or the server's process died, the server was
+started anew), or a silo was missing where it was needed, it is asked for again as the next attempt at the same run,
+which goes on at the last checkpoint; at most ``retries`` times, and said aloud each time. What a silo's policy forbids
+is not asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
+from tacit.engine.run import Progress, Silence
+from tacit.errors import Forbidden, TacitError, UserError
+from tacit.escape import OneLine, escaped
+from tacit.federation.carrier.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
+from tacit.federation.kits import Kit, require_nvflare
+from tacit.federation.protocol.agreement import check_federated, taking_part
+from tacit.federation.request import received, travelling
+from tacit.federation.server_host import SHARED
+from tacit.federation.site.retention import EXPIRED, OUTCOME
+from tacit.planning.plan import Plan
+from tacit.transport.attendant import NVFLARE_LOG
+from tacit.transport.table import ANALYZER
+
+RETRIES = 3
+_LOOK = 1.0  # seconds between two looks at a run
+_LOST = 60.0  # seconds without a sign of life of a job that NVFlare believes to be running
+_MOST_LOG_BYTES = 1_000_000  # of nvflare.log in the requester's kit, before its text is moved to nvflare.log.1
+_LEFT = "left.json"  # in the requester's kit: what silos said that is left of their budgets, when they said it last
+# Bytes that a file of a result may have: a model of 10^9 numbers; lines of many rounds; the others are read as a whole.
+_MOST = dict.fromkeys((*SHARED, OUTCOME), 16 << 20) | {MODEL: 4 << 30, LEDGER: 1 << 30, METRICS: 256 << 20}
+_MEMORY = "runs"  # in the requester's kit: what was asked for, to be collected after detaching
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that was asked for: its experiment as text, where its folder goes, who must take part, and the job of its
+    last attempt."""
+
+    run: str
+    experiment: str
+    out: str
+    parties: tuple[str, ...]
+    patience: int
+    attempt: int = 0
+    job: str = ""
+    server: float = 0.0  # when the server that has the job was started, by its own clock
+
+    def kept(self, kit: Kit) -> Asked:
+        """Remember it in the kit."""
+        folder = kit.ours / _MEMORY
+        folder.mkdir(exist_ok=True)
+        write_json(folder / f"{self.run}.json", vars(self))
+        return self
+
+    @classmethod
+    def of(cls, kit: Kit, run: str) -> Asked:
+        file = kit.ours / _MEMORY / f"{run}.json"
+        if not run.isalnum() or not file.is_file():
+            problem = f"no run '{run}' was asked for with this kit"
+            raise UserError("unknown-name", "--attach", problem, "name one that was")
+        return cls(**read_json(file, "--attach"))
+
+
+class Detached(Exception):
+    """The person at the keyboard went away; the run goes on. An empty ``run``: nothing had been asked for yet."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+
+
+def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Asked:
+    """A new run of ``plan``, not yet asked for; everything is refused here that silos would not understand."""
+    check_federated(plan)
+    text = travelling(plan)
+    silos = plan.promise.facts.silos
+    if silos != len(kit.silos):
+        problem = f"{silos} silos are planned, and the federation has {len(kit.silos)}"
+        raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(kit.silos)}")
+    received(text, silos)
+    if plan.exchange.third_party is not None and not kit.analyzer:
+        problem = "'shuffled' needs an analyzer, and the federation has none"
+        fix = "let it have one: analyzer = true in FEDERATION.toml"
+        raise UserError("not-supported", "exchange.name", problem, fix)
+    if not 1 <= patience <= MOST_PATIENCE:
+        problem = f"must be between 1 and {MOST_PATIENCE} seconds (got {patience})"
+        raise UserError("out-of-range", "--timeout", problem, "use for example 120")
+    if out is not None and out.exists():
+        raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
+    place = (out or free_folder(plan.title)).resolve()
+    return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), patience)
+
+
+def follow(
+    kit: Kit,
+    asked: Asked,
+    rounds: int,
+    label: str,
+    *,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    retries: int = RETRIES,
+) -> Run:
+    """Ask for the run (again, where its job is lost) and wait for its end; the run folder, once it has one.
+
+    Ctrl-C raises :class:`Detached`: the run goes on, and can be followed again.
+    """
+    require_nvflare()
+    shown = progress or Silence()
+    shown.begin(label, rounds, 0)
+    try:
+        while True:
+            if not asked.job:
+                asked = _submitted(kit, asked)
+                tell(f"asked for run {asked.run}, attempt {asked.attempt}")
+            results = _watched(kit, asked, shown, tell)
+            outcome: dict[str, Any] = {"status": "lost", "reason": ""}
+            if results is not None:
+                outcome = _outcome(results)
+            write_json(kit.ours / _LEFT, {**_left(kit), **outcome.get("left", {})})
+            if outcome["status"] not in ("failed", "lost") or asked.attempt > retries:
+                break
+            tell(f"attempt {asked.attempt}: {outcome['reason'] or 'its processes are gone'}; asking again")
+            asked = replace(asked, job="")
+    except KeyboardInterrupt:
+        raise Detached(asked.run if asked.job else "") from None
+    finally:
+        shown.end()
+    run = _collected(asked, results, outcome)
+    shutil.rmtree(_download(kit, asked), ignore_errors=True)
+    return run
+
+
+def status(kit: Kit) -> dict[str, Any]:
+    """Who is there, which runs there are, and what silos let this requester know of their budgets, at its last run."""
+    require_nvflare()
+    with _session(kit) as session:
+        info = session.get_system_info()
+        here = {client.name for client in info.client_info}
+        jobs = session.list_jobs(detailed=True)
+        running = [job for job in jobs if str(job.get("status", "")).startswith(("RUNNING", "SUBMITTED", "DISPATCHED"))]
+        return {
+            "federation": kit.federation,
+            "server": f"{kit.host}:{kit.port}",
+            "silos": {silo: silo in here for silo in kit.silos},
+            "analyzer": ANALYZER in here if kit.analyzer else None,
+            "left": _left(kit),
+            "runs": [
+                {
+                    "job": job.get("job_id"),
+                    "name": job.get("name"),
+                    "requester": job.get("submitter_name"),
+                    "state": job.get("status"),
+                    **_state(session, str(job.get("job_id"))),
+                }
+                for job in running
+            ],
+        }
+
+
+def _left(kit: Kit) -> dict[str, float]:
+    file = kit.ours / _LEFT
+    return dict(read_json(file, "--kit")) if file.is_file() else {}
+
+
+def _submitted(kit: Kit, asked: Asked) -> Asked:
+    """The next attempt, asked for. A first one needs a server that answers; for a later one it is waited for."""
+    asked = replace(asked, attempt=asked.attempt + 1)
+    end = time.monotonic() + (_LOST + asked.patience if asked.attempt > 1 else 0)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / f"tacit-{asked.run[:12]}"
+        write_job(folder, asked.experiment, asked.run, asked.attempt, asked.parties, asked.patience)
+        while True:
+            try:
+                with _session(kit) as session:
+                    server = session.get_system_info().server_info.start_time
+                    return replace(asked, job=_job(session, folder, asked), server=server).kept(kit)
+            except UserError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_LOOK)
+
+
+def _job(session: Any, folder: Path, asked: Asked) -> str:
+    """The job of an attempt: one, however often a connection broke before the server could say so."""
+    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
+
+    try:
+        return str(session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}"))
+    except SubmitTokenConflict as known:  # the same request under another signature
+        return str(known.existing_job_id)
+
+
+def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> Path | None:
+    """Wait for the end of an attempt; the folder of what it left behind, None where nothing can be had."""
+    from nvflare.fuel.flare_api.api_spec import JobNotFound
+
+    from tacit.transport.client import Unacceptable
+
+    watch = _Watch(kit, asked, shown, tell)
+    while True:
+        try:
+            with _session(kit) as session:
+                while not watch.is_over(session):
+                    time.sleep(_LOOK)
+                if watch.is_lost:
+                    return None
+                return _refused_early(session, kit, asked) or _downloaded(session, kit, asked)
+        except JobNotFound:  # a server that has removed it, or has lost its store
+            return None
+        except Unacceptable as error:
+            problem = f"the server's result is refused: {error}"
+            raise UserError("rejected", "run", problem, "see the log of the server, then ask again") from None
+        except UserError:
+            if watch.silence > _LOST + asked.patience:
+                raise
+            time.sleep(_LOOK)
+
+
+class _Watch:
+    """Looks at one attempt: whether it is over, or lost with its processes, and for whom it waits."""
+
+    def __init__(self, kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> None:
+        self._kit, self._asked, self._shown, self._tell = kit, asked, shown, tell
+        self._alive = time.monotonic()
+        self._missing: tuple[str, ...] = ()
+        self.is_lost = False
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last sign of life."""
+        return time.monotonic() - self._alive
+
+    def is_over(self, session: Any) -> bool:
+        state = str(session.get_job_status(self._asked.job))
+        if state.startswith(("FINISHED", "FAILED")):
+            return True
+        if not state.startswith("RUNNING"):
+            self._alive = time.monotonic()
+            self._tell_missing(session)
+            return False
+        if told := _state(session, self._asked.job):
+            self._alive = time.monotonic()
+            self._shown.advance(*_progress(told))
+        else:
+            self.is_lost = self._is_given_up(session)
+        return self.is_lost
+
+    def _is_given_up(self, session: Any) -> bool:
+        """Whether a job that does not answer is waited for no more: at once where the server was started anew (NVFlare
+        then says for ever that the job is running), and for longer where it has a process."""
+        info = session.get_system_info()
+        if any(job.job_id == self._asked.job for job in info.job_info):
+            return self.silence > _LOST + self._asked.patience
+        return self.silence > _LOST or info.server_info.start_time != self._asked.server
+
+    def _tell_missing(self, session: Any) -> None:
+        """The job has not begun: say which silos it waits for, whenever that changes."""
+        here = {client.name for client in session.get_system_info().client_info}
+        missing = tuple(silo for silo in self._kit.silos if silo not in here)
+        if missing and missing != self._missing:
+            self._tell(f"waiting for {', '.join(missing)}")
+        self._missing = missing
+
+
+def _state(session: Any, job: str) -> Mapping[str, Any]:
+    """What the server's process of a job says about it; nothing where it does not answer (yet, or any more)."""
+    with contextlib.suppress(Exception):  # NVFlare raises half a dozen kinds for a job that has no process
+        told = session.do_app_command(job, PROGRESS, {})
+        return told if isinstance(told, dict) else {}
+    return {}
+
+
+def _progress(told: Mapping[str, Any]) -> tuple[int, dict[str, float | None]]:
+    """Rounds done and metrics, as far as the server tells numbers."""
+    done, metrics = told.get("done"), told.get("metrics")
+    numbers = metrics.items() if isinstance(metrics, dict) else ()
+    known = {escaped(name, 40): value for name, value in numbers if isinstance(value, float)}
+    return done if type(done) is int else 0, dict(known)
+
+
+def _download(kit: Kit, asked: Asked) -> Path:
+    return kit.ours / _MEMORY / f"{asked.run}-{asked.attempt}"
+
+
+def _downloaded(session: Any, kit: Kit, asked: Asked) -> Path | None:
+    """What the server's run folder shares, in a folder of the kit."""
+    from tacit.transport.client import fetch
+
+    target = _download(kit, asked)
+    for old in target.parent.glob(f"{asked.run}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    fetch(session, asked.job, RESULTS, _MOST, target)
+    return target if (target / OUTCOME).is_file() else None
+
+
+def _outcome(results: Path) -> dict[str, Any]:
+    """How an attempt ended, as the server tells it."""
+    told = read_json(results / OUTCOME, "run")
+    kinds = {"status": str, "reason": str, "rules": dict, "left": dict}
+    if not isinstance(told, dict) or any(not isinstance(told.get(key, kind()), kind) for key, kind in kinds.items()):
+        problem = f"the server's {OUTCOME} is malformed"
+        raise UserError("malformed", "run", problem, "see the log of the server, then ask again")
+    rules = {str(silo): rules for silo, rules in told.get("rules", {}).items() if isinstance(rules, list)}
+    left = {silo: value for silo, value in told.get("left", {}).items() if isinstance(value, float)}
+    return {"status": told.get("status", ""), "reason": told.get("reason", ""), "rules": rules, "left": left}
+
+
+def _refused_early(session: Any, kit: Kit, asked: Asked) -> Path | None:
+    """The outcome of a job that silos have refused before they started a process for it, in a folder of the kit; None
+    of every other job. NVFlare notes what each silo has said, in a list of ``SILO: TEXT``."""
+    noted = session.get_job_meta(asked.job).get("job_deploy_detail")
+    rules: dict[str, list[str]] = {}
+    for line in noted if isinstance(noted, list) else ():
+        silo, _, text = str(line).partition(": ")
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            found = json.loads(text)["rules"]
+            rules |= {silo: [str(rule) for rule in found]} if silo in kit.silos else {}
+    if not rules:
+        return None
+    folder = _download(kit, asked)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / OUTCOME, {"status": "refused", "reason": "", "rules": rules})
+    return folder
+
+
+def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -> Run:
+    """The run folder where it was wanted, or the reason why there is none."""
+    state, reason = outcome["status"], outcome["reason"]
+    if state == "refused":
+        silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome["rules"].items())
+        problem = f"silos refuse the run ({silos})"
+        raise Forbidden("policy-forbids", "policy", problem, "plan within their policies, or ask them")
+    if state == EXPIRED:
+        raise UserError("expired", "run", str(reason), "ask for a new run with `tacit submit`")
+    if results is None or not (results / RESULT).is_file():
+        problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
+        raise UserError("run-failed", "run", problem, "see the logs of server and silos, then ask again")
+    place = Path(asked.out)
+    shutil.copytree(results, place, ignore=shutil.ignore_patterns(OUTCOME))  # budgets are for this requester alone
+    result = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    write_json(place / RESULT, {**result, "run": str(place)})
+    return Run.load(place)
+
+
+def _log_nvflare(kit: Kit) -> None:
+    """What NVFlare logs in this process goes into a file of the kit: without a handler it goes to the terminal."""
+    logger, file = logging.getLogger("nvflare"), kit.ours / NVFLARE_LOG
+    if not any(getattr(handler, "baseFilename", "") == str(file) for handler in logger.handlers):
+        handler = RotatingFileHandler(file, maxBytes=_MOST_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
+        handler.setFormatter(OneLine())
+        logger.addHandler(handler)
+
+
+@contextmanager
+def _session(kit: Kit) -> Iterator[Any]:
+    """An open session with the server; closed in any case, or the process would not end."""
+    from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
+
+    from tacit.transport.client import Unacceptable, connected
+
+    _log_nvflare(kit)
+    server, fix = (
+        f"the server at {kit.host}:{kit.port}",
+        "start it with `tacit server`, or check name, port and firewall",
+    )
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            session = connected(kit.name, kit.path, timeout=10.0)
+    except NoConnection:
+        raise UserError("no-answer", "--kit", f"{server} does not answer", fix) from None
+    except Exception:  # NVFlare has many kinds, with the server's words in them
+        kit.check_certificate()
+        problem = "the server does not accept this kit"
+        fix = "use a kit of the same federation whose certificate is valid"
+        raise UserError("rejected", "--kit", problem, fix) from None
+    try:
+        yield session
+    except (TacitError, JobNotFound, Unacceptable):
+        raise
+    # a server that was restarted does not know earlier sessions; any other answer that NVFlare's client cannot read
+    except Exception as error:
+        problem = f"{server} has broken off: {escaped(error)} ({type(error).__name__})"
+        raise UserError("no-answer", "--kit", problem, fix) from None
+    finally:
+        with redirect_stdout(StringIO()):
+            session.close()

@@ -1,0 +1,1 @@
+"""One organisation of a federation: its table, policy, ledgers and process."""

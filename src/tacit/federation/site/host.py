@@ -1,0 +1,256 @@
+"""The processes of a silo and of the analyzer, apart from what carries their bytes.
+
+A :class:`SiloHost` is called to a run, asks its :class:`~tacit.federation.site.policy.Guard`, loads its table and
+lends its side of the protocol an ear. Whatever goes wrong is written into the silo's own log; what leaves is the name
+of a rule, or nothing but that it failed. An :class:`AnalyzerHost` does the same without a table, a policy or a ledger:
+it holds nobody's records, and adds up what silos have let leave.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from tacit.crypto import Refused
+from tacit.data import Federation
+from tacit.engine.evaluate import score
+from tacit.engine.kernel import outputs
+from tacit.errors import TacitError, in_file
+from tacit.exchange.post import SERVER, OutOfTurn
+from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Malformed, Reply, calls
+from tacit.federation.carrier.processes import party_log, settings
+from tacit.federation.kits import RUNS, Kit, read_secret
+from tacit.federation.protocol.agreement import check_federated
+from tacit.federation.protocol.sides import (
+    AnalyzerSide,
+    ServerKeys,
+    SiloKeys,
+    SiloSide,
+)
+from tacit.federation.request import SILO_COUNT, Request, Sealed
+from tacit.federation.site.ledgers import registered, remember
+from tacit.federation.site.policy import Guard, Head, Policy, Refusal, Rule
+from tacit.federation.site.retention import at_work, expire_at_silo
+from tacit.federation.site.shard import load_shard, read_silo_data
+from tacit.planning.plan import Plan
+from tacit.planning.settings import read_section
+
+PLACES = "places"  # in a silo's kit: locks for the runs that it works on at the same time
+
+Side = TypeVar("Side", SiloSide, AnalyzerSide)
+
+
+class Host(ABC, Generic[Side]):
+    """One of those whom the server speaks to, in one run. ``side`` is its side of the protocol, once it takes part."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self._log = kit, party_log(kit)
+        self._lock = threading.Lock()
+        self._side: Side | None = None
+        self.admitted: Plan | None = None
+        self._has_ended = False
+        self._asked = ""
+        self._messages, self._seconds = 0, 0.0
+
+    def call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
+        """Take part in the run that ``read`` finds to be asked for, or say which rules forbid it."""
+        return self._replied(CALL, lambda: self._call(read, data))
+
+    def message(self, data: bytes) -> bytes:
+        """Answer a message of the run."""
+        return self._replied(MESSAGE, lambda: self._called.handle(data))
+
+    def evaluate(self, data: bytes) -> bytes:
+        """Metrics of a model on the people that are held out here, where that is allowed."""
+        return self._replied(EVALUATE, lambda: self._evaluate(data))
+
+    def close(self) -> None:
+        """The run has ended."""
+        with self._lock:
+            if self._side is not None:
+                self._log.info("ended   after %d messages and %.2f s of work", self._messages, self._seconds)
+            self._side, self._has_ended = None, True
+            self._end()
+
+    def _check_requester(self, requester: str) -> None:
+        """Refusal where this party does nothing for them."""
+
+    @abstractmethod
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> Side:
+        """This party's side of the run that is asked for; Refusal where it does not take part."""
+
+    @abstractmethod
+    def _evaluate(self, data: bytes) -> bytes: ...
+
+    def _end(self) -> None:
+        """Let go of what the run needed."""
+
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
+        """What leaves."""
+        return Reply(content, tuple(rules))
+
+    @property
+    def _called(self) -> Side:
+        if self._has_ended:  # whoever stops this process forbids nothing
+            raise OutOfTurn("a message after the end of the run", SERVER)
+        if self._side is None:
+            raise Refusal("request", "a message before any run was admitted")
+        return self._side
+
+    def _call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
+        """Checks in the order of what they cost: signatures, the requester, the form and the counts of the experiment,
+        its plan, what the policy says of it; the table is read last."""
+        if self._asked:
+            raise Refusal("request", "a second call in one run")
+        with _refusing("request"):
+            sealed = read()
+        seen = Call.from_bytes(calls(self.kit, self.kit.name, sealed).read(SERVER, CALL, data)).seen
+        self._asked = f" to run {sealed.run} (attempt {sealed.attempt}) of {sealed.requester}"
+        self._check_requester(sealed.requester)
+        with _refusing("request", {SILO_COUNT: "silos"}):
+            request = sealed.opened(len(self.kit.silos))
+            check_federated(request.plan)
+        plan = request.plan
+        what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
+        self._log.info("asked  %s: %s", self._asked, what)
+        self._side = self._taken_part(request, seen)
+        self.admitted = plan
+        self._log.info("admitted run %s", request.run)
+        return b""
+
+    def _replied(self, what: str, do: Callable[[], bytes]) -> bytes:
+        """What ``do`` answers, or why not, in an envelope; everything else about it goes into our log."""
+        with self._lock:
+            began = time.perf_counter()
+            content: bytes | None = None
+            rules: tuple[Rule | Literal["failed"], ...] = ()
+            try:
+                content = do()
+            except Refusal as refusal:
+                self._log.warning("refused %s%s: %s", ONE[what], self._asked, refusal)
+                rules = refusal.rules
+            except (Refused, Malformed) as error:
+                self._log.warning("refused %s of the server%s: %s", ONE[what], self._asked, error)
+                rules = ("message",)
+            except Exception:
+                self._log.exception("failed  at %s%s", ONE[what], self._asked)
+                rules = (FAILED,)
+            self._messages += 1
+            self._seconds += time.perf_counter() - began
+            return self._enclosed(what, content, rules).to_bytes()
+
+
+class AnalyzerHost(Host[AnalyzerSide]):
+    """The analyzer in one run."""
+
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> AnalyzerSide:
+        if request.plan.exchange.third_party is None:
+            raise Refusal("request", f"the {request.plan.exchange.name} exchange has no analyzer")
+        return AnalyzerSide(request.plan, ServerKeys(self.kit.identity(), self.kit.roster()))
+
+    def _evaluate(self, data: bytes) -> bytes:
+        raise Refusal("metrics", "nobody is held out here")
+
+
+class SiloHost(Host[SiloSide]):
+    """One silo in one run."""
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit)
+        self._guard: Guard | None = None
+        self._dataset, self._requester = "", ""
+        self._recounts: tuple[str, ...] = ()
+        self._evaluations = 0
+        self._held_out: int | None = None
+        self._memory = ExitStack()
+
+    def _end(self) -> None:
+        self._memory.close()
+        with suppress(OSError):
+            expire_at_silo(self.kit.ours / RUNS)
+        if self._guard is not None:
+            with suppress(OSError):  # of a full disk; the server remembers the state of the ledger, too
+                remember(self.kit, self._dataset, self._guard.head)
+            self._guard.__exit__(None, None, None)
+        self._guard = None
+
+    def _check_requester(self, requester: str) -> None:
+        with _refusing("policy"):
+            self._policy = read_section(settings(self.kit)[1], Policy, "POLICY.toml")
+        self._policy.check_requester(requester)
+
+    def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> SiloSide:
+        plan, self._requester = request.plan, request.requester
+        with _refusing("data"):
+            options = read_silo_data(settings(self.kit)[0])
+        with _refusing("ledger"):
+            self._dataset, before, self._recounts = registered(self.kit, options)
+        self._guard = guard = Guard(self._policy, self.kit.name, Path(options.ledger or ""), self.kit.ours / PLACES)
+        common = self.kit.pseudonyms()
+        if options.pseudonyms is not None:
+            with _refusing("data"), in_file(options.file):
+                common = read_secret(Path(options.pseudonyms), "pseudonyms")
+        shards: list[Federation] = []
+
+        def records() -> int:
+            with _refusing("data"):
+                loaded = load_shard(plan, self.kit.name, options, common)
+            shards.append(loaded.federation)
+            self._held_out = loaded.held_out
+            for column, rows in loaded.left_out.items():
+                why = f"{column} is missing in them, or not as the experiment declares it"
+                self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
+            return loaded.rows
+
+        guard.admit(request, self.kit.silos, seen.get(self._dataset) or seen.get(before or ""), records)
+        keys = SiloKeys(self.kit.identity(), self.kit.roster(), common)
+        memory = self.kit.ours / RUNS / request.run
+        self._memory.enter_context(at_work(memory))
+        return SiloSide(plan, self.kit.name, shards[0], keys, before_release=self._release, memory=memory)
+
+    def _release(self, mechanism: str, number: int, events: Mapping[str, Any]) -> None:
+        assert self._guard is not None
+        self._guard.before_release(mechanism, number, events)
+        where = f"round {number}, after {self._seconds:.3f} s of work: line {self._guard.head.lines} of the ledger"
+        self._log.info("release %s, %s", mechanism, where)
+
+    def _evaluate(self, data: bytes) -> bytes:
+        side = self._called
+        assert self._guard is not None
+        if not self._guard.policy.metrics:
+            raise Refusal("metrics", "they stay here")
+        if side.plan.evaluation is not None:
+            raise Refusal("metrics", "the plan pays for them")
+        if self._held_out is None:
+            raise Refusal("metrics", "the data file declares no hold_out on which they could be computed")
+        if self._held_out < self._guard.policy.least_records:  # of the table, whether they fit the experiment or not
+            raise Refusal("metrics", f"{self._held_out} rows are held out, which is fewer than least_records")
+        if self._evaluations > side.plan.rounds:
+            raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
+        model, silos = side.to_evaluate(data), side.silos
+        self._evaluations += 1
+        made, test = silos.learner, silos.federation.test
+        scores = score(
+            made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
+        )
+        return json.dumps({"records": self._held_out, "metrics": scores.overall}).encode()
+
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
+        head = None if self._guard is None else self._guard.head
+        left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
+        return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
+
+
+@contextmanager
+def _refusing(rule: Rule, others: Mapping[str, Rule] = {}) -> Iterator[None]:
+    """What is wrong within forbids the run by that rule, or by the one that ``others`` has for its field."""
+    try:
+        yield
+    except TacitError as error:
+        raise Refusal(others.get(error.field, rule), str(error)) from None

@@ -1,0 +1,514 @@
+"""From an experiment to a Plan: everything public, validated, before any record is read.
+
+Unsupported combinations are refused with one line that names the field, the value and the fix. Which exchanges a method
+can use follows from its parts (``promise.suits``).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from tacit.data import DataOptions, SourceFacts, source_facts
+from tacit.errors import Forbidden, UserError, nearest
+from tacit.exchange import Exchange, ReportFacts, SumFacts, find_exchange
+from tacit.kernels import ServerStep
+from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
+from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
+from tacit.planning.claims import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise, suits
+from tacit.planning.experiment import (
+    EvaluationOptions,
+    ExchangeOptions,
+    Experiment,
+    ModelOptions,
+    PrivacyOptions,
+    TrainOptions,
+    located,
+    located_data,
+    path_from,
+    read_experiment,
+    respelled,
+)
+from tacit.privacy import Event, Guarantee, View
+from tacit.privacy.invalid import InvalidArgument
+
+ENGINES = ("simulate",)
+
+# Why nothing can be promised about data that each silo standardises by itself.
+PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
+
+# Metrics that can be paid for, by kind of label: averages over records of scores that have a bound (the
+# square of rmse is one).
+PAID_METRICS = {
+    "binary": ("accuracy", "log_loss"),
+    "multiclass": ("accuracy", "log_loss"),
+    "real": ("rmse",),
+}
+
+# Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
+COX = "Cox has no per-record gradient"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A validated experiment. Holds public facts only; ``guarantees()`` works without data."""
+
+    experiment: Experiment
+    promise: Promise
+    folder: Path
+
+    @property
+    def options(self) -> Options:
+        """The keys of ``[method]``, with the noise given or solved for."""
+        return self.promise.options
+
+    @property
+    def method(self) -> Method:
+        """The parts of the method."""
+        return self.promise.method
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.promise.exchange
+
+    @property
+    def title(self) -> str:
+        return self.experiment.title
+
+    @property
+    def label(self) -> str:
+        """The method as people tell runs apart: ``fedavg``, or ``fedavg + adam`` with another server optimiser."""
+        optimizer = self.experiment.train.server_optimizer
+        name = self.options.info.name
+        return name if optimizer == "sgd" else f"{name} + {optimizer}"
+
+    @property
+    def rounds(self) -> int:
+        return self.promise.facts.rounds
+
+    @property
+    def records_kept(self) -> int | None:
+        """At most so many records of a subject in a silo: the smaller of the declared cap and the method's own."""
+        return self.promise.facts.records_kept
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Given, or solved for; None for a method without noise."""
+        return self.options.noise_value if self.options.noise_key == "noise_multiplier" else None
+
+    @property
+    def noise_deviation(self) -> float | None:
+        """The standard deviation of the noise on every number of a sum; None for a method without noise."""
+        return None if self.method.noise is None else self.method.noise.in_a_round
+
+    @property
+    def local_epsilon(self) -> float | None:
+        """What one person's messages cost by themselves, given or solved for; None where people send none."""
+        return self.options.noise_value if self.options.noise_key == "local_epsilon" else None
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers are learned; None where that is not known before a record is read."""
+        return _parameters(self.experiment.model, source_facts(self.data))
+
+    @property
+    def statistics(self) -> Once | None:
+        """The release of constants for standardising, where they are paid for."""
+        return self.promise.release("statistics")
+
+    @property
+    def evaluation(self) -> Once | None:
+        """The release of the final metrics, where they are paid for."""
+        return self.promise.release("evaluation")
+
+    @property
+    def paid_metrics(self) -> dict[str, float]:
+        """The metrics of a paid evaluation, each with the largest score that a record may have."""
+        return _paid_metrics(self.experiment.evaluation, source_facts(self.data).labels.kind)
+
+    @property
+    def data(self) -> DataOptions:
+        """The data section with its paths made absolute."""
+        return located_data(self.experiment.data, self.folder)
+
+    @property
+    def server_step(self) -> ServerStep:
+        train = self.experiment.train
+        return ServerStep(train.server_optimizer, train.server_learning_rate)
+
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """What this plan promises, one guarantee per view."""
+        return self.promise.guarantees()
+
+    def events(self) -> dict[str, Event]:
+        """What the whole run releases, metrics that are paid for included, by place of a ledger: for every unit and
+        relation, and every view that :meth:`Promise.everywhere` covers."""
+        promise = self.promise
+        rounds = promise.participations(promise.facts.rounds)
+        return promise.everywhere(lambda other, view: other.total(view, rounds))
+
+    def path(self, name: str) -> Path:
+        """A path of the experiment file: relative ones start at the file's own folder."""
+        return path_from(self.folder, name)
+
+    def with_method(self, name: str) -> Plan:
+        """The same experiment under another method, for comparison: comparable local work, every silo in every round,
+        and for a private method the epsilon of this plan."""
+        info = find_method(name).info
+        if info.private:
+            method = {"name": name, "target_epsilon": self.promise.planned_epsilon()}
+        else:
+            numbers = self.options.reference_numbers(self.server_step)
+            method = {"name": name} | {key: value for key, value in numbers.items() if value is not None}
+            if "batches_per_round" in method:
+                method.pop("local_epochs", None)
+        plain = {"rounds": self.rounds, "server_learning_rate": 1.0, "server_optimizer": "sgd"}
+        train = self.experiment.train.model_copy(update=plain)
+        # nothing of it is released; its own unit and exchange
+        free = self.experiment.privacy.model_copy(
+            update={"budget": None, "budget_file": None, "unit": None, "against": ("public",)}
+        )
+        if info.units[0] == "record":  # of the records that this plan keeps, each is protected by itself
+            free = free.model_copy(update={"max_records_per_subject_and_silo": None, "max_silos_per_subject": None})
+        exchange = ExchangeOptions(name=exchanges_for(info)[0])
+        update = {"method": method, "train": train, "privacy": free, "exchange": exchange}
+        return _join(self.experiment.model_copy(update=update), self.folder)
+
+    def to_toml(self) -> str:
+        """The experiment as a file that gives the same plan again, wherever it lies."""
+        placed = located(self.experiment, self.folder)
+        return tomli_w.dumps(respelled(_without_none(placed.model_dump(by_alias=True, exclude_unset=True))))
+
+
+def plan(
+    source: Plan | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
+) -> Plan:
+    """The plan of an experiment file or of a dictionary of the same shape (a plan is its own).
+
+    ``changes`` are ``a.b=value`` settings (values in TOML) that replace what the file says. ``folder`` is where
+    relative paths start: the file's own folder, or the current one.
+    """
+    if isinstance(source, Plan):
+        return source
+    if not isinstance(source, str | Path | Mapping):
+        problem = f"a {type(source).__name__} is no experiment"
+        raise UserError("wrong-type", "experiment", problem, "pass a path or a dictionary")
+    home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
+    experiment = read_experiment(source, changes)
+    if ":" in experiment.model.name and str(home) not in sys.path:
+        sys.path.append(str(home))  # a model of the user's own may lie beside the experiment file
+    return _join(experiment, home)
+
+
+def _join(experiment: Experiment, folder: Path) -> Plan:
+    """Check what belongs together and build the plan."""
+    options = experiment.made_method()
+    exchange = _exchange(experiment, options.info)
+    options.check(exchange.name)
+    _check_step(experiment.train, options.info)
+    known = source_facts(located_data(experiment.data, folder))
+    _check_model(experiment, known)
+    _check_task(options, known)
+    _check_paid_for_own(experiment, options.info)
+    promised = _with_noise(_promise(experiment, options, exchange, known), experiment.privacy)
+    result = Plan(experiment, promised, folder)
+    exchange.check(sum_facts(promised.method, promised.facts))
+    promised.method.claim.check_size(None)
+    _check_promises(result)
+    return result
+
+
+def _promise(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Promise:
+    """The promise, with the noise still to be solved for where a target is given."""
+    privacy = experiment.privacy
+    unit = privacy.unit or options.declared.units[0]
+    facts = Facts(
+        silos=known.silo_count or 0,
+        rounds=experiment.train.rounds,
+        subjects=known.subject_count,
+        records_per_silo=_records_per_silo(experiment.data.records_per_silo, known.silo_count),
+        max_records=privacy.max_records_per_subject_and_silo,
+        max_silos=privacy.max_silos_per_subject,
+        delta=privacy.delta,
+        parameters=_parameters(experiment.model, known),
+        convex=convexity(experiment.model.name, known.labels.kind),
+        records_kept=privacy.max_records_per_subject_and_silo,
+    )
+    check_facts(options, unit, facts)
+    over = facts.silos_of_a_subject < facts.silos and privacy.over_silo_cap == "drop"
+    facts = options.resolve(facts.pooled() if options.info.pools else facts)
+    _check_rounds(experiment.train, facts.rounds)
+    facts = replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
+    once = _once(experiment, known)
+    if once and facts.subjects is None and exchange.masking is not None:
+        problem = "is required: the width of a masked sum that is paid for follows from it"
+        fix = "declare it; it is public and cannot be counted from records"
+        raise UserError("missing", "data.subjects.count", problem, fix)
+    per_silo = experiment.data.standardize == "per-silo"
+    leaks = (PER_SILO,) if per_silo else ()
+    return promise(
+        options,
+        exchange,
+        facts,
+        unit=privacy.unit,
+        relation=privacy.relation,
+        against=_views(privacy.against),
+        delta=privacy.delta,
+        seeded=experiment.seed is not None,
+        leaks=leaks,
+        once=once,
+        beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
+    )
+
+
+def _check_step(train: TrainOptions, info: Info) -> None:
+    """Refuse settings of a server's step where there is no server."""
+    for key in ("server_learning_rate", "server_optimizer"):
+        if info.serverless and getattr(train, key) != TrainOptions.model_fields[key].default:
+            problem = f"has no meaning for {info.name}, which has no server"
+            raise UserError("no-effect", f"train.{key}", problem, "set method.local_learning_rate")
+
+
+def _check_rounds(train: TrainOptions, rounds: int) -> None:
+    """Refuse a number of rounds that contradicts the one that the method's own numbers ask for."""
+    if "rounds" in train.model_fields_set and train.rounds != rounds:
+        problem = f"is {train.rounds}, and method.epochs asks for {rounds} rounds"
+        raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
+
+
+def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
+    """What is released once and paid for, with everything refused that it cannot be."""
+    privacy, evaluation = experiment.privacy, experiment.evaluation
+    if evaluation.status == "public" and evaluation.data == "held-out":
+        problem = "held-out records are as private as those that are trained on, not 'public'"
+        fix = "name a public file in evaluation.data, or leave it out"
+        raise UserError("conflict", "evaluation.status", problem, fix)
+    found = []
+    if experiment.data.standardize == "paid":
+        if known.columns is None:
+            problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
+            raise UserError("not-supported", "data.standardize", problem, "leave it out")
+        from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
+
+        known.columns.bounds()
+        found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
+    elif privacy.statistics_noise_multiplier is not None:
+        problem = "nothing needs it: no statistics are paid for"
+        fix = 'leave it out, or set data.standardize = "private"'
+        raise UserError("no-effect", "privacy.statistics_noise_multiplier", problem, fix)
+    if evaluation.status == "paid":
+        _paid_metrics(evaluation, known.labels.kind)
+        if evaluation.noise_multiplier is None:
+            problem = "is missing: metrics that are paid for need noise"
+            raise UserError("missing", "evaluation.noise_multiplier", problem, "add it, for example 10.0")
+        apart = evaluation.data == "held-out" and known.holds_out_people
+        found.append(Once("evaluation", evaluation.noise_multiplier, apart))
+    else:
+        for key in ("noise_multiplier", "metrics", "loss_bound"):
+            if getattr(evaluation, key) is not None:
+                problem = f"has no meaning with status '{evaluation.status}'"
+                fix = 'leave it out, or set evaluation.status = "private"'
+                raise UserError("no-effect", f"evaluation.{key}", problem, fix)
+    if found and not known.silo_count:
+        problem = "is missing: what is paid for has noise in shares, one per silo"
+        fix = "declare it; it is public and cannot be counted from records"
+        raise UserError("missing", "data.silos.count", problem, fix)
+    return tuple(found)
+
+
+def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
+    """Names and bounds of the metrics that a paid evaluation releases."""
+    from tacit.privacy.defaults import LOG_LOSS_BOUND
+
+    known = PAID_METRICS.get(kind, ())
+    if not known:
+        problem = f"'private' has no metric for a {kind} task: none is an average over records"
+        raise UserError("not-supported", "evaluation.status", problem, "use 'public' or 'outside-guarantee'")
+    names = evaluation.metrics or known
+    for name in names:
+        if name not in known:
+            problem = f"'{name}' cannot be paid for: {' and '.join(known)} can (averages of bounded scores)"
+            raise UserError("unknown-name", "evaluation.metrics", problem, nearest(name, known))
+    if len(set(names)) < len(names):
+        raise UserError("duplicate", "evaluation.metrics", "a metric is named twice", "name each once")
+    if evaluation.loss_bound is None and "rmse" in names:
+        problem = "is missing: the largest squared error of a record that counts is a public choice"
+        raise UserError("missing", "evaluation.loss_bound", problem, "declare it, on the scale of the label squared")
+    bound = evaluation.loss_bound or LOG_LOSS_BOUND
+    return {name: 1.0 if name == "accuracy" else bound for name in names}
+
+
+def _records_per_silo(declared: int | tuple[int, ...] | None, silos: int | None) -> tuple[int, ...] | None:
+    """One number for every silo."""
+    if declared is None or silos is None:
+        return None
+    if isinstance(declared, int):
+        return (declared,) * silos
+    if len(declared) != silos:
+        problem = f"lists {len(declared)} numbers for {silos} silos"
+        raise UserError("mismatch", "data.records_per_silo", problem, "give one number, or one per silo")
+    return declared
+
+
+def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
+    """The noise as given, or as a target needs it."""
+    options = promised.options
+    key = options.noise_key
+    if key is None:
+        return promised
+    given, target = getattr(options, key) is not None, getattr(options, "target_epsilon", None)
+    if given and target is not None:
+        raise UserError("conflict", "method.target_epsilon", f"is given together with {key}", "keep one of the two")
+    if given:
+        return promised
+    if target is None:
+        problem = f"{options.info.name} has no noise: neither {key} nor target_epsilon is given"
+        raise UserError("missing", f"method.{key}", problem, "add one of them")
+    return promised.with_noise_for(target, "as-published" if options.publishes else privacy.target)
+
+
+def _exchange(experiment: Experiment, info: Info) -> Exchange:
+    """The exchange, if method and engine go with it."""
+    name, engine = experiment.exchange.name, experiment.engine.name
+    if info.serverless and "name" not in experiment.exchange.model_fields_set:
+        name = exchanges_for(info)[0]
+    if engine not in ENGINES:
+        problem = f"'{engine}' is no engine of this version"
+        raise UserError("unknown-name", "engine.name", problem, nearest(engine, ENGINES))
+    kind, numbers = find_exchange(name), experiment.exchange.numbers
+    if not suits(kind, info):
+        problem = f"'{name}' does not go with {info.name}: {_unsuited(info, kind)}"
+        raise UserError("not-supported", "exchange.name", problem, f"use {exchanges_for(info)[0]}")
+    known = [field.name for field in fields(kind)]
+    for key in numbers:
+        if key not in known:
+            problem = f"is not a key of the {name} exchange"
+            raise UserError("unknown-key", f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
+    return kind(**numbers)
+
+
+def _unsuited(info: Info, exchange: type[Exchange]) -> str:
+    """Why a method and an exchange do not go together."""
+    if info.serverless:
+        return "its nodes talk to each other, without a server"
+    if exchange.unsuited is not None:
+        return exchange.unsuited
+    if "reports" in info.sends:
+        return "its reports are protected by being mixed with those of others"
+    if info.gathers == "places":
+        return "what every person sends carries all of its noise already, so nothing is gained by hiding it"
+    if info.place == "inside":
+        return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
+    if info.place == "once":
+        return "its noise is added by a trusted server, to a sum that the server may see as it is"
+    if not info.private:
+        return "it bounds no contribution, so that no sum of integers could be wide enough"
+    return "it has no sum over silos"
+
+
+def sum_facts(method: Method, facts: Facts) -> SumFacts:
+    """What is public about the sum over silos that ``method`` asks for."""
+    silos, people, clip, work = facts.silos, facts.subjects or 1, method.clip, method.work
+    reports = work.reports(facts)
+    if reports is not None:
+        return SumFacts(silos, people, reports.value_range, reports=ReportFacts(*reports.numbers))
+    if clip is not None and clip.of == "subject":
+        return SumFacts(silos, people, clip.largest, method.added_noise, facts.max_records, work.rate)
+    bound = 0.0 if clip is None or clip.of == "number" else clip.largest
+    return SumFacts(silos, silos, bound, method.added_noise)
+
+
+def _check_model(experiment: Experiment, facts: SourceFacts) -> None:
+    """Refuse a model that does not fit what is publicly known about the data, or whose numbers make no sense."""
+    model = experiment.model
+    check_fit(model.name, facts.labels.kind, is_table=facts.columns is not None)
+    check_options(model.name, **model.numbers)
+    if facts.feature_shape is not None:
+        outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+        build(model.name, facts.feature_shape, outputs, **model.numbers)
+
+
+def _parameters(options: ModelOptions, facts: SourceFacts) -> int | None:
+    """How many numbers are learned, where the shape of a record is publicly known; frozen layers are not counted."""
+    import jax
+
+    if facts.feature_shape is None:
+        return None
+    outputs = task_for(facts.labels.kind, len(facts.labels.classes)).outputs
+    model = build(options.name, facts.feature_shape, outputs, **options.numbers)
+    try:
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
+    except Exception:  # a model of the user's own need not be traceable: then its size is not known yet
+        return None
+    return parameter_count({name: layer for name, layer in shapes.items() if name not in options.freeze})
+
+
+def _check_task(options: Options, facts: SourceFacts) -> None:
+    """Refuse a method that looks at single records where a record alone has no loss (``Task.losses``)."""
+    key = options.record_losses
+    if key is None or facts.labels.kind != "survival":
+        return
+    able = ", ".join(name for name, kind in METHODS.items() if kind.info.private and kind().record_losses is None)
+    fix = f"use one of {able}" if key == "name" else "leave it out"
+    raise UserError(
+        "not-supported", f"method.{key}", f"{options.info.name} clips or batches single records, and {COX}", fix
+    )
+
+
+def _check_paid_for_own(experiment: Experiment, info: Info) -> None:
+    """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
+    if info.personal and info.private and experiment.evaluation.status == "paid":
+        problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
+        raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
+
+
+def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
+    if texts is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(View.parse(text) for text in texts))
+    except InvalidArgument as error:
+        fix = "list views such as public, server, silo, silos:2 or server+silos:2"
+        raise UserError(error.code, "privacy.against", error.problem, fix) from None
+
+
+def _check_promises(plan: Plan) -> None:
+    """Refuse what this version, or a method without a finite guarantee, cannot keep."""
+    privacy = plan.experiment.privacy
+    if privacy.budget is None:
+        return
+    if privacy.target == "as-published":
+        _check_published_budget(plan)
+    elif math.isinf(plan.promise.planned_epsilon()):
+        infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
+        reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
+        problem = f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}"
+        fix = "remove the budget, choose a private method, or name other views in privacy.against"
+        raise Forbidden("no-guarantee", "privacy.budget", problem, fix)
+
+
+def _check_published_budget(plan: Plan) -> None:
+    """A paper's number is about the rounds of one run: it does not add up with anything else."""
+    fix = 'use privacy.target = "proved"'
+    if plan.experiment.privacy.budget_file is not None:
+        raise UserError("not-supported", "privacy.budget_file", "published numbers of several runs do not add up", fix)
+    if plan.promise.once:
+        paid = " and ".join(once.mechanism for once in plan.promise.once)
+        problem = f"the published accounting knows nothing of the paid {paid}"
+        raise UserError("not-supported", "privacy.budget", problem, fix)
+    if math.isinf(plan.promise.published_epsilon()):
+        problem = f"nothing is published for {plan.method.name} and these views"
+        raise UserError("not-supported", "privacy.target", problem, fix)
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: leave such keys out."""
+    if isinstance(value, dict):
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    return [_without_none(entry) for entry in value] if isinstance(value, list | tuple) else value
