@@ -24,7 +24,7 @@ from tacit.federation.requester import _session, _submitted, ask
 from tacit.planning.plan import plan
 from tacit.transport import table
 from tacit.transport.gate import _read
-from tacit.transport.table import ALLOWED, DATA, REGISTERED, REPLIES, STREAM, Cell, Kind, Message, verdict
+from tacit.transport.table import ALLOWED, DATA, REGISTERED, REPLIES, STREAM, Cell, CellHeaders, Kind, verdict
 
 from . import worlds
 from .attackers import Attacker, Sent, own_port, requester_cell
@@ -89,9 +89,9 @@ def is_accepted(sender: Sender, receiver: str, channel: str, topic: str) -> bool
     target = Cell.named(receiver)
     assert target is not None
     if channel in (REPLIES, "hci.upload"):
-        message = Message(sender.origin, receiver, "req", STREAM, DATA, (channel, topic))
+        message = CellHeaders(sender.origin, receiver, "req", STREAM, DATA, (channel, topic))
     else:
-        message = Message(sender.origin, receiver, "req", channel, topic)
+        message = CellHeaders(sender.origin, receiver, "req", channel, topic)
     neighbour, own_port = sender.neighbour, sender.own_port
     for place in way(sender, target):
         own, before = Cell.named(place), Cell.named(neighbour)
@@ -204,7 +204,7 @@ def test_a_failure_is_reported_by_the_party_that_it_concerns():
         ((None,), "reply"),
         ((), "reply"),
     ):
-        message = Message("south", "server", "return", "admin", "admin", missed=missed)
+        message = CellHeaders("south", "server", "return", "admin", "admin", missed=missed)
         assert verdict(server, south, message, own_port=False) == rule
 
 
@@ -329,7 +329,7 @@ def test_processes_accept_what_the_table_allows_and_nothing_else(world):
                 attackers.setdefault((sender.neighbour, sender.own_port, first), []).append(sent)
                 own, neighbour = Cell.named(first), Cell.named(sender.neighbour)
                 within = (headers["sm__ch"], headers["sm__tp"]) if "sm__ch" in headers else None
-                message = Message(sender.origin, receiver, "req", sent.channel, sent.topic, within)
+                message = CellHeaders(sender.origin, receiver, "req", sent.channel, sent.topic, within)
                 assert own is not None
                 assert neighbour is not None
                 at_port = sender.own_port or first == "north"

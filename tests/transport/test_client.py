@@ -27,7 +27,7 @@ from tacit.transport import client
 from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Commands, fetch
 from tacit.transport.packed import PACKED
 from tacit.transport.table import Cell, verdict
-from tacit.transport.table import Message as Headers
+from tacit.transport.table import CellHeaders as Headers
 
 
 def test_a_part_of_a_file_as_nvflare_s_server_sends_it_is_accepted():

@@ -69,7 +69,7 @@ class Kernels(NamedTuple):
     own: Callable[..., Params]
 
 
-class Terms(NamedTuple):
+class RoundNumbers(NamedTuple):
     """The public terms of a round: a tree whose leaves are numbers."""
 
     work: LocalWork
@@ -95,7 +95,7 @@ def kernels(
     is what ``aggregate`` (or ``sent``, a silo's share) adds to a sum, as ``plain`` adds; ``grid`` is the step of the
     grid on which sums are taken, None where they are in floating point."""
     numbers, structure = jax.tree.flatten(
-        Terms(method.work, method.server, step, method.divisors, noise, facts.silos, grid)
+        RoundNumbers(method.work, method.server, step, method.divisors, noise, facts.silos, grid)
     )
     numbers = [jnp.float32(number) for number in numbers]
     return Kernels(*(partial(function, numbers) for function in _compiled(structure, objective, plain)))
@@ -103,10 +103,10 @@ def kernels(
 
 @lru_cache(maxsize=64)
 def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: Plain) -> tuple[Callable[..., Any], ...]:
-    """The functions of ``Kernels``, in their order, which take the numbers of :class:`Terms` first."""
+    """The functions of ``Kernels``, in their order, which take the numbers of :class:`RoundNumbers` first."""
 
-    def with_numbers(numbers: list[jax.Array]) -> Terms:
-        terms: Terms = jax.tree.unflatten(structure, numbers)
+    def with_numbers(numbers: list[jax.Array]) -> RoundNumbers:
+        terms: RoundNumbers = jax.tree.unflatten(structure, numbers)
         return terms
 
     def local(

@@ -101,7 +101,7 @@ from tacit.transport.table import (
     STREAM,
     VERSION,
     Cell,
-    Message,
+    CellHeaders,
     known_as,
     most_bytes,
     verdict,
@@ -253,7 +253,7 @@ def _decoded(old: Any, refusals: Refusals) -> Any:
     return decode_payload
 
 
-def _is_taken(streams: Streams, sender: str, stream: Stream | None, read: Message, message: Any) -> bool:
+def _is_taken(streams: Streams, sender: str, stream: Stream | None, read: CellHeaders, message: Any) -> bool:
     """Whether a message is small enough, and the stream that it belongs to."""
     declared = (message.headers or {}).get(StreamHeaderKey.SIZE) or 0
     most = most_bytes(read.channel, read.topic, is_request=read.type == MessageType.REQ)
@@ -265,7 +265,7 @@ def _length(message: Any) -> int:
     return len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
 
 
-def _certified(party: str, read: Message) -> str:
+def _certified(party: str, read: CellHeaders) -> str:
     """The party on whose account a message counts. Others' messages reach the process of a job through the server."""
     origin = Cell.named(read.origin)
     return party if "@" in party or origin is None else origin.party
@@ -283,13 +283,13 @@ def _is_open(stream: Stream) -> bool:
     return task is not None and not task.completed and not task.failed
 
 
-def _read(headers: Mapping[str, Any]) -> Message:
+def _read(headers: Mapping[str, Any]) -> CellHeaders:
     key = MessageHeaderKey
     within = (headers.get(StreamHeaderKey.CHANNEL), headers.get(StreamHeaderKey.TOPIC))
     returned, failed = key.ORIGINAL_HEADERS, StreamHeaderKey.FAILED_DESTINATION
     original = headers.get(returned)
     missed = [original.get(key.DESTINATION) if isinstance(original, dict) else None] if returned in headers else []
-    return Message(
+    return CellHeaders(
         origin=headers.get(key.ORIGIN),
         destination=headers.get(key.DESTINATION),
         type=headers.get(key.MSG_TYPE),
@@ -300,7 +300,7 @@ def _read(headers: Mapping[str, Any]) -> Message:
     )
 
 
-def _judged(cell: Any, endpoint: Any, connection: Any, message: Message) -> tuple[str, str | None]:
+def _judged(cell: Any, endpoint: Any, connection: Any, message: CellHeaders) -> tuple[str, str | None]:
     """The party that has delivered a message, as its certificate calls it, and why the message is refused."""
     own, neighbour = Cell.named(cell.my_info.fqcn), Cell.named(getattr(endpoint, "name", None))
     connector = getattr(connection, "connector", None)

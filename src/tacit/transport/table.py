@@ -144,7 +144,7 @@ class Cell(NamedTuple):
         return "silo" if self.job is None else "silo's job"
 
 
-class Message(NamedTuple):
+class CellHeaders(NamedTuple):
     """What the headers of a message say. ``type`` is ``req`` (a request), ``reply``, or ``return`` (a request that was
     not forwarded); ``inner`` are the channel and topic of what a stream carries; ``missed`` are the cells that a
     request or a stream did not reach, as each header that can name one says."""
@@ -158,7 +158,7 @@ class Message(NamedTuple):
     missed: tuple[object, ...] = ()
 
 
-def verdict(own: Cell, neighbour: Cell, message: Message, *, own_port: bool) -> Rule | None:
+def verdict(own: Cell, neighbour: Cell, message: CellHeaders, *, own_port: bool) -> Rule | None:
     """Why a message that a neighbour has delivered to one's own cell is refused; None: it is accepted.
 
     ``own_port`` says that it came in on the port for the own job processes."""
@@ -232,7 +232,7 @@ def _leads_to(own: Cell, neighbour: Cell, missed: Cell) -> bool:
     return neighbour.party == missed.party if own.kind == "server" else neighbour.job is None
 
 
-def _is_allowed(topics: Topics, message: Message) -> bool:
+def _is_allowed(topics: Topics, message: CellHeaders) -> bool:
     if (message.channel, message.topic) == (STREAM, DATA):
         inner = message.inner
         return (STREAM, DATA) in topics and inner is not None and inner[0] != STREAM and _has(topics, *inner)
