@@ -134,7 +134,7 @@ def test_small_messages_take_little_memory(trial, name):
         for _ in range(20):
             held.append((server.memory_info().rss >> 20) - before)
             time.sleep(0.05)
-    assert max(held) < 100  # before these were refused: 890
+    assert max(held) < 100
 
 
 def test_a_requester_makes_a_silo_do_nothing(trial, planted):
