@@ -1,11 +1,11 @@
 """Pictures of the documentation, drawn with the shapes of :mod:`tacit.report.svg`.
 
-    curves(panels, spoken)     panels side by side with one legend: lines, with a band for the spread over seeds
-    lines(places, tracks, …)   means with deviations over named places
-    bars(names, values, …)     upright bars
-    images(columns, images)    grey images
-    graph_grid(graphs, spoken) graphs as points and lines
-    shades(tables, spoken)     square tables of numbers as shades
+curves(panels, spoken)     panels side by side with one legend: lines, with a band for the spread over seeds
+lines(places, tracks, …)   means with deviations over named places
+bars(names, values, …)     upright bars
+images(columns, images)    grey images
+graph_grid(graphs, spoken) graphs as points and lines
+shades(tables, spoken)     square tables of numbers as shades
 """
 
 from __future__ import annotations

@@ -305,9 +305,7 @@ def test_processes_accept_what_the_table_allows_and_nothing_else(world):
     trial, job, another = world.trial, world.job, str(uuid.uuid4())
     port = trial.kit("server").port
     root = f"grpc://localhost:{port}"
-    inner = {
-        name: f"stcp://localhost:{own_port(trial.processes[name].pid, (port,))}" for name in ("server", "north")
-    }
+    inner = {name: f"stcp://localhost:{own_port(trial.processes[name].pid, (port,))}" for name in ("server", "north")}
     requester = requester_cell()
     kits = {requester: REQUESTER, "analyzer": "analyzer", "north": "north", "server": "server"}
     expected: set[tuple[str, str, str]] = set()

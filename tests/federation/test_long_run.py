@@ -132,10 +132,7 @@ def strikes() -> list[Strike]:
     """Every role of every party, killed and stopped, at least twice; in a random order, the same in every test."""
     rng = random.Random(SEED)
     kinds = [
-        (party, role, number)
-        for party in PARTIES
-        for role in ROLES
-        for number in (signal.SIGKILL, signal.SIGSTOP)
+        (party, role, number) for party in PARTIES for role in ROLES for number in (signal.SIGKILL, signal.SIGSTOP)
     ]
     chosen = [*kinds, *kinds, *rng.sample(kinds, FAULTS - 2 * len(kinds))]
     rng.shuffle(chosen)

@@ -110,5 +110,3 @@ def test_a_run_that_was_refused_leaves_no_folder(world):  # noqa: F811
     assert ended.status == "refused"
     assert not (world.server.ours / "runs" / RUN).exists()
     assert not any((kit.ours / "runs" / RUN).exists() for kit in world.silos.values())
-
-

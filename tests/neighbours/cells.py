@@ -255,7 +255,11 @@ WORLDS: dict[str, World] = {
         units=("subject",),
     ),
     "drop-outs": World(
-        table, methods=("uldp-avg", "uldp-naive"), exchanges=("masked",), missing=SILOS[2:], engines=("federation",),
+        table,
+        methods=("uldp-avg", "uldp-naive"),
+        exchanges=("masked",),
+        missing=SILOS[2:],
+        engines=("federation",),
         sections={"exchange": {"drop_outs": 1}},
     ),
     # as many subjects as are declared: identifiers that share a number are taken for one subject

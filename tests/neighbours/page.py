@@ -1,7 +1,7 @@
 """The page of all cells, docs/neighbours.md, from the results of the tests:
 
-    TACIT_NEIGHBOURS=results.jsonl pytest tests/neighbours/test_neighbours.py
-    python -m tests.neighbours.page results.jsonl
+TACIT_NEIGHBOURS=results.jsonl pytest tests/neighbours/test_neighbours.py
+python -m tests.neighbours.page results.jsonl
 """
 
 from __future__ import annotations

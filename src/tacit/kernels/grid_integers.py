@@ -113,8 +113,7 @@ def toward_zero(numbers: jax.Array, scale: jax.Array | float = 1.0) -> jax.Array
 
 
 def doublings(noise: float, finest: float) -> int:
-    """How often the step ``finest`` has to be doubled for normals of standard deviation ``noise`` to reach every one.
-    """
+    """How often the step ``finest`` must be doubled so that normals of standard deviation ``noise`` reach every one."""
     steps = LARGEST_NORMAL * noise / finest
     return max(0, math.ceil(math.log2(steps / REACHED))) if steps > 0 else 0
 

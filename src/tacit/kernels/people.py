@@ -89,9 +89,7 @@ class PeopleSum(NamedTuple):
     def plus(self, other: PeopleSum) -> PeopleSum:
         """Two lanes as one."""
         people, not_finite, below = (mine + theirs for mine, theirs in zip(self[1:4], other[1:4], strict=True))
-        return PeopleSum(
-            self.total.plus(other.total), people, not_finite, below, self.counted.plus(other.counted)
-        )
+        return PeopleSum(self.total.plus(other.total), people, not_finite, below, self.counted.plus(other.counted))
 
 
 class ClippedVectors(NamedTuple):

@@ -13,8 +13,7 @@ PLACES = {"central": "noise by a trusted server", "local": "every person randomi
 def picture(survey: Mapping[str, Any]) -> str:
     """The SVG of what ``Survey.as_dict`` says; lines reach over the 95 % intervals."""
     rows = [
-        (answer["answer"], Mark(answer["estimate"], answer["estimate"] - answer["low"]))
-        for answer in survey["answers"]
+        (answer["answer"], Mark(answer["estimate"], answer["estimate"] - answer["low"])) for answer in survey["answers"]
     ]
     unit = "share of people, and 95 % interval" if survey["kind"] == "shares" else "mean over people, and 95 % interval"
     title = f"{survey['column']}: {survey['people']:,} people, epsilon {survey['epsilon']:g}, {PLACES[survey['place']]}"

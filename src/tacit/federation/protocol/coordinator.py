@@ -180,9 +180,7 @@ class CoordinatorSide:
         noisy = yield from self._noisy_sum(METRICS, packed(self.model()), query)
         return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
 
-    def _noisy_sum(
-        self, phase: str, content: bytes, query: Means | Moments
-    ) -> Part[np.ndarray]:
+    def _noisy_sum(self, phase: str, content: bytes, query: Means | Moments) -> Part[np.ndarray]:
         """A sum over all silos with the noise that is paid for, carried as updates are."""
         plan, masked = self.plan, self.plan.exchange.masking
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
@@ -242,9 +240,7 @@ class CoordinatorSide:
     def _state(self) -> Any:
         return {"server": self.server, "frozen": self._silos.frozen}
 
-    def _failing(
-        self, number: int, part: Part[Read]
-    ) -> Part[Read]:
+    def _failing(self, number: int, part: Part[Read]) -> Part[Read]:
         """A part of the protocol of which any failure is that of round ``number``."""
         try:
             return (yield from part)
@@ -338,9 +334,7 @@ class CoordinatorSide:
             self._role.open()
             yield from self._led(self._role, first)
 
-    def _asked_third(
-        self, phase: str, content: bytes, *, signed: bool = True
-    ) -> Part[bytes]:
+    def _asked_third(self, phase: str, content: bytes, *, signed: bool = True) -> Part[bytes]:
         """What the third party answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
         third = self.plan.exchange.third_party
         assert third is not None
