@@ -49,6 +49,15 @@ class Halved(FedAvg):
     factor: float = 0.5
 """
 
+EXCHANGE = """
+from dataclasses import dataclass
+from tacit.exchange import Masked
+
+@dataclass(frozen=True)
+class Veiled(Masked):
+    name = "veiled"
+"""
+
 SOURCE = """
 from dataclasses import replace
 from tacit.data import SOURCES
@@ -68,6 +77,9 @@ clinic = added.sources:CLINIC
 
 [tacit.methods]
 halved = added.methods:Halved
+
+[tacit.exchanges]
+veiled = added.exchanges:Veiled
 """
 
 
@@ -84,7 +96,7 @@ def install(folder: Path, package: str, entry_points: str, **modules: str) -> No
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    install(tmp_path, "added", ENTRY_POINTS, models=MODEL, sources=SOURCE, methods=METHOD)
+    install(tmp_path, "added", ENTRY_POINTS, models=MODEL, sources=SOURCE, methods=METHOD, exchanges=EXCHANGE)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     for name in [name for name in sys.modules if name.partition(".")[0] == "added"]:
@@ -147,6 +159,18 @@ def test_a_federation_runs_built_in_methods_only(installed: Path) -> None:
     with refuses("simulator-only", "method.name"):
         received(json.dumps(halved))
     assert "added" not in sys.modules
+
+
+def test_an_exchange_of_another_package_carries_a_run_of_the_simulator_only(installed: Path, tmp_path: Path) -> None:
+    veiled = {**experiment("randhie", "logistic"), "exchange": {"name": "veiled", "drop_outs": 1}}
+    masked = {**veiled, "exchange": {"name": "masked", "drop_outs": 1}}
+    with refuses("simulator-only", "exchange.name"):
+        received(json.dumps(veiled))
+    assert "added" not in sys.modules
+    assert tacit.plan(veiled).guarantees() == tacit.plan(masked).guarantees()
+    assert (tacit.run(tacit.plan(veiled), out=tmp_path / "run").path / "model.safetensors").is_file()
+    with refuses("unknown-name", "exchange.name"):
+        tacit.plan({**veiled, "exchange": {"name": "veil"}})
 
 
 def test_a_built_in_name_is_never_replaced(installed: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tacit.data import SOURCES, source_facts
 from tacit.errors import TacitError, UserError
+from tacit.exchange import EXCHANGES
 from tacit.federation.protocol.agreement import check_method, meant
 from tacit.federation.site.limits import check_counts, deadline, parsed
 from tacit.methods import METHODS
@@ -141,10 +142,13 @@ def _check_portable(experiment: Experiment) -> None:
     if not is_built_in(model.name):
         problem = f"'{model.name}' is not part of Tacit, and silos run built-in models only"
         raise UserError("simulator-only", "model.name", problem, "use a built-in model in a federation")
-    method = experiment.method.get("name")
+    method, exchange = experiment.method.get("name"), experiment.exchange.name
     if method not in METHODS and method in plugin_names("tacit.methods"):
         problem = f"'{method}' is not part of Tacit, and silos run built-in methods only"
         raise UserError("simulator-only", "method.name", problem, "use a built-in method in a federation")
+    if exchange not in EXCHANGES and exchange in plugin_names("tacit.exchanges"):
+        problem = f"'{exchange}' is not part of Tacit, and silos run built-in exchanges only"
+        raise UserError("simulator-only", "exchange.name", problem, "use a built-in exchange in a federation")
     for field, made in (("data.subjects.assign", data.subjects.assign), ("data.silos.assign", data.silos.assign)):
         if made:
             problem = "in a federation, people and silos are those that there are"
