@@ -29,7 +29,7 @@ from tacit.transport.table import ALLOWED, DATA, REGISTERED, REPLIES, STREAM, Ce
 from . import worlds
 from .attackers import Attacker, Sent, own_port, requester_cell
 
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEGIN, END = "<!-- channels: generated -->\n", "<!-- end of channels -->\n"
 RECEIVERS: dict[Kind, str] = {"server": "server", "server's job": "server.J", "silo": "north", "silo's job": "north.J"}
 OTHER = "(any other)"
