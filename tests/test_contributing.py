@@ -12,6 +12,7 @@ from tools import contributing
 
 SIGN = {
     "tests/methods/test_parts.py": "sign-sgd and not refused",  # what is declared, exchanges, documented keys
+    "tests/engine/test_not_finite.py": "every_private or sign-sgd",
     "tests/audit/test_mechanism.py": "every_private_method or sign-sgd and not twenty",  # cut noise is detected
     "tests/engine/test_federation.py": "learns_the_model and (sign-sgd or uldp-naive-clear)",  # simulator = federation
 }

@@ -171,6 +171,8 @@ def test_an_exchange_of_another_package_carries_a_run_of_the_simulator_only(inst
     assert (tacit.run(tacit.plan(veiled), out=tmp_path / "run").path / "model.safetensors").is_file()
     with refuses("unknown-name", "exchange.name"):
         tacit.plan({**veiled, "exchange": {"name": "veil"}})
+    with refuses("not-supported", "method.weights"):  # another party would learn counts without being asked for it
+        tacit.plan({**veiled, "method": {**veiled["method"], "weights": "records"}})
 
 
 def test_a_built_in_name_is_never_replaced(installed: Path) -> None:

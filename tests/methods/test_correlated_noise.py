@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import UserError
+from tacit.exchange import Masked
 from tacit.methods import Facts
 from tacit.methods.per_subject import CorrelatedNoise, SubjectWork
 from tacit.methods.uldp import UldpAvg
@@ -128,7 +129,7 @@ def test_what_would_break_the_schedule_or_the_cancelling_is_refused(changes):
 
 def test_exchanges_that_draw_every_round_s_noise_themselves_are_refused():
     with refuses("not-supported", "method.correlated_noise"):
-        UldpAvg(correlated_noise=CorrelatedNoise(groups=2, bands=2)).check("masked")
+        UldpAvg(correlated_noise=CorrelatedNoise(groups=2, bands=2)).check(Masked())
 
 
 # -- weights that need no counts from elsewhere

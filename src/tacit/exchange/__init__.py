@@ -11,7 +11,12 @@ from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
 from tacit.family_names import BuiltIn
 from tacit.plugins import find
 
-EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in (Plain, Masked, Weighted)}, FAMILY_EXCHANGES)
+CORE: tuple[type[Exchange], ...] = (
+    Plain,
+    Masked,
+    Weighted,
+)
+EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in CORE}, FAMILY_EXCHANGES)
 
 
 def find_exchange(name: str) -> type[Exchange]:

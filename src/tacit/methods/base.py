@@ -104,6 +104,16 @@ class Info:
         return "replace" if unit in self.replaced else "zero-out"
 
 
+class Carrier(Protocol):
+    """What options ask of an exchange: its name, what it carries, and whether the compiled round takes the sum."""
+
+    name: ClassVar[str]
+    carries: ClassVar[Carried]
+
+    @property
+    def compiled(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Options:
     """Base of the keys of every ``[method]``.
@@ -141,7 +151,7 @@ class Options:
         """Names of the public facts without which no guarantee for ``unit`` can be given."""
         return ()
 
-    def check(self, exchange: str) -> None:
+    def check(self, exchange: Carrier) -> None:
         """Refuse (UserError) what the options and the exchange cannot do together."""
 
     def resolve(self, facts: Facts) -> Facts:

@@ -20,6 +20,7 @@ from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, one_batch, one_batch_numbers, training, training_numbers
 from tacit.methods.base import (
+    Carrier,
     Claim,
     ContributionCount,
     Divisors,
@@ -77,8 +78,8 @@ class CentralTraining(Options):
     batches_per_round: keys.BatchesPerRound = None
     local_learning_rate: keys.LearningRate = 0.1
 
-    def check(self, exchange: str) -> None:
-        check_pairs(self, exchange)
+    def check(self, exchange: Carrier) -> None:
+        check_pairs(self, exchange.name)
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
@@ -235,8 +236,8 @@ class DPFedSGD(Options):
     batch_size: keys.BatchSize = None
     silo_sample_rate: keys.SiloRate = 1.0
 
-    def check(self, exchange: str) -> None:
-        check_pairs(self, exchange)
+    def check(self, exchange: Carrier) -> None:
+        check_pairs(self, exchange.name)
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)

@@ -23,6 +23,7 @@ from tacit.kernels import PoissonBatches, ServerStep, Work, noisy_descend
 from tacit.kernels.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
+    Carrier,
     Claim,
     ContributionCount,
     Divisors,
@@ -427,7 +428,7 @@ class LocalGroup(NoisyBatches):
     def publishes(self) -> bool:
         return self.noise == "as-published"
 
-    def check(self, exchange: str) -> None:
+    def check(self, exchange: Carrier) -> None:
         if self.noise == "as-published" and self.adaptive_clip is not None:
             problem = 'has no published noise to go with noise = "as-published"'
             raise UserError("conflict", "method.adaptive_clip", problem, "drop it")

@@ -18,6 +18,7 @@ from tacit.kernels import ServerStep, Work, clipped, descend
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, training, training_numbers
 from tacit.methods.base import (
+    Carrier,
     Claim,
     ContributionCount,
     Divisors,
@@ -237,14 +238,14 @@ class UldpGroupClaim(NoisyBatchesClaim):
 ULDP = replace(SUBJECTS, reference="[ULDP-FL]", sends=("sum", "integers", "subjects"))
 
 
-def check_weights(options: UldpSGD | UldpAvg, exchange: str) -> None:
+def check_weights(options: UldpSGD | UldpAvg, exchange: Carrier) -> None:
     """Refuse weights that do not go with the exchange.
 
     Uniform weights let a subject's single record in one silo count as much as a hundred in another. Record weights
     correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself:
     each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
     """
-    if options.weights != "records" and exchange == "weighted":
+    if options.weights != "records" and exchange.carries == "subjects":
         raise UserError(
             "not-supported", "method.weights", "the weighted exchange is for record weights", 'use weights = "records"'
         )
@@ -254,11 +255,11 @@ def check_weights(options: UldpSGD | UldpAvg, exchange: str) -> None:
         raise UserError(
             "no-effect", "method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"'
         )
-    if options.weights == "records" and exchange in ("plain", "masked") and not options.disclose_counts:
+    if options.weights == "records" and exchange.carries != "subjects" and not options.disclose_counts:
         raise UserError(
             "not-supported",
             "method.weights",
-            f"with record weights in the {exchange} exchange, another party learns how many records a subject has",
+            f"with record weights in the {exchange.name} exchange, another party learns how many records a subject has",
             "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
         )
 
@@ -278,7 +279,7 @@ class UldpSGD(PerSubject):
     weight_cap: keys.WeightCap = None
     disclose_counts: keys.DiscloseCounts = False
 
-    def check(self, exchange: str) -> None:
+    def check(self, exchange: Carrier) -> None:
         check_weights(self, exchange)
 
     def build(self, facts: Facts) -> Method:
@@ -308,13 +309,13 @@ class UldpAvg(PerSubject):
     def record_losses(self) -> str | None:
         return "batch_size" if self.batch_size is not None else None
 
-    def check(self, exchange: str) -> None:
+    def check(self, exchange: Carrier) -> None:
         check_weights(self, exchange)
         if self.correlated_noise is None:
             return
         field = "method.correlated_noise"
-        if exchange != "plain":
-            problem = f"the {exchange} exchange draws the noise of every round by itself"
+        if not exchange.compiled:
+            problem = f"the {exchange.name} exchange draws the noise of every round by itself"
             raise UserError("not-supported", field, problem, 'leave it out, or use exchange.name = "plain"')
         if self.subject_sample_rate < 1:
             problem = "people take turns by their keys: nothing is gained from coins as well"

@@ -210,7 +210,7 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     """Check what belongs together and build the plan."""
     options = experiment.made_method()
     exchange = _exchange(experiment, options.info)
-    options.check(exchange.name)
+    options.check(exchange)
     _check_step(experiment.train, options.info)
     known = source_facts(located_data(experiment.data, folder))
     _check_model(experiment, known)
