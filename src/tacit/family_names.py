@@ -14,6 +14,7 @@ COMMANDS = ("tacit.families.survey.command:survey",)
 FUNCTIONS = {"survey": "tacit.families.survey.ask:survey"}
 # exchanges, by the name in ``[exchange]``
 EXCHANGES = {
+    "weighted": "tacit.families.weighting.exchange:Weighted",
     "shuffled": "tacit.families.shuffle.shuffled.exchange:Shuffled",
     "pairwise": "tacit.families.pairwise.exchange:Pairwise",
     "direct": "tacit.families.gossip.exchange:Direct",

@@ -5,8 +5,7 @@ from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
-from tacit.exchange.weighted import Members, PersonVectors, Weighted
+from tacit.exchange.sums import Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
 from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
 from tacit.family_names import BuiltIn
 from tacit.plugins import find
@@ -14,7 +13,6 @@ from tacit.plugins import find
 CORE: tuple[type[Exchange], ...] = (
     Plain,
     Masked,
-    Weighted,
 )
 EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in CORE}, FAMILY_EXCHANGES)
 
@@ -40,7 +38,6 @@ __all__ = [
     "SumFacts",
     "Summing",
     "ThirdRole",
-    "Weighted",
     "find_exchange",
     "people_of",
     "places_of",
