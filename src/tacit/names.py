@@ -31,7 +31,7 @@ FUNCTIONS = {
 EXCHANGES = {
     "plain": "tacit.exchange.plain:Plain",
     "masked": "tacit.exchange.masked:Masked",
-    "weighted": "tacit.exchange.weighted:Weighted",
+    "weighted": "tacit.families.weighting.exchange:Weighted",
     "shuffled": "tacit.families.shuffle.shuffled.exchange:Shuffled",
     "pairwise": "tacit.families.pairwise.exchange:Pairwise",
     "direct": "tacit.families.gossip.exchange:Direct",

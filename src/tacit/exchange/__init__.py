@@ -9,8 +9,7 @@ from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
-from tacit.exchange.weighted import Members, PersonVectors, Weighted
+from tacit.exchange.sums import Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
 
 EXCHANGES: names.BuiltIn[type[Exchange]] = names.BuiltIn(names.EXCHANGES)
 # a built-in exchange, or one that an installed package adds
@@ -34,7 +33,6 @@ __all__ = [
     "SumFacts",
     "Summing",
     "ThirdRole",
-    "Weighted",
     "find_exchange",
     "people_of",
     "places_of",
