@@ -31,7 +31,7 @@ from tests.engine.federated import (
 )
 from tests.refusals import refuses
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 QUICK = [
     ("fedavg", "plain"),
     ("subject-sgd", "masked"),

@@ -23,7 +23,7 @@ from tests.engine.federated import (
 )
 from tests.refusals import refuses
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 
 

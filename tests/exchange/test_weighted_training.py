@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 # 2048 bits are allowed, with a warning, and quicker
 EXCHANGE = {"name": "weighted", "key_bits": 2048}
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 
 
 def weighted(experiment: dict, exchange: dict, method: str = "uldp-avg", **numbers) -> dict:

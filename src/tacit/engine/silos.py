@@ -18,9 +18,9 @@ from tacit.engine.kernel import Kernels, kernels, prepared
 from tacit.engine.learner import Learner
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Exchange, Plain, SumFacts
-from tacit.family_names import load
 from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts
+from tacit.names import load
 from tacit.planning.plan import Plan, sum_facts
 from tacit.privacy import Noise, Randomness
 

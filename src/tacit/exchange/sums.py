@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,21 @@ class SumFacts:
     def largest(self) -> float:
         """The largest entry that a sum can have before noise."""
         return self.people * self.bound
+
+
+class Members(NamedTuple):
+    """The people of one silo: the slot and the number of records of each, ``[people of the silo]``."""
+
+    slots: np.ndarray
+    counts: np.ndarray
+
+
+class PersonVectors(NamedTuple):
+    """What people of one silo add: their ``places [n]`` among its :class:`Members`, and ``vectors [n, numbers]`` in
+    steps of the grid, clipped and not weighted."""
+
+    places: np.ndarray
+    vectors: np.ndarray
 
 
 def people_of(k: int, people: int, silos: int) -> np.ndarray:
