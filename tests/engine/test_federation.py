@@ -25,6 +25,7 @@ from tests.engine.federated import (
     METHODS,
     ROUNDS,
     flat,
+    one_silo,
     parties,
     planned,
     simulated,
@@ -519,7 +520,7 @@ def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visi
     made = planned(experiment, "uldp-avg", "weighted")
     more = planned(experiment, "uldp-avg", "plain", privacy={"max_records_per_subject_and_silo": 10})
     federation = parties(made, visits)
-    shard = load_federation(more, visits).alone(0)
+    shard = one_silo(load_federation(more, visits), 0)
     side = type(federation.silos["north"])(made, "north", shard, federation.silos["north"]._keys)
     assert np.unique(shard.train.subject, return_counts=True)[1].max() > 4
     assert np.unique(side._shard.train.subject, return_counts=True)[1].max() == 4
