@@ -2,8 +2,8 @@
 
 ``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
 silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
-``"paid"`` waits for constants that are released with noise within the guarantee; until then columns are scaled by
-their public bounds. Categories are always declared.
+``"paid"`` (documented as "private") waits for constants that are released with noise within the guarantee; until then
+columns are scaled by their public bounds. Categories are always declared.
 """
 
 from __future__ import annotations

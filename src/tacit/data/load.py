@@ -66,7 +66,7 @@ def load(
 
 
 def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
-    """Refuse data that break the promise about a subject's silos, held-out rows included: they are paid for, too."""
+    """Refuse data that break the promise about a subject's silos, held-out rows included: their metrics count, too."""
     if not within_caps(subject, silo, silos=most).all():
         problem = f"a subject has records in more than {most} silos"
         fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'

@@ -230,14 +230,14 @@ class Columns:
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The public bounds, low and high, of every numeric column; an error names the first column without them."""
         if not self.numeric:
-            problem = "there is no numeric column whose constants could be paid for"
+            problem = "there is no numeric column to standardize"
             fix = "declare data.numeric with low and high, or use 'declared'"
             raise UserError("missing", "data.standardize", problem, fix)
         lows, highs = [], []
         for name, column in self.numeric.items():
             if column.low is None or column.high is None:
                 missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
-                fix = 'standardize = "paid" needs public bounds: declare { low = …, high = … }'
+                fix = 'standardize = "private" needs public bounds: declare { low = …, high = … }'
                 raise UserError("missing", "data.numeric", f"column '{name}' has no {missing}", fix)
             lows.append(column.low)
             highs.append(column.high)
