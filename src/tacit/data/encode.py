@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
-from tacit.data.table import Table, from_frame, gaps, match_names, numbers_in
+from tacit.data.table import Table, from_frame, gaps, match_names, numbers_in, refuse_rows
 from tacit.errors import UserError, nearest
 
 
@@ -123,10 +123,8 @@ class FeatureEncoder:
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """One numeric column ``[rows]`` as floats, declared stand-ins filled in; NaN only where it will be centred."""
         values = as_numbers(table.column(name, "data.numeric"), name)
-        infinite = int(np.isinf(values).sum())
-        if infinite:
-            problem = f"column '{name}' is infinite in {infinite} rows"
-            raise UserError("not-finite", "data.numeric", problem, "replace the values or drop the rows")
+        fix = "replace the values or drop the rows"
+        refuse_rows(np.isinf(values), name, "infinite", "not-finite", "data.numeric", fix)
         missing = np.isnan(values)
         if not missing.any():
             return values
@@ -134,9 +132,8 @@ class FeatureEncoder:
         if stand_in is not None:
             return np.where(missing, stand_in, values)
         if self.missing == "refuse":
-            problem = f"column '{name}' is missing in {int(missing.sum())} rows"
             fix = "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows"
-            raise UserError("missing-values", "data.numeric", problem, fix)
+            refuse_rows(missing, name, "missing", "missing-values", "data.numeric", fix)
         return values
 
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
@@ -166,10 +163,9 @@ class FeatureEncoder:
             problem = f"column '{name}' has the value '{unknown}' outside its declared categories"
             fix = f"add it to data.categorical.{name} or replace it in the table"
             raise UserError("undeclared-value", "data.categorical", problem, fix)
-        missing = int((codes < 0).sum())
-        if missing and self.missing == "refuse":
+        if self.missing == "refuse":
             fix = 'set data.missing = "center" or give the gap a category of its own'
-            raise UserError("missing-values", "data.categorical", f"column '{name}' is missing in {missing} rows", fix)
+            refuse_rows(codes < 0, name, "missing", "missing-values", "data.categorical", fix)
         return codes
 
     def _silo_of(self, table: Table) -> np.ndarray:
@@ -247,6 +243,8 @@ def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[fl
 
 # --- labels ---
 
+NO_LABEL = "drop the rows without a label"
+
 
 def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels) -> np.ndarray:
     """The label column as ``[rows]`` int32 classes or float32 numbers, or ``[rows, 2]`` float32 (time, event)."""
@@ -260,17 +258,19 @@ def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels)
         return _survival(table, label)
     values = table.column(label, "data.label")
     if labels.kind == "real":
-        return _finite(as_label_numbers(values, label), label).astype(np.float32)
+        return _label_numbers(values, label).astype(np.float32)
     return _classes(values, label, labels)
 
 
-def as_label_numbers(values: np.ndarray, name: str) -> np.ndarray:
-    """Label values ``[rows]`` as floats; text is refused in the label's own name."""
+def _label_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """Label values ``[rows]`` as finite floats; text is refused in the label's own name."""
     try:
-        return as_numbers(values, name)
+        numbers = as_numbers(values, name)
     except UserError as error:
         fix = "name a numeric column, or set data.task and data.classes"
         raise UserError(error.code, "data.label", error.problem, fix) from error
+    refuse_rows(~np.isfinite(numbers), name, "missing or infinite", "missing-values", "data.label", NO_LABEL)
+    return numbers
 
 
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
@@ -279,29 +279,15 @@ def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
         problem = f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}"
         fix = "declare data.task and data.classes, or correct the table"
         raise UserError("undeclared-value", "data.label", problem, fix)
-    if (codes < 0).any():
-        gaps = int((codes < 0).sum())
-        problem = f"column '{name}' is missing in {gaps} rows"
-        raise UserError("missing-values", "data.label", problem, "drop the rows without a label")
+    refuse_rows(codes < 0, name, "missing", "missing-values", "data.label", NO_LABEL)
     return codes
 
 
 def _survival(table: Table, label: SurvivalLabel) -> np.ndarray:
-    time = _finite(as_label_numbers(table.column(label.time, "data.label.time"), label.time), label.time)
+    time = _label_numbers(table.column(label.time, "data.label.time"), label.time)
     event = _classes(table.column(label.event, "data.label.event"), label.event, Labels("binary", BINARY))
-    early = int((time <= 0).sum())
-    if early:
-        problem = f"column '{label.time}' is not positive in {early} rows"
-        raise UserError("out-of-range", "data.label.time", problem, "give times above 0")
+    refuse_rows(time <= 0, label.time, "not positive", "out-of-range", "data.label.time", "give times above 0")
     return np.column_stack([time, event]).astype(np.float32)
-
-
-def _finite(values: np.ndarray, name: str) -> np.ndarray:
-    bad = int((~np.isfinite(values)).sum())
-    if bad:
-        problem = f"column '{name}' is missing or infinite in {bad} rows"
-        raise UserError("missing-values", "data.label", problem, "drop the rows without a label")
-    return values
 
 
 def _short(names: tuple[str, ...]) -> str:

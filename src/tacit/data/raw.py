@@ -13,7 +13,7 @@ import pandas as pd
 from tacit.data.encode import FeatureEncoder, Part, Unpaid, read_labels
 from tacit.data.options import Columns, DataOptions, Labels, SurvivalLabel
 from tacit.data.records import Federation, Records
-from tacit.data.table import Table, as_name, as_written, gaps, match_names, numbers_in, texts
+from tacit.data.table import Table, as_name, as_written, gaps, match_names, numbers_in, refuse_rows, texts
 from tacit.errors import UserError, nearest
 
 SUBJECTS, SILOS = "data.subjects.column", "data.silos.column"
@@ -183,10 +183,7 @@ def _sorted_names(values: np.ndarray) -> tuple[str, ...]:
 def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     """The distinct values of a column, numbered in order of appearance ``[rows]``; a gap is refused."""
     codes, _ = pd.factorize(values, use_na_sentinel=True)
-    gaps = int((codes < 0).sum())
-    if gaps:
-        problem = f"column '{column}' is missing in {gaps} rows"
-        raise UserError("missing-values", field, problem, "fill the gaps or drop the rows")
+    refuse_rows(codes < 0, column, "missing", "missing-values", field, "fill the gaps or drop the rows")
     return codes.astype(np.int32)
 
 
