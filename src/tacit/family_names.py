@@ -37,6 +37,11 @@ METHODS = {
     "random-walk": "tacit.families.gossip.methods:RandomWalkSGD",
     "local-walk": "tacit.families.gossip.methods:LocalWalkSGD",
 }
+# what events of families cost: modules, by the kind of the event
+BOUNDS = {
+    "shuffled-reports": "tacit.families.shuffle.shuffle_bounds",
+    "random-walk": "tacit.families.gossip.random_walk",
+}
 # sections of the report of a run, by the field of ``report.run_files.RunFiles`` that they show
 SECTIONS = {"network": "tacit.families.gossip.network_section:part"}
 
@@ -54,6 +59,11 @@ def load(name: str) -> Any:
     """The object that ``module:name`` stands for."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def bounds_of(kind: str) -> Any:
+    """The module that says what events of that kind cost, where a family has it."""
+    return import_module(BOUNDS[kind])
 
 
 class BuiltIn(MutableMapping[str, Member]):

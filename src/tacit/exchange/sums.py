@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tacit.privacy import Noise
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 from tacit.privacy.randomness import shares
 
 

@@ -41,7 +41,7 @@ from tacit.methods.facts import Facts
 from tacit.methods.tree import part
 from tacit.models import Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 
 # What a contribution can travel as: a sum in floating point or on the grid of the plain exchange; integers of a bounded
 # contribution; one vector per subject; reports of single numbers; messages to other nodes.

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from tacit.family_names import bounds_of
 from tacit.privacy.accounting.events import (
     DiscreteGaussian,
     Event,
@@ -123,11 +124,9 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
 
 def _walk(event: RandomWalk, orders: Array) -> Array:
     """Every order is a bound by itself; of a long walk, where each takes a while, a few will do (:func:`_few`)."""
-    from tacit.privacy.accounting.random_walk import random_walk_rdp
-
     chosen = _few(orders) if event.contracts and event.steps > LONG_WALK else np.arange(len(orders))
     found: Array = np.full(len(orders), np.inf)
-    found[chosen] = random_walk_rdp(event, orders[chosen])
+    found[chosen] = bounds_of(event.kind).random_walk_rdp(event, orders[chosen])
     return found
 
 
