@@ -17,8 +17,8 @@ import pytest
 from tacit.data import load
 from tacit.data.holdout_and_caps import within_caps
 from tacit.engine.simulate import Simulation
-from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
+from tacit.exchange.sums import Grid, share_variance
 from tacit.families.shuffle.worker import EncoderWork
 from tacit.federation.protocol.coordinator import CoordinatorSide
 from tacit.federation.site.shard import pseudonyms

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tacit.engine.kernel import Worked
-from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.kernel import LANES, Worked, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
 from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum

@@ -1,11 +1,10 @@
 """How updates travel from the silos to the server; families add others (``tacit.family_names``)."""
 
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
-from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
+from tacit.exchange.sums import Grid, Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
 from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
 from tacit.family_names import BuiltIn
 from tacit.plugins import find
