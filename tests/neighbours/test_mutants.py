@@ -269,7 +269,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "too small a share in a masked sum": (
         MASKED,
         lambda: patch(
-            "tacit.exchange.masked.exchange.share_variance", lambda silos, *rest: share_variance(silos, *rest) / silos
+            "tacit.exchange.masked.share_variance", lambda silos, *rest: share_variance(silos, *rest) / silos
         ),
     ),
     "rounding that lets a norm grow": (MASKED, lambda: patch.object(Grid, "truncated", outward)),

@@ -23,10 +23,10 @@ from tacit.engine.worker import Contributed, Site, Worker
 from tacit.errors import UserError
 from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
 from tacit.exchange.plain import Total
-from tacit.family_names import load
 from tacit.kernels import Arrays, key_words
 from tacit.methods import Facts, Info, ServerState
 from tacit.models import Params
+from tacit.names import load
 from tacit.planning.plan import Plan, sum_facts
 from tacit.privacy import Noise, Randomness
 

@@ -21,6 +21,7 @@ from tacit.methods.base import (
     Claim,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -30,9 +31,8 @@ from tacit.methods.base import (
     ServerState,
     like,
     minus,
+    part,
 )
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 
 

@@ -1,6 +1,6 @@
 """From a name in an experiment file to a model: built in, of an installed package, or of the user's own.
 
-An installed package adds a :class:`ModelKind` as an entry point of the group ``tacit.models`` (``tacit.plugins``). A
+An installed package adds a :class:`ModelKind` as an entry point of the group ``tacit.models`` (``tacit.names``). A
 model of the user's own is named ``"package.module:factory"``.
 
 A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` how
@@ -32,7 +32,7 @@ from tacit.models.lstm import fits_texts, lstm
 from tacit.models.mlp import mlp
 from tacit.models.model import Model
 from tacit.models.tasks import KINDS
-from tacit.plugins import find
+from tacit.names import find
 
 Factory = Callable[..., Any]
 
