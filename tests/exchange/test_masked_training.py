@@ -18,7 +18,7 @@ from tacit.engine.simulate import Simulation
 from tacit.exchange import Session
 from tacit.exchange.post import TooFew
 from tacit.exchange.sums import share_variance
-from tacit.kernels.grid_integers import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.planning.plan import plan
 from tacit.privacy import Ledger, Randomness
 from tests.exchange.test_masked_sum import vanishing

@@ -18,7 +18,7 @@ import numpy as np
 from tacit.exchange import Plain
 from tacit.exchange.plain import Total
 from tacit.kernels import Arrays, Objective, ServerStep, Steps, Work
-from tacit.kernels.grid_integers import toward_zero
+from tacit.kernels.exact_sums import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.base import Divisors, LocalResult, LocalWork, ServerRule
 from tacit.models import Params

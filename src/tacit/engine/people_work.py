@@ -19,7 +19,7 @@ from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
 from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
-from tacit.kernels.grid_integers import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.methods import Facts
 from tacit.models import Params
 from tacit.privacy.randomness import chosen, shares
