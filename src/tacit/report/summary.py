@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.family_names import SECTIONS, load
+from tacit.names import SECTIONS, load
 from tacit.report import audit_page, figures, sheet, words
 from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, section, table, tag, text
 from tacit.report.page import ChartWriter, Sections, banner, cards, footer, grid, legend

@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.family_names import bounds_of
 from tacit.privacy.accounting.canonical_form import FAINTEST, canonical, zero_out
 from tacit.privacy.accounting.discrete_losses import (
     LARGEST_DISCRETE_SHIFT,
@@ -29,6 +28,7 @@ from tacit.privacy.accounting.events import (
     RandomizedResponse,
     SampledWithoutReplacement,
     ShuffledReports,
+    bounds_of,
 )
 from tacit.privacy.accounting.gaussian_mixture import loss_deviation, loss_range, mixture_losses
 from tacit.privacy.accounting.pld import (
@@ -136,7 +136,7 @@ def _either_way(remove: Pld) -> Losses:
 
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
     """From one fine table for all coarser grids: the outcomes are many, and splitting them twice is as pessimistic."""
-    bounds = bounds_of(event.kind)
+    bounds = bounds_of(event)
     finest = max(bounds.shuffled_deviation(event), 1e-12) / 512
     if grid <= finest:
         one_way = Pld(grid, *bounds.shuffled_table(event, grid))
@@ -148,7 +148,7 @@ def _shuffled(event: ShuffledReports, grid: float) -> Losses:
 
 @lru_cache(maxsize=64)
 def _fine_shuffled(event: ShuffledReports, grid: float) -> Pld:
-    return Pld(grid, *bounds_of(event.kind).shuffled_table(event, grid))
+    return Pld(grid, *bounds_of(event).shuffled_table(event, grid))
 
 
 def by_pld(parts: Parts) -> tuple[tuple[tuple[Event, int], ...], tuple[tuple[Event, int], ...]]:

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from tacit.family_names import bounds_of
 from tacit.privacy.accounting.events import (
     DiscreteGaussian,
     Event,
@@ -33,6 +32,7 @@ from tacit.privacy.accounting.events import (
     SampledWithoutReplacement,
     Selected,
     ShuffledReports,
+    bounds_of,
 )
 from tacit.privacy.accounting.gaussian_mixture import loss_and_slope
 
@@ -126,7 +126,7 @@ def _walk(event: RandomWalk, orders: Array) -> Array:
     """Every order is a bound by itself; of a long walk, where each takes a while, a few will do (:func:`_few`)."""
     chosen = _few(orders) if event.contracts and event.steps > LONG_WALK else np.arange(len(orders))
     found: Array = np.full(len(orders), np.inf)
-    found[chosen] = bounds_of(event.kind).random_walk_rdp(event, orders[chosen])
+    found[chosen] = bounds_of(event).random_walk_rdp(event, orders[chosen])
     return found
 
 
