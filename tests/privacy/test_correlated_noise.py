@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.proofs.correlated_noise import noise_weights, prefix_error, sensitivity, strategy_column
+from research.default_settings import prefix_error
+from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 
 small = st.integers(1, 9)
 

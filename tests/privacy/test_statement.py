@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.exchange import Masked, Plain
-from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.statement import FLOATS, SEEDED, advantage, membership_limits, sentence, sheet
-from tacit.privacy.terms import View
+from tacit.privacy.terms import Guarantee, View
 
 
 def promise(epsilon: float, delta: float = 1e-5, unit: str = "subject", relation: str = "zero-out") -> Guarantee:

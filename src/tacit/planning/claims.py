@@ -154,7 +154,7 @@ class Promise:
             return Unprotected("all silos belong to this view: nobody is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
-            from tacit.privacy.proofs.unlinked_subjects import of_two
+            from tacit.privacy.proofs.subject_events import of_two
 
             return of_two(self.method.claim.event(counted)) or Unprotected(TWO_SUBJECTS)
         return self.method.claim.event(counted)
@@ -487,7 +487,7 @@ def cost(event: Event, delta: float) -> Bound:
 @lru_cache(maxsize=4096)
 def linkage(event: Event, delta: float) -> Linkage:
     """What an event costs a subject with two pseudonyms."""
-    from tacit.privacy.proofs.unlinked_subjects import PSEUDONYMS, linked_epsilon
+    from tacit.privacy.proofs.subject_events import PSEUDONYMS, linked_epsilon
 
     return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 

@@ -51,6 +51,12 @@ PAID_METRICS = {
     "real": ("rmse",),
 }
 
+# The noise on means and deviations, relative to the sensitivity: epsilon 0.34 at delta 1e-5 (mu = 0.1). The error of a
+# mean is 10 sqrt(2 F + 1) / subjects half widths of its bounds, for F columns: a few per cent from some thousand people.
+STATISTICS_NOISE = 10.0
+# A record whose true class has a probability below e^-4 = 2 % counts as e^-4 in private metrics.
+LOG_LOSS_BOUND = 4.0
+
 # Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
 COX = "Cox has no per-record gradient"
 
@@ -294,8 +300,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         if known.columns is None:
             problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
             raise UserError("not-supported", "data.standardize", problem, "leave it out")
-        from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
-
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
@@ -324,8 +328,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     """Names and bounds of the metrics that a paid evaluation releases."""
-    from tacit.privacy.defaults import LOG_LOSS_BOUND
-
     known = PAID_METRICS.get(kind, ())
     if not known:
         problem = f"'private' has no metric for a {kind} task: none is an average over records"

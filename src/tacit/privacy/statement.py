@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tacit.privacy.accounting.events import Event
-from tacit.privacy.guarantee import FLOATING_POINT, Guarantee
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.terms import Relation, Unit
+from tacit.privacy.terms import FLOATING_POINT, Guarantee, Relation, Unit
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
 

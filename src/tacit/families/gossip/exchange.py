@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tacit.exchange.base import Exchange, PlanPart
 from tacit.privacy import Reveals, View
-from tacit.privacy.guarantee import FLOATING_POINT
+from tacit.privacy.terms import FLOATING_POINT
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csgraph
 
 from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.gaussian import gaussian_event
-from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.accounting.gaussian import gaussian_event, smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 

@@ -35,8 +35,8 @@ import numpy.typing as npt
 from scipy import fft, special
 
 from tacit.privacy.accounting.events import ShuffledReports
+from tacit.privacy.accounting.gaussian import smallest_integer
 from tacit.privacy.accounting.pld import LARGEST_TABLE
-from tacit.privacy.bisection import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier

@@ -223,29 +223,7 @@ class Largest(Event):
     events: tuple[Event, ...]
 
 
-EVENTS: dict[str, type[Event]] = {
-    event.kind: event
-    for event in (
-        Nothing,
-        Unprotected,
-        Pure,
-        Gaussian,
-        Laplace,
-        DiscreteGaussian,
-        RandomizedResponse,
-        PoissonSampled,
-        SampledWithoutReplacement,
-        GaussianMixture,
-        ShuffledReports,
-        RandomWalk,
-        Selected,
-        Failure,
-        Repeated,
-        Composed,
-        Largest,
-    )
-}
-
+EVENTS: dict[str, type[Event]] = {event.kind: event for event in Event.__subclasses__()}
 # modules of families that say what their events cost; imported when such an event is accounted for
 _BOUNDS = {
     "shuffled-reports": "tacit.families.shuffle.shuffle_bounds",

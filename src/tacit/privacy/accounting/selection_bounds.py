@@ -58,7 +58,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Selected
-from tacit.privacy.bisection import bisect
+from tacit.privacy.accounting.gaussian import bisect
 from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]

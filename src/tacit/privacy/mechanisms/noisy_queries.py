@@ -289,7 +289,7 @@ class CategoryCounts:
 
     phi(x) is the unit vector of the record's category, and the weights of one subject sum to at most ``cap``: its part
     has l1 and hence l2 norm at most cap, attained when all its records are of one category. Values that are no category
-    count nowhere. Estimates are unbiased and may be negative; :func:`shares` makes proportions of them.
+    count nowhere. Estimates are unbiased and may be negative.
 
     **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
     """
@@ -337,13 +337,6 @@ class CategoryCounts:
         """``values`` are integers 0 .. categories-1, one per record."""
         noisy = GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
         return Paid(*self.estimate(noisy), self.event())
-
-
-def shares(counts: npt.ArrayLike) -> Floats:
-    """Noisy counts as proportions: negative ones are 0, and equal shares where nothing is left."""
-    kept = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
-    whole = float(kept.sum())
-    return np.asarray(kept / whole if whole > 0 else np.full(kept.size, 1 / kept.size), dtype=np.float64)
 
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------
@@ -409,13 +402,6 @@ class Quantile:
         below = np.concatenate([[0.0], np.cumsum(weights[known][order])])
         places = np.searchsorted(exact[known][order], self.grid, side="right")
         return np.asarray(-np.abs(below[places] - self.share * below[-1]), dtype=np.float64)
-
-    def rank_bound(self, failure: float = 0.05) -> float:
-        """With probability 1 - ``failure`` the released candidate is by at most this number of subjects further from
-        the quantile than the best one: 2 sensitivity ln(candidates / failure) / epsilon."""
-        if self.epsilon == 0:
-            return math.inf
-        return 2 * self.sensitivity * math.log(self.candidates / failure) / self.epsilon
 
     def release(
         self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None

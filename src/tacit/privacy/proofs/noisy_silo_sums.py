@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Event, Gaussian, Unprotected
-from tacit.privacy.exposure import Exposure
 from tacit.privacy.mechanisms.noise_mechanisms import standard_normal
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import Exposure
 
 Floats = npt.NDArray[np.float64]
 

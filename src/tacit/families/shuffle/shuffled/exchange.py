@@ -19,9 +19,9 @@ from tacit.families.shuffle.shuffled.mixing import places
 from tacit.families.shuffle.shuffled.roles import ShuffledServer, ShuffledSilo
 from tacit.families.shuffle.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
 from tacit.privacy import Reveals, View
-from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import FLOATING_POINT
 
 # fillings that are drawn at once where nothing is sealed
 _AT_ONCE = 1 << 21
