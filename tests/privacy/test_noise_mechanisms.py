@@ -34,11 +34,8 @@ def stream(name: str):
 @given(st.floats(0.01, 100), st.floats(1e-12, 0.5), st.floats(0.01, 100))
 def test_calibrated_gaussian_noise_is_enough_and_not_more(epsilon, delta, sensitivity):
     sigma = gaussian_sigma(epsilon, delta, sensitivity)
-    assert (
-        gaussian_delta(sensitivity / sigma, epsilon)
-        <= delta
-        < gaussian_delta(sensitivity / sigma / (1 - 1e-6), epsilon)
-    )
+    mu = sensitivity / sigma
+    assert gaussian_delta(mu, epsilon) <= delta < gaussian_delta(mu / (1 - 1e-6), epsilon)
     assert sigma == pytest.approx(sensitivity * gaussian_mechanism.get_sigma_gaussian(epsilon, delta), rel=1e-6)
 
 

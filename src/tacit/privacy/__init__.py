@@ -1,13 +1,7 @@
-"""Guarantees: units, views, events and what they cost, the ledger, and the randomness of a run.
+"""Guarantees: units, views, events and what they cost, the ledger, and the randomness of a run (docs/privacy.md).
 
-    from tacit.privacy import Gaussian, PoissonSampled, Repeated, account, calibrate_noise
-
-    training = Repeated(PoissonSampled(rate=0.01, event=Gaussian(noise_multiplier=1.0)), count=1000)
-    account(training, delta=1e-5).epsilon                              # 1.83, proved
-    calibrate_noise(lambda s: Repeated(PoissonSampled(0.01, Gaussian(s)), 1000), epsilon=1.0, delta=1e-5)
-
-This package imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. Accounting
-is imported on first use.
+This package imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. It finds the
+costs of two events of families by name. Accounting is imported on first use.
 """
 
 from importlib import import_module

@@ -52,20 +52,17 @@ class View:
         match = _FORM.fullmatch(text.replace(" ", ""))
         kind, argument = match.groups() if match else (text, None)
         if kind not in _KINDS:
-            raise InvalidArgument("unknown-name", "view", f"'{text}' is no view; known: {', '.join(_forms())}")
-        if kind in _COUNTED:
+            raise InvalidArgument("unknown-name", "view", f"'{text}' is not a view; known: {', '.join(_forms())}")
+        if kind in _COUNTED or (kind == _FAR and argument is not None):
             if argument is None or not argument.isdigit() or int(argument) < 1:
-                raise InvalidArgument("malformed", "view", f"'{text}' needs a number of silos, for example '{kind}:2'")
+                noun = "steps" if kind == _FAR else "silos"
+                raise InvalidArgument("malformed", "view", f"'{text}' needs a number of {noun}, for example '{kind}:2'")
             return cls(kind, count=int(argument))
         if kind == "coalition":
             members = tuple(name for name in (argument or "").strip("[]").split(",") if name)
             if not members:
                 raise InvalidArgument("malformed", "view", f"'{text}' needs its members, for example 'coalition:[a,b]'")
             return cls(kind, count=len(members), members=members)
-        if kind == _FAR and argument is not None:
-            if not argument.isdigit() or int(argument) < 1:
-                raise InvalidArgument("malformed", "view", f"'{text}' needs a number of steps, for example '{kind}:2'")
-            return cls(kind, count=int(argument))
         if argument is not None:
             raise InvalidArgument("malformed", "view", f"'{text}' takes no number; write '{kind}'")
         return cls(kind)

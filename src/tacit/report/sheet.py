@@ -129,7 +129,7 @@ def _views(run: RunFiles, made: Sheet | None) -> Html:
 def _limits(row: SheetRow | None) -> list[str]:
     if row is None:
         return [words.MISSING] * 3
-    return [percent(row.right_guesses), *(percent(limit.true_positives) for limit in row.limits)]
+    return [percent(row.right_guesses), *map(percent, row.limits.tpr_at_fpr.values())]
 
 
 def _published(line: StatedGuarantee) -> str | Html:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.canonical_form import Flat, canonical, zero_out
-from tacit.privacy.accounting.event_losses import by_pld, refined_deltas, refined_epsilon
+from tacit.privacy.accounting.event_losses import Parts, by_pld, refined_deltas, refined_epsilon
 from tacit.privacy.accounting.events import (
     Composed,
     Event,
@@ -50,6 +50,8 @@ from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
+# the epsilons at which a trade-off is asked for its delta
+CURVE: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 # the range in which noise is searched for
 _LARGEST_NOISE = 1e9
 _SMALLEST_NOISE = 1e-6
@@ -99,26 +101,24 @@ def _account(flat: Flat, delta: float) -> Bound:
         return replace(_account(replace(flat, failure=0.0), delta - flat.failure), delta=delta)
     if _taking_part(flat) <= delta:
         return _bound({"absent": 0.0}, delta)
-    parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
-    mu = _only_gaussian(flat)
-    if mu is not None:
-        parts["gaussian"] = gaussian_epsilon(mu, delta)
+    parts = {"simple": _pure(flat.parts)}
+    only = _only(flat)
+    if isinstance(only, Gaussian):
+        parts["gaussian"] = gaussian_epsilon(1 / only.noise_multiplier, delta)
     if delta > 0:
         parts["rdp"] = rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta)
-        known, unknown = ((), ()) if mu is not None else by_pld(flat.parts)
+        known, unknown = ((), ()) if isinstance(only, Gaussian) else by_pld(flat.parts)
         if known and not unknown:
             parts["pld"] = refined_epsilon(flat.parts, delta)
         elif known:
             rest = rdp_epsilon(ORDERS, composed_rdp(unknown), delta / 2)
             parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
-        blanket = _with_blanket(flat)
-        if blanket is not None:
-            parts["blanket"] = bounds_of(blanket).blanket_epsilon(blanket, delta)
-        selected = _only_selected(flat)
-        if selected is not None:
+        if isinstance(only, ShuffledReports) and _has_blanket(only):
+            parts["blanket"] = bounds_of(only).blanket_epsilon(only, delta)
+        if isinstance(only, Selected):
             from tacit.privacy.accounting.selection_bounds import selection_epsilon
 
-            parts["selection"] = selection_epsilon(selected, delta)
+            parts["selection"] = selection_epsilon(only, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
             parts["unsampled"] = account(_unsampled(flat), delta).epsilon
     return _bound(parts, delta)
@@ -144,31 +144,34 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
     if flat.failure:
         without = delta_profile(replace(flat, failure=0.0).as_event(), epsilons)
         return np.minimum(without + flat.failure, 1.0)
-    mu = _only_gaussian(flat)
-    if mu is not None:
-        return np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons.tolist()])
-    pure = math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)
+    only = _only(flat)
+    if isinstance(only, Gaussian):
+        return np.array([gaussian_delta(1 / only.noise_multiplier, epsilon) for epsilon in epsilons.tolist()])
+    pure = _pure(flat.parts)
     rho = composed_rdp(flat.parts)
     values = np.array([0.0 if epsilon >= pure else rdp_delta(ORDERS, rho, epsilon) for epsilon in epsilons.tolist()])
     values = np.minimum(values, _taking_part(flat))
     if not by_pld(flat.parts)[1]:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
-    blanket = _with_blanket(flat)
-    if blanket is not None:
-        blanket_delta = bounds_of(blanket).blanket_delta
-        values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
-    selected = _only_selected(flat)
-    if selected is not None:
+    if isinstance(only, ShuffledReports) and _has_blanket(only):
+        blanket_delta = bounds_of(only).blanket_delta
+        values = np.minimum(values, [blanket_delta(only, epsilon) for epsilon in epsilons.tolist()])
+    if isinstance(only, Selected):
         from tacit.privacy.accounting.selection_bounds import selection_deltas
 
-        values = np.minimum(values, selection_deltas(selected, epsilons))
+        values = np.minimum(values, selection_deltas(only, epsilons))
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
         values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
     return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
 
 
-def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 0.01)) -> AttackLimits:
-    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta.
+def attack_limits(
+    event: Event | None,
+    false_positive_rates: Sequence[float] = (0.001, 0.01),
+    pair: tuple[float, float] | None = None,
+) -> AttackLimits:
+    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta, from one
+    ``pair`` of them, or from both.
 
     A test with false-positive rate f and true-positive rate t satisfies, for every epsilon >= 0 and its delta, t <=
     e^epsilon f + delta and 1 - f <= e^epsilon (1 - t) + delta (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015,
@@ -176,18 +179,17 @@ def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 
     t - f is at most the total variation delta(0), and at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) for every
     epsilon.
     """
-    epsilons = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
-    deltas = delta_profile(event, epsilons)
-    growth = np.exp(epsilons)
-    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    epsilons = np.zeros(0) if event is None else CURVE
+    deltas = np.zeros(0) if event is None else delta_profile(event, epsilons)
+    if pair is not None:
+        epsilons, deltas = np.append(epsilons, pair[0]), np.append(deltas, pair[1])
+    growth = np.exp(np.minimum(epsilons, 700.0))  # what a float holds
     rates = {
         fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
         for fpr in false_positive_rates
     }
-    return AttackLimits(
-        float(min(1.0, advantage)),
-        {fpr: min(1.0, max(fpr, rate, 0.0)) for fpr, rate in rates.items()},
-    )
+    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    return AttackLimits(float(min(1.0, advantage)), {fpr: max(fpr, rate) for fpr, rate in rates.items()})
 
 
 def pure_epsilon(event: Event) -> float:
@@ -200,7 +202,7 @@ def pure_epsilon(event: Event) -> float:
         case ShuffledReports(epsilon, _, pair):
             return epsilon if pair is None else max(epsilon, pair)
         case PoissonSampled(rate, inner):
-            whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            whole = _pure(canonical(inner).parts)
             if whole == math.inf or not zero_out(canonical(inner).parts):
                 return whole
             # ln(1 + rate (e^epsilon - 1)), without overflow
@@ -210,15 +212,16 @@ def pure_epsilon(event: Event) -> float:
 
             return selection_pure_epsilon(event)
         case Largest(members):
-            return max(
-                math.fsum(count * pure_epsilon(simple) for simple, count in canonical(member).parts)
-                for member in members
-            )
+            return max(_pure(canonical(member).parts) for member in members)
         case _:
             return math.inf
 
 
-# -- noise and rounds for a given epsilon: what is returned was itself found within the budget ---------------------------
+def _pure(parts: Parts) -> float:
+    return math.fsum(count * pure_epsilon(simple) for simple, count in parts)
+
+
+# -- noise and rounds for a given epsilon: what is returned was itself found within the budget -------------------------
 
 
 def calibrate_noise(
@@ -377,29 +380,14 @@ def _rate(event: Event) -> float:
             return 1.0
 
 
-def _only_gaussian(flat: Flat) -> float | None:
-    """mu of a composition of Gaussians alone."""
-    if len(flat.parts) == 1 and isinstance(flat.parts[0][0], Gaussian):
-        return 1 / flat.parts[0][0].noise_multiplier
-    return None
+def _only(flat: Flat) -> Event | None:
+    """The one event that took place, once, and nothing else."""
+    return flat.parts[0][0] if len(flat.parts) == 1 and flat.parts[0][1] == 1 else None
 
 
-def _with_blanket(flat: Flat) -> ShuffledReports | None:
-    """A single set of shuffled reports whose randomiser, and so whose privacy blanket, is known."""
-    match flat.parts:
-        case ((ShuffledReports(epsilon, _, pair, randomizer) as reports, 1),):
-            return reports if randomizer != "any" and pair in (None, epsilon) else None
-        case _:
-            return None
-
-
-def _only_selected(flat: Flat) -> Selected | None:
-    """A single selection of the best of several runs and nothing else."""
-    match flat.parts:
-        case ((Selected() as selected, 1),):
-            return selected
-        case _:
-            return None
+def _has_blanket(reports: ShuffledReports) -> bool:
+    """Whether the randomiser, and so its privacy blanket, is known."""
+    return reports.randomizer != "any" and reports.pair in (None, reports.epsilon)
 
 
 def _unsampled(flat: Flat) -> Event:

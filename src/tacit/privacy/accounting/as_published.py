@@ -40,12 +40,7 @@ def as_published_local_group_noise(
 ) -> float:
     """LocalGroupDP's sigma_Z for a batch whose largest group has Z records: Renyi accounting to epsilon / Z at delta
     / (Z e^{(Z-1) epsilon / Z}). No guarantee follows: the scale depends on the private batch (specification 1.3).
-
-    The values that specification 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and
-    delta 1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900
-    named there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
-
-    Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
+    Infinite where no noise suffices: with orders up to 63, the conversion itself costs more than a small epsilon / Z.
     """
     log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
 

@@ -5,7 +5,7 @@ Every event is a plain value of public numbers: it can be written into a ledger 
 
 Multipliers: ``noise_multiplier`` is always the scale of the noise divided by the sensitivity of what was released (the
 standard deviation for Gaussian noise over the l2 sensitivity, the scale ``b`` for Laplace noise over the l1
-sensitivity), for the unit and relation of the guarantee in question. Who turns a method into events has already put
+sensitivity), for the unit and relation of the guarantee in question. A claim of a method has already put
 those in; an event knows no unit.
 
 Compatibility: ledgers keep events for years. Every later version reads what an earlier one wrote.
@@ -237,11 +237,11 @@ def bounds_of(event: Event) -> Any:
 
 
 def event_from_dict(values: Mapping[str, Any]) -> Event:
-    """The event that ``as_dict`` wrote; ValueError for what is none."""
+    """The event that ``as_dict`` wrote; ValueError for a malformed one."""
     given = dict(values)
     kind = given.pop("kind", None)
     if kind not in EVENTS:
-        raise InvalidArgument("unknown-name", "kind", f"{kind!r} is no event; known: {', '.join(EVENTS)}")
+        raise InvalidArgument("unknown-name", "kind", f"{kind!r} is not an event; known: {', '.join(EVENTS)}")
     kept = EVENTS[kind]
     known = {field.name: field.default is MISSING for field in fields(kept)}
     unknown, missing = given.keys() - known.keys(), {name for name in known if known[name]} - given.keys()

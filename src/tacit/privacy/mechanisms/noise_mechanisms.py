@@ -129,7 +129,8 @@ class LaplaceMechanism:
 class ExponentialMechanism:
     """One of several candidates, Pr proportional to exp(epsilon score / (2 sensitivity)): epsilon-private.
 
-    McSherry and Talwar 2007. ``sensitivity`` is the most that one unit moves any score. Sampled exactly, by rejection: a uniform candidate is taken with probability exp(-gap), its gap to the best score.
+    McSherry and Talwar 2007. ``sensitivity`` is the most that one unit moves any score. Sampled exactly, by rejection:
+    a uniform candidate is taken with probability exp(-gap), its gap to the best score.
     """
 
     epsilon: float
