@@ -15,9 +15,9 @@ import pytest
 import tacit
 from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
+from tacit.engine.learner import load_arrays, save_tree
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
-from tacit.engine.trees import load_arrays, save_tree
 from tacit.planning import sweep as planner
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.ledger import place

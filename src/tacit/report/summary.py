@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.family_names import SECTIONS, load
+from tacit.names import SECTIONS, load
 from tacit.report import figures, sheet, words
 from tacit.report.figures import STYLES
 from tacit.report.page import (

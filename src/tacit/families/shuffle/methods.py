@@ -35,9 +35,7 @@ from tacit.families.shuffle.encoders import (
     one_encoder,
 )
 from tacit.methods import option_keys as keys
-from tacit.methods.base import Claim, ContributionCount, Divisors, Method, ReportNumbers, ServerRule
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
+from tacit.methods.base import Claim, ContributionCount, Divisors, Facts, Method, ReportNumbers, ServerRule, part
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Pure, Repeated, Stream, Unprotected
 from tacit.privacy.mechanisms.randomizers import Kind, Randomizer, randomizer
 
