@@ -50,7 +50,7 @@ from tacit.families.shuffle.shuffled.encoder import Collected
 from tacit.families.shuffle.shuffled.exchange import Shuffled
 from tacit.families.shuffle.shuffled.terms import ShuffledTerms
 from tacit.privacy import Randomness, account
-from tacit.report.styles import RUN_STYLES, Style
+from tacit.report.page import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
 FAIR = (1.0, 4.0)
