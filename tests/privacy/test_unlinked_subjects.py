@@ -19,8 +19,8 @@ from tacit.privacy import (
     SampledWithoutReplacement,
     ShuffledReports,
     account,
-    delta_of,
 )
+from tacit.privacy.accounting.account import delta_of
 from tacit.privacy.proofs.subject_events import linked_epsilon, of_two
 from tests.methods.worlds import planned
 

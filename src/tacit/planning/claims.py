@@ -38,7 +38,7 @@ from tacit.privacy import (
 from tacit.privacy.ledger import place
 
 if TYPE_CHECKING:
-    from tacit.privacy import Bound
+    from tacit.privacy.accounting.account import Bound
 
 REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can draw the same noise again"
 PUBLIC_SIZES = (
@@ -341,7 +341,7 @@ class Promise:
 
         ``accounting`` is ``proved``, or ``as-published``: then the paper's own number is brought to ``epsilon``.
         """
-        from tacit.privacy import calibrate_cost, calibrate_noise
+        from tacit.privacy.accounting.account import calibrate_cost, calibrate_noise
 
         try:
             if accounting == "proved":
@@ -479,7 +479,7 @@ def check_facts(options: Options, unit: Unit, facts: Facts) -> None:
 @lru_cache(maxsize=4096)
 def cost(event: Event, delta: float) -> Bound:
     """What an event costs at delta. (Accounting is imported on first use: it takes a second.)"""
-    from tacit.privacy import account
+    from tacit.privacy.accounting.account import account
 
     return account(event, delta)
 

@@ -45,15 +45,7 @@ from tacit.privacy.terms import (
 )
 
 if TYPE_CHECKING:
-    from tacit.privacy.accounting.account import (
-        Bound,
-        account,
-        attack_limits,
-        calibrate_cost,
-        calibrate_noise,
-        calibrate_rounds,
-        delta_of,
-    )
+    from tacit.privacy.accounting.account import account, attack_limits, calibrate_noise, calibrate_rounds
     from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, Means, Metrics, Moments, Quantile
     from tacit.privacy.mechanisms.private_selection import Repetitions, repeat_and_select
 
@@ -61,7 +53,6 @@ __all__ = [
     "RELATIONS",
     "UNITS",
     "AsPublished",
-    "Bound",
     "CategoryCounts",
     "Composed",
     "DiscreteGaussian",
@@ -101,17 +92,14 @@ __all__ = [
     "View",
     "account",
     "attack_limits",
-    "calibrate_cost",
     "calibrate_noise",
     "calibrate_rounds",
-    "delta_of",
     "repeat_and_select",
     "spent",
 ]
 
-_ACCOUNT = ("Bound", "account", "attack_limits", "calibrate_cost", "calibrate_noise", "calibrate_rounds", "delta_of")
 _ON_FIRST_USE = {
-    "accounting.account": _ACCOUNT,
+    "accounting.account": ("account", "attack_limits", "calibrate_noise", "calibrate_rounds"),
     "mechanisms.noisy_queries": ("CategoryCounts", "Means", "Metrics", "Moments", "Quantile"),
     "mechanisms.private_selection": ("Repetitions", "repeat_and_select"),
 }

@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from tacit.privacy.accounting.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
+from tacit.privacy.accounting.events import Event, Largest, Unprotected, composition, event_from_dict
 
 _GENESIS = "0" * 64
 _ID = "ledger"  # the key of the line with the id
@@ -273,22 +273,18 @@ class Tally:
                 for group in own:
                     if mechanism in (None, group[2]):
                         found.setdefault(group[1], []).append(group)
-                apart = dict.fromkeys(_composed(self._parts(same)) for same in found.values())
-                parts.append(Largest(tuple(apart)))
-        return _composed(parts)
+                apart = dict.fromkeys(composition(self._parts(same)) for same in found.values())
+                parts.append((Largest(tuple(apart)), 1))
+        return composition(parts)
 
-    def _parts(self, groups: Sequence[_Group]) -> list[Event]:
-        joint = [event for group in groups for event in self._joint.get(group, {}).values()]
+    def _parts(self, groups: Sequence[_Group]) -> list[tuple[Event, int]]:
+        joint = [(event, 1) for group in groups for event in self._joint.get(group, {}).values()]
         single: Counter[Event] = sum((self._single.get(group, Counter()) for group in groups), Counter())
-        return [*joint, *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
+        return [*joint, *single.items()]
 
 
 # a run, the people of a release where they are in no other release of that run, and the mechanism
 _Group = tuple[str, str | None, str]
-
-
-def _composed(parts: Sequence[Event]) -> Event:
-    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
 
 
 def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:

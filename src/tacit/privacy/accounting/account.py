@@ -43,6 +43,7 @@ from tacit.privacy.accounting.events import (
     Selected,
     ShuffledReports,
     bounds_of,
+    composition,
 )
 from tacit.privacy.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon, smallest_integer
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
@@ -393,11 +394,9 @@ def _has_blanket(reports: ShuffledReports) -> bool:
 def _unsampled(flat: Flat) -> Event:
     """Batches without replacement as if the unit were in each of them: the divergence of the mixture over batches is at
     most that of the worst (joint convexity)."""
-    return Composed(
-        tuple(
-            Repeated(simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
-            for simple, count in flat.parts
-        )
+    return composition(
+        (simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
+        for simple, count in flat.parts
     )
 
 

@@ -47,6 +47,7 @@ from tacit.privacy.accounting.events import (
     Selected,
     ShuffledReports,
     Unprotected,
+    composition,
 )
 from tacit.privacy.invalid import InvalidArgument
 
@@ -79,9 +80,7 @@ class Flat:
         """One event with the same content."""
         if not self.protected:
             return Unprotected()
-        failing = ((Failure(self.failure), 1),) if self.failure else ()
-        events = tuple(event if count == 1 else Repeated(event, count) for event, count in (*self.parts, *failing))
-        return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
+        return composition((*self.parts, (Failure(self.failure), 1)) if self.failure else self.parts)
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ Compatibility: ledgers keep events for years. Every later version reads what an 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from typing import Any, ClassVar, Literal
@@ -234,6 +234,12 @@ _BOUNDS = {
 def bounds_of(event: Event) -> Any:
     """The module of a family that says what ``event`` costs."""
     return import_module(_BOUNDS[event.kind])
+
+
+def composition(parts: Iterable[tuple[Event, int]]) -> Event:
+    """One event for all of ``parts``: events, and how often each took place."""
+    events = tuple(event if count == 1 else Repeated(event, count) for event, count in parts)
+    return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
 
 
 def event_from_dict(values: Mapping[str, Any]) -> Event:
