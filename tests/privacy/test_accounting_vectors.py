@@ -80,7 +80,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_the_printed_value_is_within_one_per_cent_above_privacy_md(name: str) -> None:
+def test_the_printed_value_is_within_one_per_cent_above_the_specification(name: str) -> None:
     event, expected = VECTORS[name]
     # the table rounds: half a unit of its last digit below is still the value
     digits = len(str(expected).split(".")[1])
@@ -118,7 +118,7 @@ def test_no_accountant_is_always_the_smallest() -> None:
     assert rdp_epsilon(ORDERS, rho, 0.3) == 0.0
 
 
-def test_the_textbook_gaussian_fails_first_where_privacy_md_says() -> None:
+def test_the_textbook_gaussian_fails_first_where_the_specification_says() -> None:
     for delta, first in ((1e-2, 6.78), (1e-5, 8.42), (1e-9, 9.63)):
         for epsilon, fails in ((first - 0.02, False), (first + 0.02, True)):
             sigma = math.sqrt(2 * math.log(1.25 / delta)) / epsilon

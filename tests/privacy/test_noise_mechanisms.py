@@ -144,7 +144,7 @@ def test_the_exponential_mechanism_without_any_privacy_takes_the_best_and_ends()
     assert ExponentialMechanism(1.0, 5e-324).release([0.0, 1.0], stream) == 1
 
 
-def test_discrete_noise_of_the_smallest_scales_is_none():
+def test_discrete_noise_of_the_smallest_scales_is_zero():
     stream = Randomness.from_seed(7).stream("tiny")
     for sigma in (5e-324, 1e-200, 1e-3):
         assert discrete_gaussian(sigma, 5, stream).tolist() == [0] * 5
