@@ -32,7 +32,7 @@ import jax
 import numpy as np
 
 from tacit.crypto import WeakKeyWarning
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.methods import METHODS
 from tacit.planning.claims import exchanges_for
 from tests import made

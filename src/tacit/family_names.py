@@ -14,7 +14,7 @@ COMMANDS = ("tacit.families.survey.command:survey",)
 FUNCTIONS = {"survey": "tacit.families.survey.ask:survey"}
 # exchanges, by the name in ``[exchange]``
 EXCHANGES = {
-    "shuffled": "tacit.families.shuffle.shuffled.exchange:Shuffled",
+    "shuffled": "tacit.families.shuffle.exchange:Shuffled",
     "pairwise": "tacit.families.pairwise.exchange:Pairwise",
     "direct": "tacit.families.gossip.exchange:Direct",
 }

@@ -21,7 +21,7 @@ import pytest
 from tacit.crypto import Identity, Refused, Secret, SecretKey
 from tacit.engine.trees import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.federation.carrier.envelope import Call, Malformed, Reply
 from tacit.federation.protocol.agreement import read_hello
 from tacit.federation.protocol.messages import Desk, Message, read_counts, read_json

@@ -9,7 +9,7 @@ import pytest
 
 from tacit import family_names
 from tacit.exchange import EXCHANGES, Exchange
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.family_names import BuiltIn
 from tacit.methods import METHODS, Options
 from tacit.transport import table

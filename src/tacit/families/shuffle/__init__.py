@@ -4,5 +4,6 @@ encoders   a subject as an encoder; methods with noise on whole updates
 methods    reports of single numbers, which are shuffled
 proofs     what shuffled reports cost
 worker     the local work of encoders
-shuffled   the exchange: encoders, shuffler, analyzer
+protocol   terms, encoders, shuffler and analyzer of the exchange
+exchange   the exchange, and the roles of its parties
 """
