@@ -149,13 +149,9 @@ class Encoding:
         return self.dimensions
 
     @property
-    def divisor(self) -> float:
-        """What a sum over subjects is divided by, so that it estimates their mean without bias."""
-        raise NotImplementedError
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the noise on a sum over subjects."""
+    def summed(self) -> tuple[float, float]:
+        """The standard deviation of the noise on a sum over subjects, and what the sum is divided by, so that it
+        estimates their mean without bias."""
         raise NotImplementedError
 
     @property
@@ -166,8 +162,9 @@ class Encoding:
         """What subjects send, ``[people, d]``, about updates ``vectors [people, d]``."""
         raise NotImplementedError
 
-    def clipped(self, vectors: Vectors) -> Floats:
-        return np.clip(vectors.astype(np.float64), -self.value_range, self.value_range)
+
+def clipped(vectors: Vectors, value_range: float) -> Floats:
+    return np.clip(vectors.astype(np.float64), -value_range, value_range)
 
 
 COMMON = Info(
@@ -216,7 +213,7 @@ class SubjectReports(Options):
             return facts
         return replace(facts, rounds=self.epochs * crowd_of(facts, self.batch_subjects).turns)
 
-    def reporting(self, encoding: type[Encoding], claim: type[ReportClaim], facts: Facts, **numbers: Any) -> Method:
+    def reporting(self, encoding: type[Encoding], claim: Any, facts: Facts, **numbers: Any) -> Method:
         """Subjects encode their clipped updates, and a sum of what they send is divided by a constant.
 
         ``numbers`` are the fields of ``encoding`` that not every encoding has.
@@ -233,14 +230,15 @@ class SubjectReports(Options):
             batch_size=self.batch_size,
             encoding=made,
         )
+        deviation, divisor = made.summed
         return Method(
             self.info,
             work,
             ServerRule(),
             claim(self.info, facts, made),
             clip,
-            Noise(made.deviation, "inside"),
-            Divisors(made.divisor),
+            Noise(deviation, "inside"),
+            Divisors(divisor),
             clip.norm * math.sqrt(made.sent),
             ContributionCount(crowd.average, facts.subjects or 1, "people"),
             crowd.turns,
@@ -267,40 +265,25 @@ class ReportWork(LocalWork):
         return Local("training", self.epochs, self.learning_rate, self.batch_size)
 
 
-@dataclass(frozen=True)
-class ReportClaim(Claim):
-    """A unit is a subject's report. One record more or less, or a subject without any: a subject with another report. A
-    record that is replaced may come to another subject: then two reports are changed."""
+def one_encoder(crowd: Crowd) -> tuple[str, ...]:
+    """What must be true about encoders."""
+    one = (
+        "a person is one encoder, whatever silos hold its records, by the hash of its identifier; it reports once"
+        " per epoch (enforced), and one that is replaced by another keeps its place"
+    )
+    apart = "who is in which batch depends neither on records nor on who else takes part"
+    return (one, apart) if crowd.turns > 1 else (one,)
 
-    encoding: Any
 
-    def event(self, exposure: Exposure) -> Event:
-        if exposure.unit == "silo":
-            return Unprotected(f"{self.info.name} bounds what a person contributes, not a silo")
-        return self.of_two(exposure) if exposure.unit == "record" and exposure.replaces else self.of_one(exposure)
-
-    def of_one(self, exposure: Exposure) -> Event:
-        """What a round shows of one subject's report."""
-        raise NotImplementedError
-
-    def of_two(self, exposure: Exposure) -> Event:
-        """What it shows of two."""
-        raise NotImplementedError
-
-    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
-        one = (
-            "a person is one encoder, whatever silos hold its records, by the hash of its identifier; it reports once"
-            " per epoch (enforced), and one that is replaced by another keeps its place"
-        )
-        apart = "who is in which batch depends neither on records nor on who else takes part"
-        return (one, apart) if self.encoding.crowd.turns > 1 else (one,)
+def no_silo(info: Info) -> Event:
+    return Unprotected(f"{info.name} bounds what a person contributes, not a silo")
 
 
 # -- noise on whole updates --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class LocallyNoisedClaim(ReportClaim):
+class LocallyNoisedClaim(Claim):
     """Formal guarantees, one subject replaced, one epoch: against a server that sees each, local_epsilon (Laplace), or
     (local_epsilon, delta) (Gaussian). A view of sums sees them as if they were shuffled (specification 5.2), or with
     the noise of all subjects. Silos know the noise of their own places (``exchange.people_of``): a subject hides among
@@ -318,25 +301,23 @@ class LocallyNoisedClaim(ReportClaim):
     def requires_all_silos(self) -> bool:
         return True  # subjects hide among all who send
 
-    def of_one(self, exposure: Exposure) -> Event:
-        return self.encoding.among(self.encoding.crowd.hidden_among(exposure, self.facts.silos))
-
-    def of_two(self, exposure: Exposure) -> Event:
+    def event(self, exposure: Exposure) -> Event:
+        if exposure.unit == "silo":
+            return no_silo(self.info)
         among = self.encoding.crowd.hidden_among(exposure, self.facts.silos)
-        return Repeated(self.encoding.among(max(1, among // 2)), 2)
+        if exposure.unit == "record" and exposure.replaces:
+            return Repeated(self.encoding.among(max(1, among // 2)), 2)
+        # one record more or less, or a subject without any: a subject with another report
+        return self.encoding.among(among)
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
-        known = super().assumptions(exposure)
+        known = one_encoder(self.encoding.crowd)
         return (*known, OWN_NOISE) if exposure.colluding else known
 
 
 @part
 class NoisyNumbers(Encoding):
     """Noise on every number of the update; the server adds up what it gets, and sees each."""
-
-    @property
-    def divisor(self) -> float:
-        return self.crowd.average
 
     @property
     def scale(self) -> float:
@@ -357,11 +338,12 @@ class LaplaceNumbers(NoisyNumbers):
         return 2 * self.value_range * self.dimensions / self.epsilon
 
     @property
-    def deviation(self) -> float:
-        return self.scale * math.sqrt(2 * self.crowd.average)
+    def summed(self) -> tuple[float, float]:
+        return self.scale * math.sqrt(2 * self.crowd.average), self.crowd.average
 
     def send(self, vectors: Vectors, stream: Stream) -> Floats:
-        return self.clipped(vectors) + self.scale * standard_laplace(vectors.size, stream).reshape(vectors.shape)
+        noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
+        return clipped(vectors, self.value_range) + self.scale * noise
 
     def among(self, people: int) -> Event:
         if people == 1:
@@ -385,11 +367,12 @@ class GaussianNumbers(NoisyNumbers):
         return turned_around(self.dimensions) * self.value_range * self.multiplier
 
     @property
-    def deviation(self) -> float:
-        return self.scale * math.sqrt(self.crowd.average)
+    def summed(self) -> tuple[float, float]:
+        return self.scale * math.sqrt(self.crowd.average), self.crowd.average
 
     def send(self, vectors: Vectors, stream: Stream) -> Floats:
-        return self.clipped(vectors) + self.scale * standard_normal(vectors.size, stream).reshape(vectors.shape)
+        noise = standard_normal(vectors.size, stream).reshape(vectors.shape)
+        return clipped(vectors, self.value_range) + self.scale * noise
 
     def among(self, people: int) -> Event:
         return Gaussian(self.multiplier * math.sqrt(people))

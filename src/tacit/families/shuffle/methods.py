@@ -22,9 +22,18 @@ import numpy.typing as npt
 
 from tacit.errors import UserError
 from tacit.families.shuffle import proofs
-from tacit.families.shuffle.encoders import COMMON, Encoding, Floats, ReportClaim, SubjectReports, Vectors
+from tacit.families.shuffle.encoders import (
+    COMMON,
+    Encoding,
+    Floats,
+    SubjectReports,
+    Vectors,
+    clipped,
+    no_silo,
+    one_encoder,
+)
 from tacit.methods import option_keys as keys
-from tacit.methods.base import Method, ReportNumbers
+from tacit.methods.base import Claim, Method, ReportNumbers
 from tacit.methods.facts import Facts
 from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Pure, Repeated, Stream, Unprotected
@@ -87,18 +96,12 @@ class Reports(Encoding):
         return randomizer(self.randomizer, self.epsilon0, self.levels)
 
     @property
-    def _scale(self) -> float:
-        """From a sum of ``report - 1/2`` to the estimated mean of updates."""
-        return 2 * self.value_range / (self.law.kept * self.reported)
-
-    @property
-    def divisor(self) -> float:
-        return 1 / self._scale
-
-    @property
-    def deviation(self) -> float:
-        """As if all messages were fillings; reports have about the same variance."""
-        return self._scale * self.reported * math.sqrt(self.padded * self.law.blanket_variance)
+    def summed(self) -> tuple[float, float]:
+        law = self.law
+        # from a sum of ``report - 1/2`` to the estimated mean of updates
+        scale = 2 * self.value_range / (law.kept * self.reported)
+        # as if all messages were fillings; reports have about the same variance
+        return scale * self.reported * math.sqrt(self.padded * law.blanket_variance), 1 / scale
 
     @property
     def numbers(self) -> ReportNumbers:
@@ -118,7 +121,7 @@ class Reports(Encoding):
 
     def values(self, numbers: Vectors, stream: Stream) -> Floats:
         """What is reported about these numbers."""
-        return self.law.report((self.clipped(numbers) / self.value_range + 1) / 2, stream)
+        return self.law.report((clipped(numbers, self.value_range) / self.value_range + 1) / 2, stream)
 
     def send(self, vectors: Vectors, stream: Stream) -> Floats:
         """Reports as a difference from 1/2, 0 where none was sent."""
@@ -129,7 +132,7 @@ class Reports(Encoding):
 
 
 @dataclass(frozen=True)
-class ShuffledClaim(ReportClaim):
+class ShuffledClaim(Claim):
     """Formal guarantees (specification 5.2), one subject replaced, one epoch, eps0 = local_epsilon / k (or / d):
 
         analyzer, public     simple: d shuffled reports; double, fixed: k; double, bernoulli: d that are mostly blanket;
@@ -154,7 +157,7 @@ class ShuffledClaim(ReportClaim):
 
     def protocol(self) -> proofs.ShuffledProtocol:
         """What one participation costs; see ``proofs``."""
-        return self._fixed(self.encoding.padded)
+        return _fixed(self.encoding, self.encoding.padded)
 
     def local_release(self) -> Event:
         """What a subject's own messages show by themselves."""
@@ -162,15 +165,7 @@ class ShuffledClaim(ReportClaim):
 
     def shuffler_release(self) -> Event:
         """What the shuffler learns, which knows who sent what indices, its own fillings, and what is published."""
-        return self._fixed(self.encoding.crowd.smallest).released
-
-    def _fixed(self, messages: int) -> proofs.ShuffledProtocol:
-        return proofs.ss_fixed(self.encoding.sent, messages, self.encoding.epsilon0, **self._law)
-
-    @property
-    def _law(self) -> dict[str, Any]:
-        """The randomiser in the accountant's words."""
-        return {"randomizer": self.encoding.randomizer, "levels": self.encoding.levels + 1}
+        return _fixed(self.encoding, self.encoding.crowd.smallest).released
 
     @property
     def requires_all_silos(self) -> bool:
@@ -179,16 +174,21 @@ class ShuffledClaim(ReportClaim):
         to_shuffler = self.shuffler_release()
         return not isinstance(to_shuffler, Unprotected) and to_shuffler != self.local_release()
 
-    def of_one(self, exposure: Exposure) -> Event:
+    def event(self, exposure: Exposure) -> Event:
+        if exposure.unit == "silo":
+            return no_silo(self.info)
+        if exposure.unit == "record" and exposure.replaces:
+            return Repeated(self.local_release(), 2)
+        # one record more or less, or a subject without any: a subject with other reports
         if exposure.reveals == "messages":
             return self.protocol().released
         return self.shuffler_release() if exposure.reveals == "sum" else self.local_release()
 
-    def of_two(self, exposure: Exposure) -> Event:
-        return Repeated(self.local_release(), 2)
-
     def sampling(self, exposure: Exposure) -> str:
         return "shuffled-reports" if exposure.reveals == "messages" else "none"
+
+    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
+        return one_encoder(self.encoding.crowd)
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         """The paper's number is about one epoch; it does not add epochs up."""
@@ -212,6 +212,15 @@ class ShuffledClaim(ReportClaim):
         if encoding.randomizer == "response":  # by lemma 1, which is about levels
             return proofs.as_published_flame_levels(d, n, encoding.levels, encoding.epsilon0, delta)
         return proofs.as_published_flame_simple(d, n, encoding.epsilon, delta)
+
+
+def _law(encoding: Reports) -> dict[str, Any]:
+    """The randomiser in the accountant's words."""
+    return {"randomizer": encoding.randomizer, "levels": encoding.levels + 1}
+
+
+def _fixed(encoding: Reports, messages: int) -> proofs.ShuffledProtocol:
+    return proofs.ss_fixed(encoding.sent, messages, encoding.epsilon0, **_law(encoding))
 
 
 @dataclass(frozen=True)
@@ -251,16 +260,12 @@ def check_index_rate(rate: float, facts: Facts) -> Facts:
     raise UserError("out-of-range", "method.index_rate", problem, f"use {1 / d:.2g} or more")
 
 
-@dataclass(frozen=True)
-class PartlyClaim(ShuffledClaim):
-    """Of reports about a part of the numbers."""
-
-    def published(self, delta: float) -> float:
-        encoding = self.encoding
-        d, n, padded, rate = encoding.dimensions, encoding.crowd.smallest, encoding.padded, encoding.index_rate
-        if encoding.randomizer == "response":
-            return proofs.as_published_flame_levels(d, n, encoding.levels, encoding.epsilon0, delta, rate, padded)
-        return proofs.as_published_flame_double(d, n, encoding.epsilon, rate, padded, delta)
+def _published_partly(encoding: Reports, delta: float) -> float:
+    """FLAME's epsilon of one epoch, for a part of the numbers."""
+    d, n, padded, rate = encoding.dimensions, encoding.crowd.smallest, encoding.padded, encoding.index_rate
+    if encoding.randomizer == "response":
+        return proofs.as_published_flame_levels(d, n, encoding.levels, encoding.epsilon0, delta, rate, padded)
+    return proofs.as_published_flame_double(d, n, encoding.epsilon, rate, padded, delta)
 
 
 @dataclass(frozen=True)
@@ -313,7 +318,7 @@ class RandomReports(Reports):
 
 
 @dataclass(frozen=True)
-class DoubleClaim(PartlyClaim):
+class DoubleClaim(ShuffledClaim):
     verdict = ("no", "its theorem 4 counts the sampling twice: for its rate, and for the number of folds")
 
     encoding: RandomReports
@@ -323,18 +328,19 @@ class DoubleClaim(PartlyClaim):
         if encoding.fixed:
             return super().protocol()
         d, people, padded, rate = encoding.dimensions, encoding.crowd.largest, encoding.padded, encoding.index_rate
-        return proofs.ss_double_bernoulli(d, people, padded, encoding.epsilon0, rate, **self._law)
+        return proofs.ss_double_bernoulli(d, people, padded, encoding.epsilon0, rate, **_law(encoding))
 
-    def of_one(self, exposure: Exposure) -> Event:
-        encoding, delta = self.encoding, self.facts.delta
+    def event(self, exposure: Exposure) -> Event:
+        encoding = self.encoding
+        counted = exposure.unit == "subject" or (exposure.unit == "record" and not exposure.replaces)
         overflow = max(1, encoding.crowd.participations(self.facts.rounds)) * self.protocol().extra_delta
-        if exposure.reveals == "messages" and overflow > delta:
+        if counted and exposure.reveals == "messages" and overflow > self.facts.delta:
             sent = encoding.index_rate * encoding.crowd.largest
             return Unprotected(
                 f"{encoding.padded} places for about {sent:.3g} messages on every number overflow with "
                 f"probability {overflow:.2g}, above delta: raise method.padding"
             )
-        return super().of_one(exposure)
+        return super().event(exposure)
 
     def local_release(self) -> Event:
         """Every message that may be sent: each coin may show heads."""
@@ -343,6 +349,9 @@ class DoubleClaim(PartlyClaim):
 
     def shuffler_release(self) -> Event:
         return self.local_release()
+
+    def published(self, delta: float) -> float:
+        return _published_partly(self.encoding, delta)
 
 
 @dataclass(frozen=True)
@@ -382,19 +391,16 @@ class LargestReports(Reports):
     @property
     def listed(self) -> int:
         """l k indices, k of which are the largest (proposition 2)."""
-        return min(self._lists * self.sent, self.dimensions)
-
-    @property
-    def _lists(self) -> int:
-        """l: a subject sends l k indices."""
         rate, nu = self.sent / self.dimensions, self.index_privacy
         most = math.ceil(1 / rate)
         if nu is None:
-            return 1
-        if isinstance(nu, str):
+            lists = 1
+        elif isinstance(nu, str):
             allowed = proofs.as_published_index_privacy(self.crowd.largest, self.padded, rate)[1]
-            return max(1, min(allowed, most))
-        return min(most, math.ceil(max(1 / (nu * rate), nu / (nu - 1 + rate))))
+            lists = max(1, min(allowed, most))
+        else:
+            lists = min(most, math.ceil(max(1 / (nu * rate), nu / (nu - 1 + rate))))
+        return min(lists * self.sent, self.dimensions)
 
     def encode(self, vectors: Vectors, stream: Stream) -> Encoded:
         people, k = len(vectors), self.sent
@@ -413,20 +419,20 @@ class LargestReports(Reports):
 
 
 @dataclass(frozen=True)
-class TopkClaim(PartlyClaim):
+class TopkClaim(ShuffledClaim):
     verdict = ("no", "the largest numbers are no random sample, so that nothing is gained by their being few")
 
     encoding: LargestReports
 
     def protocol(self) -> proofs.ShuffledProtocol:
-        return self._among(self.encoding.crowd.largest, self.encoding.padded)
+        return _among(self, self.encoding.crowd.largest, self.encoding.padded)
 
     def local_release(self) -> Event:
         encoding = self.encoding
         if encoding.listed != encoding.dimensions:
             return Unprotected("whose messages these are is known, and which numbers are the largest is not hidden")
         # for some i, i numbers change and 2 (k - i) change between a number and the blanket
-        half = proofs.half_pair(encoding.epsilon0, **self._law)
+        half = proofs.half_pair(encoding.epsilon0, **_law(encoding))
         return Pure(encoding.sent * max(encoding.epsilon0, 2 * half))
 
     def shuffler_release(self) -> Event:
@@ -435,14 +441,18 @@ class TopkClaim(PartlyClaim):
             return Unprotected("the shuffler sees which indices a person sends, and those depend on its records")
         if encoding.padded < crowd.largest:  # it knows what it has cut
             return self.local_release()
-        return self._among(crowd.smallest, crowd.smallest).released
+        return _among(self, crowd.smallest, crowd.smallest).released
 
-    def _among(self, people: int, padded: int) -> proofs.ShuffledProtocol:
-        """What one participation costs among this many subjects."""
-        encoding = self.encoding
-        once = encoding.crowd.participations(self.facts.rounds) == 1
-        hidden = encoding.sent < encoding.listed < encoding.dimensions
-        return proofs.ss_topk(encoding.sent, people, padded, encoding.epsilon0, once=once, hidden=hidden, **self._law)
+    def published(self, delta: float) -> float:
+        return _published_partly(self.encoding, delta)
+
+
+def _among(claim: TopkClaim, people: int, padded: int) -> proofs.ShuffledProtocol:
+    """What one participation costs among this many subjects."""
+    encoding = claim.encoding
+    once = encoding.crowd.participations(claim.facts.rounds) == 1
+    hidden = encoding.sent < encoding.listed < encoding.dimensions
+    return proofs.ss_topk(encoding.sent, people, padded, encoding.epsilon0, once=once, hidden=hidden, **_law(encoding))
 
 
 # --- which numbers ---------------------------------------------------------------------------------------------------
