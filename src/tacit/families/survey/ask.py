@@ -30,7 +30,7 @@ from tacit.privacy.ledger import place as ledger_place
 from tacit.report.svg import Mark, dots
 
 if TYPE_CHECKING:
-    from tacit.families.survey.questions import Place, Question
+    from tacit.families.survey.questions import Question
 
 BUDGET_DELTA = 1e-5  # delta of a budget if the survey itself has none
 
@@ -97,7 +97,7 @@ def survey(
     epsilon: float,
     categories: Sequence[Any] | None = None,
     bounds: tuple[float, float] | None = None,
-    place: Place = "central",
+    place: str = "central",
     subject: str | None = None,
     delta: float = 0.0,
     out: str | Path | None = None,
@@ -160,7 +160,7 @@ def _questions(
     bounds: tuple[float, float] | None,
     epsilon: float,
     delta: float,
-    place: Place,
+    place: str,
     one_record: bool,
 ) -> tuple[Question, Question]:
     """The question, and the same with its noise in the other place; UserError for invalid arguments."""
