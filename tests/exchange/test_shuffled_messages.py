@@ -18,6 +18,7 @@ from sklearn.metrics import roc_auc_score
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered, seal_rows
 from tacit.exchange import Session
 from tacit.exchange.post import OutOfTurn
+from tacit.families.randomizers import LaplaceReports, LevelReports
 from tacit.families.shuffle.exchange import OpenSession, Shuffled
 from tacit.families.shuffle.protocol import (
     MIXED,
@@ -30,7 +31,6 @@ from tacit.families.shuffle.protocol import (
     places,
 )
 from tacit.privacy import Randomness, Stream
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 from tests.refusals import refuses
 
 LAW = LaplaceReports(1.0)

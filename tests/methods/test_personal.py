@@ -16,8 +16,8 @@ import tacit
 from tacit.audit.views import contributions
 from tacit.data import Federation
 from tacit.engine.kernel import outputs, own_outputs
+from tacit.engine.learner import load_tree, save_tree
 from tacit.engine.simulate import Simulation
-from tacit.engine.trees import load_tree, save_tree
 from tacit.families.personal.kernels import (
     component_losses,
     learned_relations,

@@ -20,9 +20,9 @@ from tacit.federation.protocol.agreement import check_method, meant
 from tacit.federation.site.limits import check_counts, deadline, parsed
 from tacit.methods import METHODS
 from tacit.models import is_built_in
+from tacit.names import plugin_names
 from tacit.planning.experiment import Experiment, read_experiment
 from tacit.planning.plan import Plan, plan
-from tacit.plugins import plugin_names
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start
 RUN_DIGITS, MOST_ATTEMPTS = 32, 1000

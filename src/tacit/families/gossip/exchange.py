@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tacit.exchange.base import Exchange
+from tacit.exchange.base import Exchange, PlanPart
 from tacit.families.gossip.graphs import MOST_PAIRS
 from tacit.families.gossip.methods import GossipClaim, GossipWork
-from tacit.family_names import PlanPart
 from tacit.planning.claims import Promise
 from tacit.privacy import Reveals, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon

@@ -47,6 +47,7 @@ from tacit.methods.base import (
     Claim,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -55,10 +56,9 @@ from tacit.methods.base import (
     ServerRule,
     ServerState,
     like,
+    part,
 )
 from tacit.methods.clips import Clip, Shift
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 from tacit.privacy import (
     AsPublished,

@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 
 from tacit.crypto import KeyPair, Refused, Secret
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, ServerRole, SiloRole
-from tacit.exchange.grid import Grid, Integers, check_vector
 from tacit.exchange.post import SERVER, Terms, TooFew, join_named, named_parts
+from tacit.exchange.sums import Grid, Integers, check_vector
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 

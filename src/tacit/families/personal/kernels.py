@@ -28,8 +28,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from tacit.kernels.descent import Work, stepped
-from tacit.kernels.objective import Objective, mean_in_passes, rows
+from tacit.kernels.training import Objective, Work, mean_in_passes, rows, stepped
 from tacit.models import Params, Task
 
 Gradient = Callable[[Params], Params]

@@ -44,12 +44,20 @@ from tacit.families.personal.kernels import (
     towards,
 )
 from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
-from tacit.kernels.descent import stepped
+from tacit.kernels.training import stepped
 from tacit.methods import option_keys as keys
-from tacit.methods.base import ContributionCount, Divisors, Drawing, Method, ServerRule, ServerState, difference
+from tacit.methods.base import (
+    ContributionCount,
+    Divisors,
+    Drawing,
+    Facts,
+    Method,
+    ServerRule,
+    ServerState,
+    difference,
+    part,
+)
 from tacit.methods.central import CentralTraining, Upload, central, silo_info
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 
 Made = TypeVar("Made", bound=Upload)

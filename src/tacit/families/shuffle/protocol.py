@@ -19,7 +19,7 @@ from tacit.crypto import EVERYONE, Context, Identity, Refused, SealingKey, seal_
 from tacit.crypto.sealed import OVERHEAD
 from tacit.exchange.post import OutOfTurn, Post, join, parted, write_sums
 from tacit.exchange.sums import people_of
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 from tacit.privacy.randomness import Stream
 
 PROTOCOL = "tacit-shuffled-1"

@@ -23,11 +23,11 @@ from tacit.data.cells import as_name, gaps, match_names, numbers_in
 from tacit.data.table_files import Table, from_frame, read_file
 from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
+from tacit.families.survey.picture import Mark, dots
 from tacit.planning.claims import REPRODUCIBLE, cost, linkage
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
 from tacit.privacy.ledger import place as ledger_place
-from tacit.report.svg import Mark, dots
 
 if TYPE_CHECKING:
     from tacit.families.survey.questions import Question
