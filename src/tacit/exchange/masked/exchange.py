@@ -14,6 +14,7 @@ from tacit.exchange.masked.server import MaskedServer
 from tacit.exchange.masked.silo import MaskedSilo
 from tacit.exchange.masked.terms import MaskedTerms
 from tacit.exchange.sums import SumFacts
+from tacit.planning.settings import Natural, Positive
 from tacit.privacy import Reveals, View
 
 
@@ -37,9 +38,9 @@ class Masked(Exchange):
     carries = "integers"
     carries_once = True
 
-    drop_outs: int = 0
-    colluding: int = 0
-    precision: float = 1e-8
+    drop_outs: Natural = 0
+    colluding: Natural = 0
+    precision: Positive = 1e-8
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:
