@@ -21,7 +21,7 @@ from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain
 from tacit.kernels import PoissonBatches, Steps, clipped
-from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods import Facts, Method
 from tacit.methods.base import ServerRule, part

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Identity, Refused
+from tacit.engine.learner import packed
 from tacit.engine.run import load_federation
-from tacit.engine.trees import packed
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
 from tacit.federation.protocol.agreement import mark

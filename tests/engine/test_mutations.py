@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Identity, Refused, Secret
-from tacit.engine.trees import WrongTree, packed, unpacked
+from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.shuffled.terms import ANALYZER
 from tacit.families.weighting.paillier import SecretKey

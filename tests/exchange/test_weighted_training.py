@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.exchange import Grid
-from tacit.exchange.grid import beyond
+from tacit.exchange.sums import beyond
 from tacit.planning.plan import plan, sum_facts
 from tests.exchange.test_masked_training import experiment_with, simulation, weights
 from tests.refusals import refuses

@@ -38,9 +38,9 @@ from tacit.privacy.randomness import Stream
 if TYPE_CHECKING:
     import numpy as np
 
-    from tacit.exchange.grid import Grid
     from tacit.exchange.masked import Masked
     from tacit.exchange.session import Summing
+    from tacit.exchange.sums import Grid
 
 # What silos hand over: a sum inside the compiled round, integers on a grid, such integers of each subject, single
 # reports, or messages to neighbours.

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
 from tacit.crypto.crypto_errors import CodedRefusal
-from tacit.exchange.grid import LARGEST_STEPS, beyond
+from tacit.exchange.sums import LARGEST_STEPS, beyond
 
 SERVER = "server"
 _LENGTH_BYTES = 8

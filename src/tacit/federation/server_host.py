@@ -20,7 +20,6 @@ from tacit.crypto import Refused
 from tacit.data import source_facts
 from tacit.data.encode import Columns, FeatureEncoder
 from tacit.engine.charges import Charges
-from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores
 from tacit.engine.folder import (
     CHECKPOINT,
@@ -29,15 +28,18 @@ from tacit.engine.folder import (
     LEDGER,
     METRICS,
     MODEL,
+    NOT_EVALUATED,
     PLAN,
     RESULT,
+    evaluation_due,
+    metrics_line,
     read_json,
     read_metrics,
+    summary,
     write_json,
 )
-from tacit.engine.loop import Constants, Hooks, Status
-from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
-from tacit.engine.trees import save_tree, write_bytes
+from tacit.engine.learner import save_tree, write_bytes
+from tacit.engine.loop import Clock, Constants, Hooks, Status
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
 from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Malformed, Reply, calls

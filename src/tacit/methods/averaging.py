@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.kernels import Schedule, ServerStep, Work, descend, tree_zeros
-from tacit.kernels.descent import Direction, plain
+from tacit.kernels.training import Direction, plain
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from tacit.errors import UserError
 from tacit.kernels import PoissonBatches, ServerStep, Work, bounded, descend
-from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, one_batch, one_batch_numbers, training, training_numbers

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, PlanPart
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.sums import SumFacts
+from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, SumFacts
 from tacit.families.pairwise.proofs import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 from tacit.families.pairwise.server import PairwiseServer
 from tacit.families.pairwise.silo import PairwiseSilo

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, PlanPart
-from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
-from tacit.exchange.sums import Members, SumFacts
+from tacit.exchange.sums import Grid, Members, SumFacts
 from tacit.families.weighting.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.families.weighting.server import WeightedServer
 from tacit.families.weighting.silo import WeightedSilo

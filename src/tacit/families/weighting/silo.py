@@ -6,11 +6,10 @@ import numpy as np
 from gmpy2 import mpz
 
 from tacit.crypto import EVERYONE, KeyPair, MaskStream, Refused, SealingKey, Secret, seal
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, SiloRole
-from tacit.exchange.grid import Grid, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
-from tacit.exchange.sums import Members, PersonVectors
+from tacit.exchange.sums import Grid, Members, PersonVectors, beyond
 from tacit.families.weighting.blinding import blinding_for
 from tacit.families.weighting.oblivious_transfer import TransferReceiver
 from tacit.families.weighting.paillier import Ciphertexts, PublicKey, residues, units
