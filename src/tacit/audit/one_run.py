@@ -17,11 +17,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logsumexp
 
 from tacit.audit.bounds import (
+    Array,
     Guesses,
+    ProvedTradeOff,
     estimate_gaussian_epsilon,
     guess,
     guesses_to_make,
@@ -31,7 +32,7 @@ from tacit.audit.bounds import (
     one_run_refutes,
 )
 from tacit.audit.canaries import LAYER, Planted
-from tacit.audit.tradeoffs import ProvedTradeOff
+from tacit.audit.mechanism import OnDone
 from tacit.audit.views import contributions
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
@@ -56,9 +57,6 @@ from tacit.privacy import (
 )
 from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.proofs.subject_events import binomial
-
-Array = npt.NDArray[np.float64]
-Told = Callable[[int, int], None]
 
 CONFIDENCE = 0.95
 # confidence of ``refuted``, whatever that of the bounds
@@ -107,7 +105,7 @@ class Watched:
     model: Params
 
 
-def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
+def train(planted: Planted, randomness: Randomness, on_done: OnDone | None = None) -> Watched:
     """All rounds of the plan with its canaries."""
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
     # a step of rate 1 shows the sum itself, whatever the server's optimiser does
@@ -131,9 +129,9 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
                 uploads.append(_layer_of(contributions(sim, number), sim))
 
         def after_round(self, number: int, participants: int) -> None:
-            if told is not None:
+            if on_done is not None:
                 jax.block_until_ready(sums[-1])
-                told(number, planted.plan.rounds)
+                on_done(number)
 
     done_here(loop(SimulatedRounds(planted.plan, planted.federation, sim, Clock()), Watching()))
     final = np.asarray(sim.server.params[LAYER]["w"], np.float64)
@@ -150,10 +148,15 @@ def _layer_of(vectors: np.ndarray, sim: Simulation) -> Array:
 
 
 def audit_run(
-    planted: Planted, base: Learner, randomness: Randomness, *, confidence: float = CONFIDENCE, told: Told | None = None
+    planted: Planted,
+    base: Learner,
+    randomness: Randomness,
+    *,
+    confidence: float = CONFIDENCE,
+    on_done: OnDone | None = None,
 ) -> list[CanaryFinding]:
     """Train once and bound epsilon from below, for every observation."""
-    watched = train(planted, randomness, told)
+    watched = train(planted, randomness, on_done)
     promise = planted.plan.promise
     public = View.parse("public")
     per_round = promise.event(planted.unit, public)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
+from tacit.engine.folder import plain_values
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
 from tacit.privacy.statement import epsilon_text
@@ -266,19 +267,11 @@ def read_object(file: Path) -> dict[str, Any]:
         raise UserError("file-damaged", "run", problem, "run the experiment again") from None
     if not isinstance(value, dict):
         raise UserError("file-damaged", "run", f"'{file}' does not hold an object", "run the experiment again")
-    return _mapping(_clean(value))
+    return _mapping(plain_values(value))
 
 
 def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value == math.inf else None
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value
 
 
 def _checked(path: Path) -> Checked | None:
@@ -292,7 +285,7 @@ def _checked(path: Path) -> Checked | None:
 
 
 def _corrected(line: StatedGuarantee, checked: Checked | None) -> StatedGuarantee:
-    found = (checked.epsilon or {}).get(line.view) if checked is not None else None
+    found = checked.epsilon.get(line.view) if checked is not None else None
     if found is None or found.corrected is None or found.corrected <= line.epsilon:
         return line
     infinite = math.isinf(found.corrected)
@@ -306,7 +299,7 @@ def _correction(checked: Checked | None) -> str:
         return ""
     if checked.status == "not recomputed":
         return f"Its true cost could not be recomputed: {checked.reason}."
-    known = (checked.epsilon or {}).items()
+    known = checked.epsilon.items()
     higher = {view: each for view, each in known if each.corrected is not None and each.corrected > each.recorded}
     each = [f"{view}: {epsilon_text(costs.recorded)}" for view, costs in higher.items()]
     return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
@@ -339,7 +332,7 @@ def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
     rounds: dict[int, Evaluated] = {}
     for line in _read_text(file).splitlines():
         try:
-            point = Evaluated(**_clean(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
+            point = Evaluated(**plain_values(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
         except (ValueError, TypeError):
             continue
         rounds[point.round] = point

@@ -136,11 +136,12 @@ def joining(run: RunFiles) -> Html:
     if not run.baselines:
         return section(title, paragraph(*_why_not_measured(run), class_="quiet"), name="joining")
     order = _by_gain(run)
-    answer = " ".join(words.is_joining_worth_it(run))
+    answer = words.is_joining_worth_it(run)
     return section(
         title,
-        paragraph(answer, class_="answer"),
-        paragraph(answer and "One run on one test set: small differences may be chance.", class_="quiet"),
+        paragraph(*answer[:1], class_="answer"),
+        bullets(answer[1:], class_="plain"),
+        paragraph("One run on one test set: small differences may be chance." if answer else "", class_="quiet"),
         legend(_series(run)) if len(order) <= figures.MANY_SILOS else "",
         figures.joining_dots(run, order),
         _joining_table(run, order),

@@ -19,14 +19,15 @@ Background = Annotated[bool, typer.Option("--background", help="Continue without
 LedgerOrKit = Annotated[Path, typer.Argument(metavar="KIT|LEDGER", help="A ledger, or the kit of its silo.")]
 
 
-def passphrase(help_text: str, *, confirm: bool = False) -> typer.models.OptionInfo:
+def passphrase(help_text: str, *, prompt: str | bool = "Passphrase", confirm: bool = False) -> typer.models.OptionInfo:
     """The option ``--passphrase``, from the environment or a prompt."""
     option: typer.models.OptionInfo = typer.Option(
         "--passphrase",
         envvar="TACIT_PASSPHRASE",
-        prompt="Passphrase",
+        prompt=prompt,
         confirmation_prompt=confirm,
         hide_input=True,
+        show_default=False,
         help=help_text,
     )
     return option

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -51,19 +51,19 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def plain_table() -> Table:
-    """A table without a header row."""
-    return Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+def show_rows(rows: Sequence[tuple[Mapping[str, str], object]]) -> None:
+    """Rows as (cells by the title of their column, whether the row is red); nothing if there are none."""
+    if rows:
+        table = table_of(*rows[0][0])
+        for cells, is_red in rows:
+            table.add_row(*cells.values(), style="red" if is_red else None)
+        show(table)
 
 
-def cell(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
-
-
-def json_value(value: Any) -> Any:
-    """Infinity as the string "inf", NaN as null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and values in two columns."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    for pair in pairs:
+        table.add_row(*pair)
+    show(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from tacit.ui.arguments import Changes, Experiment, Json, Out
 from tacit.ui.console import console, errors, show, show_json, show_line, table_of
-from tacit.ui.guarantees import show_finished
+from tacit.ui.guarantees import show_finished, show_outlook, show_sweep
 
 if TYPE_CHECKING:
     from tacit.planning.plan import Plan
@@ -73,7 +72,6 @@ def plan(
     """Show the guarantees and the noise of an experiment. Reads no data."""
     from tacit.planning import sweep as planner
     from tacit.planning.plan import plan as make
-    from tacit.ui.outlook import show_outlook
 
     content = planner.read_content(experiment, changes, epsilon)
     folder = experiment.resolve().parent
@@ -87,39 +85,17 @@ def plan(
 def _sweep(content: dict[str, Any], sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
     from tacit.planning import sweep as planner
     from tacit.report import sweep_page
-    from tacit.ui.outlook import show_sweep
 
-    with _SweepProgress() as progress:
-        found = planner.sweep(content, sweeps, folder, told=progress.update)
+    with errors.status("planning") as status:
+        found = planner.sweep(
+            content, sweeps, folder, told=lambda done, total: status.update(f"{done} of {total} points")
+        )
     page = sweep_page(found, file)
     if as_json:
         show_json({**found.as_dict(), "report": str(page)})
         return
     show_sweep(found)
     show_line(f"report  {page}")
-
-
-class _SweepProgress:
-    """Shows how many points of a sweep are done, after two seconds, on the error stream."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._status = errors.status("")
-        self._shown = False
-
-    def __enter__(self) -> _SweepProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def update(self, done: int, total: int) -> None:
-        if time.monotonic() - self._began < 2 or done == total:
-            return
-        self._status.update(f"{done} of {total} points")
-        if not self._shown:
-            self._status.start()
-            self._shown = True
 
 
 def methods(as_json: Json = False) -> None:

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tacit.engine.evaluate import Numbers, shown
 
 # letters next to the bar, its name and the round: two metrics and the times; the bar gets the rest of the line
-BESIDE = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
+REST = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
 
 
 class Bars:
@@ -19,10 +19,10 @@ class Bars:
         self._progress: Progress | None = None
 
     def begin(self, what: str, rounds: int, done: int) -> None:
-        beside = max(12, len(what)) + len(f"{rounds}/{rounds}") + BESIDE
+        rest = max(12, len(what)) + len(f"{rounds}/{rounds}") + REST
         self._progress = Progress(
             TextColumn("{task.description:12}"),
-            BarColumn(bar_width=max(1, min(28, self._console.width - beside))),
+            BarColumn(bar_width=max(1, min(28, self._console.width - rest))),
             MofNCompleteColumn(),
             TextColumn("{task.fields[metrics]}"),
             TimeElapsedColumn(),
