@@ -49,31 +49,25 @@ Verdict = Literal["refuted", "doubtful", "not-refuted", "nothing-claimed"]
 
 @dataclass(frozen=True)
 class MechanismFinding(Finding):
-    """Result of many runs of the method on a small federation for one view; ``noise`` and ``proved`` are those of one
-    round there."""
+    """Result of many runs of the method on a small federation for one view."""
 
     view: str
-    noise: str
-    proved: float
+    noise: str  # of one round there
+    proved: float  # for one round there
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit.
-
-    guarantees  of the plan, with the published ones
-    mechanism   the method alone, view by view
-    canaries    the experiment with canaries, by what was observed
-    """
+    """The result of an audit."""
 
     title: str
     method: str
     unit: str
     delta: float
     rounds: int
-    guarantees: tuple[Guarantee, ...]
-    mechanism: tuple[MechanismFinding, ...]
-    canaries: tuple[CanaryFinding, ...]
+    guarantees: tuple[Guarantee, ...]  # of the plan, with the published ones
+    mechanism: tuple[MechanismFinding, ...]  # the method alone, view by view
+    canaries: tuple[CanaryFinding, ...]  # the experiment with canaries, by what was observed
     seconds: float
 
     @property

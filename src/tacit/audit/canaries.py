@@ -38,23 +38,17 @@ UNCAPPED = 5  # records of a subject in a silo if the plan has no cap
 
 @dataclass(frozen=True)
 class Planted:
-    """An experiment with canaries in it.
-
-    coins        ``[canaries]`` whether each gradient canary is there
-    homes        ``[canaries, silos of one]`` the silos in which each is, if it is
-    inputs       the records of the input canaries, canary after canary, as the final model will be asked about them
-    input_coins  ``[canaries]`` whether each input canary is there
-    """
+    """An experiment with canaries in it."""
 
     plan: Plan
     federation: Federation
     learner: Learner
     unit: Unit
     relation: Relation
-    coins: np.ndarray
-    homes: np.ndarray
-    inputs: Records
-    input_coins: np.ndarray
+    coins: np.ndarray  # [canaries] whether each gradient canary is there
+    homes: np.ndarray  # [canaries, silos of one] the silos in which each is, if it is
+    inputs: Records  # of the input canaries, canary after canary, as the final model will be asked about them
+    input_coins: np.ndarray  # [canaries] whether each input canary is there
 
     @property
     def records_each(self) -> int:

@@ -36,18 +36,14 @@ TURNS_AROUND = ("silo", "batch")
 
 @dataclass(frozen=True)
 class Case:
-    """Two neighbouring federations with one plan.
-
-    present, absent   with the unit, and without it (or with another one in its place)
-    absent_elsewhere  without what the unit has outside the last silo, which knows its own records
-    """
+    """Two neighbouring federations with one plan."""
 
     plan: Plan
     unit: Unit
     relation: Relation
     present: Federation
-    absent: Federation
-    absent_elsewhere: Federation
+    absent: Federation  # without the unit, or with another one in its place
+    absent_elsewhere: Federation  # without what the unit has outside the last silo, which knows its own records
 
     def without(self, view: str) -> Federation:
         """The world to distinguish from ``present``: the guarantee against a silo is about other silos' records."""

@@ -122,25 +122,19 @@ def simulation(plan: Plan, federation: Federation, randomness: Randomness) -> Si
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of many runs for one claim.
-
-    epsilon           lower bound at ``delta``, whatever the mechanism is
-    gaussian_epsilon  epsilon at ``delta`` of the narrowest Gaussian curve that covers what was seen: a lower bound for
-                      mechanisms on such a curve
-    refuted           the attack did better than the claimed trade-off curve allows anywhere
-    hits, most_hits   of the attack that tested the curve: its rate of hits, at least, and what the claim allows at its
-    false_alarms      rate of false alarms, at most
-    """
+    """The result of many runs for one claim. Hits and false alarms are those of the attack that tested the curve."""
 
     runs: int
     confidence: float
     delta: float
-    epsilon: float
-    gaussian_epsilon: float
-    refuted: bool
-    hits: float
-    false_alarms: float
-    most_hits: float
+    epsilon: float  # lower bound at ``delta``, whatever the mechanism is
+    gaussian_epsilon: (
+        float  # lower bound for mechanisms on a Gaussian curve: of the narrowest that covers what was seen
+    )
+    refuted: bool  # the attack did better than the claimed trade-off curve allows anywhere
+    hits: float  # rate, at least
+    false_alarms: float  # rate, at most
+    most_hits: float  # that the claim allows at this rate of false alarms
 
 
 def weigh(

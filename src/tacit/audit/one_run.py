@@ -67,41 +67,30 @@ MOST_PARTS = 200
 
 @dataclass(frozen=True)
 class CanaryFinding:
-    """The result of canaries of one kind and one observation for one claim.
+    """The result of canaries of one kind and one observation for one claim."""
 
-    kind          gradient or input
-    seen          rounds, uploads or final
-    view          whose guarantee it is compared with
-    proved        what is proved for that view, at ``delta``
-    epsilon       lower bound: Steinke, Nasr, Jagielski 2023
-    fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
-    estimate      epsilon of a Gaussian with the width of the scores: no bound
-    refuted       the number of right guesses has a probability below 0.001 under what is proved
-    """
-
-    kind: str
-    seen: str
-    view: str
+    kind: str  # gradient or input
+    seen: str  # rounds, uploads or final
+    view: str  # whose guarantee it is compared with
     canaries: int
     guesses: int
     right: int
     confidence: float
     delta: float
-    proved: float
-    epsilon: float
-    fdp_epsilon: float
-    estimate: float
-    refuted: bool
+    proved: float  # for that view, at ``delta``
+    epsilon: float  # lower bound: Steinke, Nasr, Jagielski 2023
+    fdp_epsilon: float  # lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
+    estimate: float  # of a Gaussian with the width of the scores: no bound
+    refuted: bool  # the number of right guesses has a probability below 0.001 under what is proved
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Observations of the canaries' layer: ``rounds [rounds, numbers]``, ``uploads [rounds, silos, numbers]``
-    (or None), the ``final`` numbers, and the model at the end."""
+    """Observations of the canaries' layer, and the model at the end."""
 
-    rounds: Array
-    uploads: Array | None
-    final: Array
+    rounds: Array  # [rounds, numbers]
+    uploads: Array | None  # [rounds, silos, numbers]
+    final: Array  # [numbers]
     model: Params
 
 

@@ -62,16 +62,14 @@ Status = Literal["ok", "under-counted", "not recomputed"]
 
 @dataclass(frozen=True)
 class Advisory:
-    """An advisory about epsilons that were too small. Lines of an accounting below ``corrected_in`` may be affected;
-    ``recomputed``: this module recomputes them. If not, the page of the advisory says what to look for in a plan."""
+    """An advisory about epsilons that were too small."""
 
     name: str
-    corrected_in: int
-    recomputed: bool = False
+    corrected_in: int  # lines of an accounting below this one may be affected
+    recomputed: bool = False  # here; if not, the page of the advisory says what to look for in a plan
 
     @property
     def page(self) -> str:
-        """In the repository."""
         return f"docs/advisories/{self.name}.md"
 
 
@@ -108,25 +106,19 @@ class Cost:
 
 @dataclass(frozen=True)
 class Checked:
-    """One run of one ledger.
-
-    status       of what is recomputed. "ok" says nothing about the advisories in ``not_checked``
-    checked      advisories about lines of this accounting for which the run was recomputed
-    not_checked  advisories about lines of this accounting for which it was not
-    reason       why it is under-counted, or was not recomputed
-    """
+    """One run of one ledger."""
 
     ledger: str
     run: str
-    status: Status
+    status: Status  # of what is recomputed; "ok" says nothing about the advisories in ``not_checked``
     place: str = ""
     delta: float | None = None
     epsilon: Mapping[str, Cost] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # why it is under-counted, or was not recomputed
     title: str = ""
     lines: int = 0
-    checked: tuple[str, ...] = ()
-    not_checked: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()  # advisories about lines of this accounting for which the run was recomputed
+    not_checked: tuple[str, ...] = ()  # and for which it was not
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,13 @@ class _Read(BaseModel):
 
 
 class Evaluated(_Read):
-    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training.
-
-    epsilon  what the rounds so far cost, by view; None where that is infinite
-    """
+    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training."""
 
     round: int
     seconds: Number = None
     metrics: Metrics = {}
     silos: Silos = {}
-    epsilon: Metrics = {}
+    epsilon: Metrics = {}  # what the rounds so far cost, by view; None where that is infinite
 
 
 class StatedAsPublished(_Read):
@@ -109,26 +106,22 @@ class StatedGuarantee(_Read):
 
 
 class Scores(_Read):
-    """Results of a model, or of models of each silo.
-
-    over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
-    """
+    """Results of a model, or of models of each silo."""
 
     metrics: Metrics = {}
     silos: Silos = {}
-    over_silos: Metrics = {}
+    over_silos: Metrics = {}  # ranking metrics averaged over silos, weighted by test records; empty in old folders
     curve: tuple[Evaluated, ...] = ()
 
 
 @dataclass(frozen=True)
 class Released:
-    """What the ledger says: how many ``releases``, what they ``spent`` by place, the hash of the last line
-    (``head``), or why nothing can be read (``problem``)."""
+    """What the ledger says."""
 
     releases: int = 0
-    spent: Mapping[str, Event] = field(default_factory=dict)
-    head: str = ""
-    problem: str | None = None
+    spent: Mapping[str, Event] = field(default_factory=dict)  # by place
+    head: str = ""  # hash of the last line
+    problem: str | None = None  # why nothing can be read
 
 
 class RunFiles(Scores):

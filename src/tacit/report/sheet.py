@@ -41,23 +41,15 @@ def page(run: RunFiles) -> Page:
     lines = [
         tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
     ]
-    return Page(
-        title=run.title,
-        kicker=TITLE,
-        lead=words.in_one_line(run),
-        banners=banners(run),
-        parts=[
-            section(
-                "What is promised",
-                paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
-                paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
-                *_body(run),
-                class_="sheet",
-            ),
-            tag("section", *lines, class_="signature", aria_label="Signature"),
-        ],
-        version=run.environment.get("tacit"),
+    promised = section(
+        "What is promised",
+        paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
+        paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
+        *_body(run),
+        class_="sheet",
     )
+    signature = tag("section", *lines, class_="signature", aria_label="Signature")
+    return words.page_of(run, TITLE, [promised, signature], banners(run))
 
 
 def banners(run: RunFiles) -> list[Html]:

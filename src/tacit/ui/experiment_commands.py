@@ -172,13 +172,11 @@ def _label(label: Any, classes: list[str]) -> str:
 
 
 def _show_histogram(title: str, histogram: dict[str, list[int]]) -> None:
-    """At most a dozen rows of bars; more values are grouped."""
-    values, counts = histogram[next(key for key in histogram if key != "subjects")], histogram["subjects"]
-    step = -(-len(values) // 12)
-    ends = [(i, min(i + step, len(values))) for i in range(0, len(values), step)]
-    groups = [(values[i], values[j - 1], sum(counts[i:j])) for i, j in ends]
-    most = max((count for *_, count in groups), default=1)
+    from tacit.report.local_page import binned
+
+    sizes = histogram[next(key for key in histogram if key != "subjects")]
+    labels, counts = binned(sizes, histogram["subjects"])
+    most = max(counts, default=0) or 1
     show(f"\n{title}", "bold")
-    for low, high, count in groups:
-        name = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        show(f"{name:>15}  {'█' * max(1, round(40 * count / most))} {count:,}", highlight=False)
+    for name, count in zip(labels, counts, strict=True):
+        show(f"{name:>15}  {'█' * round(40 * count / most)} {count:,}", highlight=False)
