@@ -187,16 +187,6 @@ def check(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
     return found, totals
 
 
-def corrected(folder: Path) -> Checked | None:
-    """What a run folder's guarantees cost under today's accounting; None where its ledger is not of the first one."""
-    if not ((folder / LEDGER).is_file() and (folder / PLAN).is_file()):
-        return None
-    if all(_accounting(line) >= _FIRST_CORRECTED for line in _lines(folder / LEDGER)):
-        return None
-    found, _ = check([folder])
-    return found[-1] if found and found[-1].status != "ok" else None
-
-
 def _place(path: Path) -> tuple[Path, _Scope | None]:
     """The ledger of ``path``, and the scope of the policy if it is the kit of a silo."""
     if not (path / "tacit" / "kit.json").is_file():

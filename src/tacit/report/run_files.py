@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
 AUDIT = "audit.json"
+UNREADABLE = "the ledger cannot be read"
 
 
 # ---- values of files that may be of any version: what is missing or of another type is empty
@@ -217,7 +218,9 @@ def read_run(path: Path) -> RunFiles:
         problem = f"'{path}' has no result yet: the run was cut off"
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
     result = {key: value for key, value in read_object(path / "result.json").items() if value is not None}
-    task, data, checked = _mapping(result.get("task")), _mapping(result.get("data")), _checked(path)
+    task, data = _mapping(result.get("task")), _mapping(result.get("data"))
+    lines, unreadable = _read_ledger(path / "ledger.jsonl")
+    checked = _true_cost(path, lines)
     baselines = {
         # a name in a JSON file is not a path: it may not lead out of the folder
         name: Scores(**_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")})
@@ -240,7 +243,7 @@ def read_run(path: Path) -> RunFiles:
             "baselines": {name: scores for name, scores in baselines.items() if _any_number(scores)},
             "curve": _curve(path / "metrics.jsonl", epsilons=checked is None),
             "seconds": {key: value for key, value in _mapping(result.get("seconds")).items() if value is not None},
-            "released": _released(path / "ledger.jsonl", events=checked is None),
+            "released": _released(lines, unreadable, events=checked is None),
             "audit": read_object(path / AUDIT) if (path / AUDIT).is_file() else {},
             "plan": _read_text(path / "plan.toml"),
             "shared": _mapping(result.get("shared")) or None,
@@ -267,12 +270,15 @@ def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
 
-def _checked(path: Path) -> Checked | None:
-    """The true cost of a run of the first accounting; None for a later run, or if its ledger cannot be read."""
-    from tacit.ledgers.recheck import corrected
+def _true_cost(path: Path, lines: Sequence[Mapping[str, Any]]) -> Checked | None:
+    """What a run with lines of the first accounting cost; None for a later run, and if it printed no less."""
+    if not (path / "plan.toml").is_file() or all(line.get("accounting", 1) > 1 for line in lines):
+        return None
+    from tacit.ledgers.recheck import check
 
     try:
-        return corrected(path)
+        *_, found = check([path])[0]
+        return found if found.status != "ok" else None
     except (UserError, OSError, KeyError, ValueError, TypeError, AttributeError):
         return None  # the page then says that the ledger does not confirm the run
 
@@ -302,21 +308,28 @@ def _any_number(scores: Scores) -> bool:
     return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 
-def _released(file: Path, events: bool) -> Released:
-    """The ledger, its chain checked, with or without its events. A ledger that was altered or cannot be read confirms
-    nothing."""
+def _read_ledger(file: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The lines of the ledger, its chain checked, and why there are none. A ledger that was altered or cannot be read
+    confirms nothing."""
     if not file.is_file():
-        return Released()
+        return [], None
     try:
         with Ledger(file) as ledger:
-            lines = ledger.lines
+            return ledger.lines, None
+    except LedgerError as error:
+        return [], str(error)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return [], UNREADABLE
+
+
+def _released(lines: Sequence[Mapping[str, Any]], problem: str | None, events: bool) -> Released:
+    """With or without the events of the lines."""
+    try:
         places = dict.fromkeys(place for line in lines for place in line["events"])
         totals = {place: spent(lines, place) for place in places} if events else {}
-        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "")
-    except LedgerError as error:
-        return Released(problem=str(error))
-    except (OSError, KeyError, ValueError, TypeError, AttributeError):
-        return Released(problem="the ledger cannot be read")
+        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "", problem)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return Released(problem=UNREADABLE)
 
 
 def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
