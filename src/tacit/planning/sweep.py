@@ -25,7 +25,7 @@ from tacit.planning.plan import Plan, plan
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.weight_shifts import shared_slots
-from tacit.privacy.statement import rounded_up, sentence
+from tacit.privacy.statement import sentence
 
 MOST_POINTS = 400
 
@@ -78,11 +78,6 @@ class NoiseToSignal:
 
     def as_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"ratio": self.ratio}
-
-
-def noise_text(value: float) -> str:
-    """A noise multiplier in four digits, rounded up: whoever types it in gets no larger epsilon."""
-    return f"{rounded_up(value, 4):.4g}"
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.planning.sweep import noise_text
 from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
+from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, noise_text, percent, sentence
 from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.ui.arguments import Changes, Experiment, Json, Out
-from tacit.ui.console import console, errors, show, show_json, show_line, table_of
+from tacit.ui.console import Bars, console, errors, show, show_json, show_line, table_of
 from tacit.ui.guarantees import show_finished, show_outlook, show_sweep
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def train(
     as_json: bool = False,
 ) -> None:
     from tacit import api
-    from tacit.ui.progress import Bars
 
     progress = None if as_json else Bars(console)
     show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)

@@ -12,6 +12,7 @@ import typer
 from tacit.errors import UserError
 from tacit.ui.arguments import (
     Background,
+    CaPassphrase,
     Changes,
     Experiment,
     Json,
@@ -19,16 +20,13 @@ from tacit.ui.arguments import (
     Out,
     RequesterKit,
     SiloTable,
-    passphrase,
 )
-from tacit.ui.console import console, show, show_json, show_line, show_untrusted, warn
+from tacit.ui.console import Bars, console, show, show_json, show_line, show_untrusted, warn
 from tacit.ui.guarantees import show_finished
 
 if TYPE_CHECKING:
     from tacit.federation.kits import Kit
     from tacit.federation.requester import Asked
-
-CA_KEY = "Encrypts the CA key. If omitted, the CA key is discarded and no party can be added later."
 
 app = typer.Typer(no_args_is_help=True, help="A federation of organisations: kits, status, a trial.")
 
@@ -37,7 +35,7 @@ app = typer.Typer(no_args_is_help=True, help="A federation of organisations: kit
 def init(
     file: Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="Parties and the address of the server.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder of the kits.")] = None,
-    secret: Annotated[str, passphrase(CA_KEY, prompt=False)] = "",
+    secret: CaPassphrase = "",
     as_json: Json = False,
 ) -> None:
     """Make kits for server, silos, analyzer and requesters: certificates, permissions, ports."""
@@ -217,7 +215,6 @@ def _attend(kit: Kit, background: bool) -> None:
 def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> None:
     from tacit import report as pages
     from tacit.federation.requester import Detached, follow
-    from tacit.ui.progress import Bars
 
     tell = (lambda line: None) if as_json else show_untrusted
     try:

@@ -178,7 +178,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
-    from tacit.planning.sweep import noise_text
+    from tacit.privacy.statement import noise_text
 
     origin = "solved for the target" if noise.solved else "given"
     rows = [

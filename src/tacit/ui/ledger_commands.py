@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.ui.arguments import Json, LedgerOrKit, passphrase
+from tacit.ui.arguments import Json, LedgerOrKit, NewPassphrase, Passphrase
 from tacit.ui.console import show_json, show_line, show_untrusted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def check(
 def backup(
     target: LedgerOrKit,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
-    secret: Annotated[str, passphrase("Encrypts the backup.", confirm=True)],
+    secret: NewPassphrase,
     as_json: Json = False,
 ) -> None:
     """Write an encrypted backup of a ledger, with its list of admissions."""
@@ -60,7 +60,7 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `tacit ledger backup` wrote.")],
     target: LedgerOrKit,
-    secret: Annotated[str, passphrase("Passphrase of the backup.")],
+    secret: Passphrase,
     as_json: Json = False,
 ) -> None:
     """Restore the ledger of a backup, unless a later state of it exists or is known to the kit."""

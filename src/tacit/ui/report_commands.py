@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.ui.arguments import Changes, Experiment, Json, RunFolder
-from tacit.ui.console import console, show, show_json, show_line, show_rows, table_of
+from tacit.ui.console import Bars, console, show, show_json, show_line, show_rows, table_of
 
 if TYPE_CHECKING:
     from tacit.audit import Audit
@@ -71,7 +71,6 @@ def audit(
     """Attack an experiment: compare empirical lower bounds on epsilon with the proved upper bound."""
     from tacit import api
     from tacit.planning.plan import plan
-    from tacit.ui.progress import Bars
 
     planned, progress = plan(experiment, changes), None if as_json else Bars(console)
     found, page = api.audit(
