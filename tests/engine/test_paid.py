@@ -18,7 +18,7 @@ import tacit
 from tacit.engine import evaluate, load_federation, read_metrics
 from tacit.engine import run as running
 from tacit.engine.learner import load_arrays
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.planning.plan import Plan
 from tacit.privacy import Gaussian, Ledger, Moments, Randomness, View, account, spent
 from tacit.privacy.ledger import place

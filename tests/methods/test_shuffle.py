@@ -15,7 +15,8 @@ from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
 from tacit.families.shuffle.methods import SSDouble, SSSimple, SSTopk
 from tacit.methods import METHODS, Facts
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
+from tacit.planning.sweep import sweep
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published
 from tests.refusals import refuses
@@ -250,7 +251,7 @@ def test_local_epsilons_can_be_swept():
         "train": {"rounds": 1},
         "exchange": {"name": "shuffled"},
     }
-    found = planner.sweep(content, ["local_epsilon=10,78.5"], Path.cwd())
+    found = sweep(content, ["local_epsilon=10,78.5"], Path.cwd())
     assert found.solves == "epsilon"
     assert [point.epsilon for point in found.points] == sorted(point.epsilon for point in found.points)
 

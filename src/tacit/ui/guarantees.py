@@ -13,7 +13,8 @@ from tacit.ui.console import show, show_json, show_line, show_pairs, show_rows, 
 
 if TYPE_CHECKING:
     from tacit.engine import Run
-    from tacit.planning.sweep import NoiseToSignal, Outlook, PaidOnce, Sweep
+    from tacit.planning.preview import NoiseToSignal, Outlook, PaidOnce
+    from tacit.planning.sweep import Sweep
 
 # what `tacit run --json` prints of a result
 PRINTED = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "shared", "baselines")
@@ -170,7 +171,7 @@ def show_outlook(outlook: Outlook) -> None:
     show_guarantees([guarantee.as_dict() for guarantee in outlook.guarantees], rests_on=True)
     if made.experiment.seed is not None and finite:
         show(seed_warning("experiment has"), "red")
-    for part in (outlook.pairs, outlook.slots, outlook.network, outlook.over_silos):
+    for part in (*outlook.parts.values(), outlook.over_silos):
         if part is not None:
             show(f"\n{part.words}", highlight=False)
     if outlook.rounds_within_budget is not None:

@@ -19,7 +19,6 @@ class Direct(Exchange):
     about: ClassVar[str] = "no server: nodes send to their neighbours, as the method says"
     carries = "neighbours"
     adds = frozenset()
-    unsuited = "its silos talk to a server"
     reveals: ClassVar[Mapping[str, Reveals]] = {"public": "sum", "neighbour": "messages"}
 
     def reveals_to(self, view: View) -> Reveals | None:

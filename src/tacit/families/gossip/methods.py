@@ -206,7 +206,7 @@ class Gossip(Options):
     topology: Topology = "ring"
     degree: keys.Count = 4
     edge_rate: keys.Rate = 0.1
-    graph_seed: keys.Seed = 0
+    graph_seed: keys.Natural = 0
     changing: bool = False
     mixing: WeightRule = "metropolis"
     gossip_steps: keys.Count = 1

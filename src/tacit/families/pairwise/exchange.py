@@ -21,6 +21,7 @@ from tacit.families.pairwise.silo import PairwiseSilo
 from tacit.families.pairwise.summary import Pairs
 from tacit.families.pairwise.terms import PairwiseTerms
 from tacit.planning.plan import sum_facts
+from tacit.planning.settings import Count, Natural, NotNegative, Positive, Rate
 from tacit.privacy import Randomness, Reveals, View
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
@@ -65,15 +66,14 @@ class Pairwise(Exchange):
     adds = frozenset({"once"})
     repeats = False  # pairs draw what they share from new keys in every attempt
     noise_from_silos_only = True
-    unsuited = "no silo's whole contribution is bounded, or each carries all of its noise already"
 
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
-    peers: int | None = None
-    pairwise_multiplier: float | None = None
-    honest: float = 1.0
-    drop_outs: int = 0
-    graph_seed: int = 0
-    precision: float = 1e-8
+    peers: Count | None = None
+    pairwise_multiplier: NotNegative | None = None
+    honest: Rate = 1.0
+    drop_outs: Natural = 0
+    graph_seed: Natural = 0
+    precision: Positive = 1e-8
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:

@@ -44,7 +44,6 @@ class Shuffled(Exchange):
     adds = frozenset()
     opens = True
     third_party = ANALYZER
-    unsuited = "its people make no single reports that could be mixed"
 
     sealed: bool = True
     linked: bool = False
