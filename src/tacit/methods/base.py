@@ -184,10 +184,11 @@ FACT_KEYS = {
 
 
 class Carrier(Protocol):
-    """What options ask of an exchange: its name, what it carries, and whether the compiled round takes the sum."""
+    """What options ask of an exchange (``exchange.base.Exchange``)."""
 
     name: ClassVar[str]
     carries: ClassVar[Carried]
+    noise_from_silos_only: ClassVar[bool]
 
     @property
     def compiled(self) -> bool: ...
