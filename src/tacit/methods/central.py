@@ -182,7 +182,7 @@ class CentralClaim(Claim):
             return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         more = 1.0 if exposure.pairwise is None else exposure.pairwise
         if math.isinf(more):
-            return Unprotected("coalitions of this size leave nobody, or are too many to be looked at one by one")
+            return Unprotected("coalitions of this size leave no silo, or are too many to be checked one by one")
         shift = self.clip.sensitivity(exposure.unit, exposure.relation, self.facts)
         gaussian = Gaussian(self.clip.noise_over(shift) / more)
         if exposure.unit == "silo" and not exposure.replaces:

@@ -192,7 +192,7 @@ class NoisyMean(ServerRule):
         assert self.clip is not None
         clip, adaptive = server.extra, self.clip.adaptive
         if adaptive is not None:
-            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.beside)
+            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.extra)
         return self.stepped(step, server, total / divisors.total, clip)
 
 
