@@ -9,7 +9,7 @@ import pytest
 
 from tacit import names
 from tacit.exchange import EXCHANGES, Exchange
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.methods import METHODS, Options
 from tacit.names import BuiltIn
 from tacit.transport import table
