@@ -9,19 +9,18 @@ another.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.exact_sums import FINEST
 from tacit.methods import Facts
-from tacit.models import Params
 from tacit.privacy.randomness import chosen, shares
 
 
@@ -123,9 +122,9 @@ class PeopleWork(Worker):
         """Every silo takes part, if only with its share of the noise; how many people did is not public."""
         return self._silos
 
-    def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Drawn, given: Given) -> Worked:
         """The sum of all contributions; people keep nothing."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
         method, grid = self.method, self._step
         step = method.clip.largest * FINEST if grid is None else grid
         local, scale = method.work.learning, method.clip.scale(clip, step)
@@ -138,12 +137,10 @@ class PeopleWork(Worker):
         vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
-    def integers(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def integers(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
         """The contribution of every silo that is here, ``[silos, numbers]``: sums of what people add, each of them
         rounded toward zero after it is weighted, so that no subject moves the sum over silos by more than the clip."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
             sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
@@ -158,11 +155,9 @@ class PeopleWork(Worker):
         sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes, self._again("each")), strict=True)
         return Contributed(np.sum(sums, axis=0), states, sum(not_finite))
 
-    def subjects(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def subjects(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
         """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
 
         def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
             chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip)
@@ -196,7 +191,7 @@ class PeopleWork(Worker):
         self._begun.add(kind)
         return again
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         return self._numbers
 
     @property

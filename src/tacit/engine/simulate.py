@@ -19,7 +19,7 @@ from tacit.data import Federation
 from tacit.engine.evaluate import Scores, of_own_models, score
 from tacit.engine.kernel import Kernels, Worked, kernels, outputs, own_outputs, prepared
 from tacit.engine.learner import Learner
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Site, Worker
 from tacit.errors import UserError
 from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
 from tacit.exchange.plain import Total
@@ -109,9 +109,13 @@ class LocalSilos:
         """What is public about the sum over all silos."""
         return sum_facts(self.method, self.facts)
 
+    def given(self, broadcast: Any) -> Given:
+        """What a round's work begins with."""
+        return Given(broadcast, self.frozen, self.arrays, self.states)
+
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""
-        return self.work.numbers(broadcast, self.frozen, self.arrays)
+        return self.work.numbers(self.given(broadcast))
 
     def contributed(self, drawn: Any, broadcast: Any, form: Any) -> Contributed:
         """What the silos that are here hand to an exchange with parties of its own, in the ``form`` it has for it."""
@@ -120,7 +124,7 @@ class LocalSilos:
             "subjects": self.work.subjects,
             "reports": self.work.reports,
         }
-        return works[self.exchange.carries](drawn, broadcast, self.frozen, self.arrays, self.states, form)
+        return works[self.exchange.carries](drawn, self.given(broadcast), form)
 
     def done(self, states: Any, not_finite: Any) -> None:
         """Keep what a round leaves with the silos."""
@@ -236,7 +240,7 @@ class Simulation(LocalSilos):
         """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange, broadcast, names = self.exchange, self.broadcast, self.federation.silo_names
         if exchange.compiled:
-            return self.work.do(drawn, broadcast, self.frozen, self.arrays, self.states)
+            return self.work.do(drawn, self.given(broadcast))
         start = time.perf_counter()
         if self._session is None:  # its parties, each with keys of its own
             members = self.work.members()
@@ -266,7 +270,7 @@ class Simulation(LocalSilos):
         """Of a personal method, every silo's own model, frozen layers included: every leaf ``[silos, …]``."""
         made_of = (self.server, self.states)
         if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
-            self._own = made_of, self.work.own(self.broadcast, self.frozen, self.arrays, self.states)
+            self._own = made_of, self.work.own(self.given(self.broadcast))
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
         return {**self._own[1], **frozen}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,15 @@ class Site:
     totals: np.ndarray | None = None
 
 
+class Given(NamedTuple):
+    """What a round's work begins with: the server's broadcast, frozen layers, records, and what silos keep."""
+
+    broadcast: Any
+    frozen: Params
+    arrays: Arrays
+    states: Any
+
+
 class Contributed(NamedTuple):
     """What silos that are here hand to an exchange, one entry for each; what they keep; and how much was not finite."""
 
@@ -75,52 +84,43 @@ class Worker:
         """How many take part, as far as that is public."""
         raise NotImplementedError
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         """How many numbers a contribution has."""
-        self._unsuited("contributions")
+        raise NotImplementedError
 
     def members(self) -> Sequence[Any]:
         """Of each silo that is here, what its side of the exchange must know about its subjects."""
         return ()
 
-    def do(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Any, given: Given) -> Worked:
         """The sums of all that is contributed."""
-        self._unsuited("sums")
+        raise NotImplementedError
 
-    def integers(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def integers(self, drawn: Any, given: Given, form: Grid) -> Contributed:
         """Of each silo its contribution ``[numbers]`` in steps of the grid."""
-        self._unsuited("integers")
+        raise NotImplementedError
 
-    def subjects(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def subjects(self, drawn: Any, given: Given, form: Grid) -> Contributed:
         """Of each silo what each of its subjects adds (``PersonVectors``)."""
-        self._unsuited("contributions of subjects")
+        raise NotImplementedError
 
-    def reports(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Any]
-    ) -> Contributed:
+    def reports(self, drawn: Any, given: Given, form: Callable[[], Any]) -> Contributed:
         """Of each silo what its people report, in pieces that ``form`` makes."""
-        self._unsuited("reports")
+        raise NotImplementedError
 
-    def own(self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Params:
+    def own(self, given: Given) -> Params:
         """The own models of the silos that are here, stacked ``[silos, …]``."""
-        self._unsuited("own models")
+        raise NotImplementedError
 
-    def messages(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+    def messages(self, drawn: Any, given: Given) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``, where people protect what they send."""
-        self._unsuited("messages of people")
+        raise NotImplementedError
 
-    def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
+    def nothing(self, given: Given) -> Summed:
         """The sum before any silo contributed: zeros, the same in every round."""
-        self._unsuited("sums over silos")
+        raise NotImplementedError
 
     @property
     def draws_everybody_always(self) -> bool:
         """Whether every round has the same people with the same records."""
         return False
-
-    def _unsuited(self, what: str) -> NoReturn:
-        raise AssertionError(f"{type(self).__name__} makes no {what}")

@@ -11,12 +11,11 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.silo_work import Group, SiloWork
-from tacit.engine.worker import Site, Worker
+from tacit.engine.worker import Given, Site, Worker
 from tacit.families.gossip.kernels import Walk, contracting_weights, node_step, noised, walked
 from tacit.families.gossip.methods import node_count
 from tacit.kernels import Arrays, Schedule, key_words
 from tacit.kernels.exact_sums import toward_zero
-from tacit.models import Params
 
 
 class Gathering(NamedTuple):
@@ -59,11 +58,11 @@ class NodeWork(Worker):
             return round(self.method.work.rate * node_count(self.method.work.graph.nodes, self.facts))
         return self.nodes.participants(drawn.lanes)
 
-    def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Gathering, given: Given) -> Worked:
         """``states [nodes, parameters]`` after a round, and the one model that is kept of them."""
-        method = self.method
+        method, states = self.method, given.states
         own = states[self._place]
-        _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
+        _, moved, not_finite = self.nodes.do(drawn.lanes, given._replace(states=own))
         if not method.private:
             trained = states.at[self._place].add(moved - own)
         else:  # what came back is the clipped updates, of all nodes
@@ -121,8 +120,8 @@ class WalkWork(Worker):
         """All nodes are in the walk; which of them it has come to is secret."""
         return len(self._starts)
 
-    def do(self, drawn: tuple[int, np.ndarray], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
-        number, path = drawn
+    def do(self, drawn: tuple[int, np.ndarray], given: Given) -> Worked:
+        (number, path), (broadcast, frozen, arrays, states) = drawn, given
         if arrays is not self._weighed:  # other features of the same rows, under constants released meanwhile
             self._weights, self._weighed = self._weighted(arrays), arrays
         method = self.method

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Site, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
 from tacit.families.shuffle.shuffled.encoder import Collected
-from tacit.kernels import Arrays, Lane, arrange, each_person
-from tacit.models import Params
+from tacit.kernels import Lane, arrange, each_person
 from tacit.privacy import Stream
 
 # At most so many numbers of people without records are encoded at once.
@@ -72,7 +71,7 @@ class EncoderWork(Worker):
         """All people are in one place here."""
         return 1
 
-    def do(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Batch, given: Given) -> Worked:
         """The sum of what people send who add noise themselves."""
         method = self.method
 
@@ -80,17 +79,17 @@ class EncoderWork(Worker):
             total += method.work.encoding.send(vectors, stream, self.facts).sum(axis=0)
 
         zeros = partial(np.zeros, self._layout.parameters)
-        sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
-        return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
+        sums, not_finite = self._everybody(drawn, given, zeros, add)
+        return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), given.states, (not_finite,))
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         return self._layout.parameters
 
     def members(self) -> list[list[int]]:
         """The numbers of the people of each silo."""
         return [own.tolist() for own in self._members]
 
-    def messages(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+    def messages(self, drawn: Batch, given: Given) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
         1/2 and nothing where none was sent. For views that see every message."""
         method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
@@ -99,12 +98,10 @@ class EncoderWork(Worker):
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream, self.facts)
 
-        self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
+        self._everybody(drawn, given, lambda: None, add)
         return sent
 
-    def reports(
-        self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Collected]
-    ) -> Contributed:
+    def reports(self, drawn: Batch, given: Given, form: Callable[[], Collected]) -> Contributed:
         """What people report; those who learned what is not finite report zeros. All of them are in one silo."""
         method = self.method
 
@@ -112,15 +109,13 @@ class EncoderWork(Worker):
             person, index, value = method.work.encoding.encode(vectors, stream, self.facts)
             collected.add(people[person], index, value)
 
-        found, not_finite = self._everybody(drawn, broadcast, frozen, arrays, form, add)
-        return Contributed([found], states, not_finite)
+        found, not_finite = self._everybody(drawn, given, form, add)
+        return Contributed([found], given.states, not_finite)
 
     def _everybody(
         self,
         drawn: Batch,
-        broadcast: Any,
-        frozen: Params,
-        arrays: Arrays,
+        given: Given,
         begin: Callable[[], Any],
         add: Callable[[Any, np.ndarray, np.ndarray, Stream], None],
     ) -> tuple[list[Any], int]:
@@ -129,7 +124,8 @@ class EncoderWork(Worker):
 
         def lane_work(lane: Lane) -> tuple[Any, int]:
             result, not_finite = begin(), 0
-            work = each_person(self.objective, frozen, arrays, broadcast, lane, self.method.work.learning, jnp.inf)
+            learning = self.method.work.learning
+            work = each_person(self.objective, given.frozen, given.arrays, given.broadcast, lane, learning, jnp.inf)
             for found in work:
                 people = drawn.present[found.places]
                 add(result, people, found.vectors, self._stream(drawn, people))
