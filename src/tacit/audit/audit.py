@@ -27,7 +27,7 @@ from tacit.audit.mechanism import audit_mechanism, claim_of
 from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
 from tacit.audit.runs import Finding
 from tacit.audit.views import VIEWS
-from tacit.engine import Progress, Silence, load_federation
+from tacit.engine import Progress, load_federation
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
 from tacit.planning.claims import exchanges_for
@@ -145,7 +145,7 @@ def audit(
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
         raise UserError("not-private", "method.name", problem, "choose a private method: tacit methods")
     _check(canaries, input_canaries, runs, confidence)
-    began, told = time.monotonic(), progress or Silence()
+    began, told = time.monotonic(), progress or Progress()
     randomness = Randomness.from_seed(plan.experiment.seed)
     # first the steps that may fail: reading the data, and putting canaries into them
     planted = _planted(plan, frame, canaries, input_canaries, randomness)

@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tacit.errors import Forbidden, TacitError, UserError
@@ -77,9 +76,7 @@ class Charges:
     def __enter__(self) -> Charges:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for book in self._books:
             book.ledger.close()
 

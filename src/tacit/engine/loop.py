@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import jax.monitoring
@@ -102,9 +102,7 @@ class Interruption:
             self._before = signal.signal(signal.SIGINT, self._hear)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -68,25 +68,17 @@ SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at 
 MAY_CHANGE = ("privacy.budget",)
 
 
-class Progress(Protocol):
-    """Who is told how a run goes."""
-
-    def begin(self, what: str, rounds: int, done: int) -> None: ...
-    def advance(self, number: int, metrics: Numbers) -> None: ...
-    def end(self) -> None: ...
-
-
-class Silence:
-    """No progress is shown."""
+class Progress:
+    """Shows how a run goes; this one shows nothing."""
 
     def begin(self, what: str, rounds: int, done: int) -> None:
-        pass
+        """Rounds begin, of which some are done."""
 
     def advance(self, number: int, metrics: Numbers) -> None:
-        pass
+        """A round is done, with the last metrics."""
 
     def end(self) -> None:
-        pass
+        """The rounds have ended."""
 
 
 def run(
@@ -117,7 +109,7 @@ def run(
     with clock("ledger"):
         fingerprint = _fingerprint(federation)
     rounds = SimulatedRounds(plan, federation, simulation, clock)
-    training = _Training(rounds, progress or Silence(), fingerprint)
+    training = _Training(rounds, progress or Progress(), fingerprint)
     if resume is None:
         with clock("train"):
             simulation.prepare(1)

@@ -6,12 +6,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tacit.engine.evaluate import Numbers, shown
+from tacit.engine.run import Progress as RunProgress
 
 # letters next to the bar, its name and the round: two metrics and the times; the bar gets the rest of the line
 BESIDE = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
 
 
-class Bars:
+class Bars(RunProgress):
     """One bar per training, kept on screen when it is done."""
 
     def __init__(self, console: Console) -> None:
