@@ -65,6 +65,11 @@ class KeyPair:
             first, second = sorted((self.public, peer))
             return derive(agreed, context.pair(), first + second)
 
+    def mask(self, peer: bytes, context: Context) -> MaskStream:
+        """The stream that this pair and ``context.recipient`` have in common."""
+        with self.agree(peer, context) as agreed:
+            return MaskStream(agreed, context)
+
     def __repr__(self) -> str:
         return "KeyPair(…)"
 
