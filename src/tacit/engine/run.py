@@ -283,7 +283,7 @@ class _Training(Hooks):
         try:
             with self.clock("ledger"):
                 self._charges = Charges(self.plan, self.place / LEDGER)
-            with self._charges as charges, Interruption() as self._wish:
+            with self._charges as charges, Interruption() as self._stop:
                 charges.check_covers(self.released)
                 ended = done_here(loop(self.rounds, self))
                 if ended.status != "diverged":
@@ -315,7 +315,7 @@ class _Training(Hooks):
             self.keep()
 
     def stops(self) -> bool:
-        return self._wish.asked
+        return self._stop.asked
 
     def before_round(self, number: int) -> None:
         with self.clock("ledger"):

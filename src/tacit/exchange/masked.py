@@ -55,8 +55,8 @@ _PER_SILO = 1024
 class Masked(Exchange):
     """Secure aggregation with drop-outs (Bonawitz et al. 2017, double masking) of integers on a grid.
 
-    drop_outs  so many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
-    colluding  so many silos may share what they see with the server
+    drop_outs  how many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
+    colluding  how many silos may share what they see with the server
     precision  the step of the grid
 
     Formal guarantee: whatever the server and up to ``colluding`` silos do (the server also by telling silos different
@@ -167,7 +167,7 @@ class MaskedTerms(Terms):
     bits       sums are taken in Z_2^bits; a whole number of bytes
     largest    no entry of a silo's vector is larger, in steps of the grid
     share      standard deviation of each silo's noise, in steps of the grid
-    threshold  so many silos must stay to the end, and so many together can open one that did not
+    threshold  how many silos must stay to the end; as many together can open one that did not
 
     A server that, with c silos on its side, tells two stories about who has survived needs 2 threshold - c silos to
     believe it; with 2 threshold > silos + c there are not so many.

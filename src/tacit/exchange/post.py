@@ -98,7 +98,7 @@ class Terms:
             raise Refused("bad-terms", "silos need names of their own")
 
     def of_each_silo(self, most: int) -> int:
-        """No list of all silos has more bytes, with at most so many beside the name of each."""
+        """The most bytes of a list of all silos, with at most ``most`` next to the name of each."""
         return sum(most + 4 * len(name) for name in self.silos)
 
 
@@ -154,7 +154,7 @@ def write_numbers(vector: np.ndarray) -> bytes:
 
 
 def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many finite numbers."""
+    """``count`` finite numbers."""
     return _finite(data, "<f4", count, peer)
 
 
@@ -164,7 +164,7 @@ def write_steps(steps: np.ndarray) -> bytes:
 
 
 def read_steps(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many integers, none so large that a sum over silos could overflow."""
+    """``count`` integers, none so large that a sum over silos could overflow."""
     if len(data) != 8 * count:
         raise Refused("wrong-length", f"{len(data)} bytes where {count} integers are due", peer)
     steps = np.frombuffer(data, "<i8").astype(np.int64)
@@ -179,7 +179,7 @@ def write_sums(sums: np.ndarray) -> bytes:
 
 
 def read_sums(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many finite numbers, in double precision."""
+    """``count`` finite numbers, in double precision."""
     return _finite(data, "<f8", count, peer)
 
 
