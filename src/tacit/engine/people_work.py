@@ -9,19 +9,22 @@ another.
 from __future__ import annotations
 
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Given, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid, Members, PersonVectors
 from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.exact_sums import FINEST
 from tacit.methods import Facts
 from tacit.privacy.randomness import chosen, shares
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 
 class Drawn(NamedTuple):
@@ -37,9 +40,9 @@ class PeopleWork(Worker):
 
     works_by = "subject"
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.objective, self.randomness = method, site.objective, site.randomness
+        self.method, self.objective, self.randomness = method, site.learner.objective, site.randomness
         self._common = site.randomness if site.common is None else site.common
         self._step = site.grid
         silos = federation.silos
@@ -50,12 +53,12 @@ class PeopleWork(Worker):
         self._silos = len(silos)
         # all people of a slot are in a round or none is: weights depend on all of them, and must not show whom a coin
         # leaves out
-        self._slot = site.exchange.slots_of(self._subject, site.people)
+        self._slot = site.exchange.slots_of(self._subject, site.sum_facts().people)
         self._coin = self._slot if self._slot is not None and site.exchange.index == "slots" else self._subject
         self._here = np.arange(len(silos)) if site.here is None else np.asarray(site.here, int)
         self._home = np.searchsorted(self._here, self._silo)
         self._weights = self._checked_weights(facts, site.totals)
-        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
+        self._layout = self.method.work.learning.layout(site.learner.objective, site.learner.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
         self._draws_everybody = site.exchange.hidden_sampling  # no silo knows who is left out
         self._begun: set[str] = set()

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.data import Federation
 from tacit.engine.kernel import LANES, Summed, Worked, in_lanes
-from tacit.engine.worker import Contributed, Given, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid
 from tacit.kernels import Rows, power_of_two
 from tacit.methods.base import Drawing
 from tacit.models import Params
 from tacit.privacy.randomness import chosen
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 # Silos per compiled call: enough to make the cost of a call small …
 GROUP = 8
@@ -45,17 +49,24 @@ class SiloWork(Worker):
 
     works_by = "silo"
 
-    def __init__(self, site: Site, most_at_once: int = GROUP, marks: np.ndarray | None = None) -> None:
-        """``marks [silos]``: by which draws are named where silos have no numbers of their own; people's keys, where
-        each of them is one. How many people there are is not public, so that a call has room for ``most_at_once``."""
-        method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.federation = method, federation
+    def __init__(
+        self,
+        site: LocalSilos,
+        federation: Federation | None = None,
+        most_at_once: int = GROUP,
+        marks: np.ndarray | None = None,
+    ) -> None:
+        """``federation``: other silos than those of the site. ``marks [silos]``: by which draws are named where silos
+        have no numbers of their own; people's keys, where each of them is one. How many people there are is not public,
+        so that a call has room for ``most_at_once``."""
+        self.method, facts = site.method, site.facts
+        self.federation = federation = site.federation if federation is None else federation
         self.kernels, self.randomness = site.kernels, site.randomness
-        self.schedule = method.work.schedule(facts)
-        self._own_schedule = method.work.own_schedule(facts)
+        self.schedule = self.method.work.schedule(facts)
+        self._own_schedule = self.method.work.own_schedule(facts)
         self._here = np.arange(federation.silo_count) if site.here is None else np.asarray(site.here, int)
         self._marks = marks
-        self._first_state = method.work.state(site.params)
+        self._first_state = self.method.work.state(site.learner.params)
         most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
         self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]

@@ -6,46 +6,14 @@ The work of a method names its worker (``LocalWork.worker``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from tacit.data import Federation
-from tacit.engine.kernel import Kernels, Summed, Worked
-from tacit.exchange import Exchange, Grid
-from tacit.kernels import Arrays, Objective
-from tacit.methods import Facts
+from tacit.engine.kernel import Summed, Worked
+from tacit.exchange import Grid
+from tacit.kernels import Arrays
 from tacit.models import Params
-from tacit.privacy import Randomness
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a worker works with.
-
-    people      how many subjects a sum is declared to have
-    grid        the step of the grid of a sum that gets noise inside the compiled round; None without such noise
-    here        the silos of which this is the work, where not all are
-    common      what all silos draw from
-    totals      the records in all silos of each subject that has some here, by rising key, where not all silos are here
-                and weights need them: ``[subjects]``
-    """
-
-    method: Any
-    exchange: Exchange
-    facts: Facts
-    federation: Federation
-    objective: Objective
-    params: Params
-    kernels: Kernels
-    arrays: Arrays
-    randomness: Randomness
-    people: int
-    grid: float | None = None
-    here: Sequence[int] | None = None
-    common: Randomness | None = None
-    totals: np.ndarray | None = None
 
 
 class Given(NamedTuple):
@@ -75,6 +43,7 @@ class Worker:
     """
 
     works_by: ClassVar[Literal["silo", "subject"] | None] = None
+    method: Any  # with the parts that its worker knows
 
     def draw(self, number: int) -> Any:
         """Who takes part in a round, and which records they look at."""

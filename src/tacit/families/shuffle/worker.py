@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Given, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
 from tacit.families.shuffle.shuffled.encoder import Collected
 from tacit.kernels import Lane, arrange, each_person
 from tacit.privacy import Stream
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 # At most so many numbers of people without records are encoded at once.
 _NUMBERS = 1 << 18
@@ -34,13 +37,14 @@ class Batch(NamedTuple):
 class EncoderWork(Worker):
     """Who takes part in a round, and what they report."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         """In ``site`` all records of a person are in one silo, and subjects are places (``exchange.places_of``), of
         which silos have those of :func:`people_of`."""
-        method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
+        method: Any = site.method
+        facts, federation, learner = site.facts, site.federation, site.learner
+        self.method, self.facts, self.objective, self.randomness = method, facts, learner.objective, site.randomness
         self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
-        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
+        self._layout = method.work.learning.layout(learner.objective, learner.params, site.arrays)
         if self._layout.parameters != facts.parameters:
             raise AssertionError(f"{facts.parameters} numbers are planned, the model has another number")
         subjects = np.concatenate([silo.subjects for silo in federation.silos])
