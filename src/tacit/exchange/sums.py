@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tacit.privacy import Noise
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 from tacit.privacy.randomness import shares
 
 Integers = npt.NDArray[np.int64]

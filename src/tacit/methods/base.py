@@ -39,7 +39,7 @@ from jax.flatten_util import ravel_pytree
 from tacit.kernels import Objective, Rows, Schedule, ServerStep, Steps, Work
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 
 if TYPE_CHECKING:
     from tacit.methods.clips import Clip
