@@ -16,7 +16,7 @@ import tacit
 from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
 from tacit.engine.learner import load_arrays, save_tree
-from tacit.engine.run import Progress
+from tacit.engine.run import Silence
 from tacit.engine.run import run as train
 from tacit.planning import preview as planner
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
@@ -235,7 +235,7 @@ def test_a_ledger_that_vanishes_or_shrinks_while_it_is_used_is_noticed(tmp_path,
 
 @pytest.mark.parametrize("which", ["run/ledger.jsonl", "visits.budget"])
 def test_a_round_that_cannot_be_written_down_is_not_released(tmp_path, visits, private, which):
-    class Vandal(Progress):
+    class Vandal(Silence):
         def advance(self, number: int, metrics: Any) -> None:
             if number == 3:
                 (tmp_path / which).rename(tmp_path / "elsewhere")

@@ -228,7 +228,7 @@ def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path
 
 
 def test_an_interrupted_run_has_no_metrics_until_it_is_finished(paying, visits, tmp_path):
-    class Impatient(engine.Progress):
+    class Impatient(engine.Silence):
         def advance(self, number: int, metrics: Any) -> None:
             if number == 2:
                 raise KeyboardInterrupt

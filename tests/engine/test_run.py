@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tacit.ui.progress import Bars
 
 import tacit
 from tacit.engine import read_metrics
@@ -20,7 +21,6 @@ from tacit.engine.learner import load_arrays
 from tacit.errors import DivergedWarning, UserError
 from tacit.privacy import Ledger
 from tacit.ui.main import main
-from tacit.ui.progress import Bars
 from tests.refusals import refuses
 
 

@@ -13,7 +13,7 @@ import tomli_w
 pytest.importorskip("nvflare")
 
 from tacit.engine.folder import read_json
-from tacit.engine.run import Progress
+from tacit.engine.run import Silence
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.requester import OUTCOME, _downloaded, _refused_early, _session, _submitted, _Watch
 
@@ -67,7 +67,7 @@ def answers(trial: Trial, name: str) -> tuple[list[dict], float]:
     kit, began = trial.kit(REQUESTER), time.monotonic()
     content = worlds.experiment(train={"rounds": 1})
     asked = [_submitted(kit, worlds.asked(trial, content, f"{name}-{k}")[1]) for k in range(JOBS)]
-    waiting = {request.job: (request, _Watch(kit, request, Progress(), lambda line: None)) for request in asked}
+    waiting = {request.job: (request, _Watch(kit, request, Silence(), lambda line: None)) for request in asked}
     found = []
     with _session(kit) as session:
         while waiting and time.monotonic() < began + 900:

@@ -1,6 +1,6 @@
 """Where it runs: a plan in, a run folder out."""
 
 from tacit.engine.folder import Run, read_metrics
-from tacit.engine.run import Progress, load_federation, run
+from tacit.engine.run import Progress, Silence, load_federation, run
 
-__all__ = ["Progress", "Run", "load_federation", "read_metrics", "run"]
+__all__ = ["Progress", "Run", "Silence", "load_federation", "read_metrics", "run"]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -68,17 +68,25 @@ SILOS_ON_CURVES = 32  # with more silos, per-silo metrics are computed once, at 
 MAY_CHANGE = ("privacy.budget",)
 
 
-class Progress:
-    """Shows how a run goes; this one shows nothing."""
+class Progress(Protocol):
+    """Shows how a run goes."""
+
+    def begin(self, what: str, rounds: int, done: int) -> None: ...
+    def advance(self, number: int, metrics: Numbers) -> None: ...
+    def end(self) -> None: ...
+
+
+class Silence:
+    """No progress is shown."""
 
     def begin(self, what: str, rounds: int, done: int) -> None:
-        """Rounds begin, of which some are done."""
+        pass
 
     def advance(self, number: int, metrics: Numbers) -> None:
-        """A round is done, with the last metrics."""
+        pass
 
     def end(self) -> None:
-        """The rounds have ended."""
+        pass
 
 
 def run(
@@ -109,7 +117,7 @@ def run(
     with clock("ledger"):
         fingerprint = _fingerprint(federation)
     rounds = SimulatedRounds(plan, federation, simulation, clock)
-    training = _Training(rounds, place, progress or Progress(), fingerprint)
+    training = _Training(rounds, place, progress or Silence(), fingerprint)
     if resume is None:
         with clock("train"):
             simulation.prepare(1)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
-from tacit.engine.run import Progress
+from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.escape import OneLine, escaped
 from tacit.federation.carrier.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
@@ -122,7 +122,7 @@ def follow(
     Ctrl-C raises :class:`Detached`: the run goes on, and can be followed again.
     """
     require_nvflare()
-    shown = progress or Progress()
+    shown = progress or Silence()
     shown.begin(label, rounds, 0)
     try:
         while True:

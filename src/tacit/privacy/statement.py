@@ -223,6 +223,11 @@ def epsilon_text(epsilon: float, digits: int = 4) -> str:
     return f"{rounded_up(epsilon, digits):.{digits}g}" if epsilon < 10**digits else f"{math.ceil(epsilon):d}"
 
 
+def noise_text(multiplier: float) -> str:
+    """A noise multiplier in four digits, rounded up: what is printed gives no larger epsilon."""
+    return f"{rounded_up(multiplier, 4):.4g}"
+
+
 def rounded_up(value: float, digits: int) -> float:
     """The smallest number of ``digits`` significant digits that is at least ``value`` (to within 1e-12 of it)."""
     if value <= 0:

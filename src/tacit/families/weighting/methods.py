@@ -118,7 +118,7 @@ class NaiveClaim(Claim):
         if sigma == 0:
             return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         if exposure.colluding >= silos:
-            return Unprotected("all silos collude: nobody is left to protect")
+            return Unprotected("all silos collude: no silo is left to protect")
         if exposure.unit == "subject":
             return subjects.naive_silos(sigma, 1)
         # one silo: against the noise of all (sum), of itself (each), of those that do not collude
