@@ -54,13 +54,13 @@ def main(program: str) -> int:
     kit = Path(args.workspace)
     close(kit)
     if program in ("client", "server"):
-        from tacit.transport.upkeep import limit_deployments, limit_uploads
+        from tacit.transport import upkeep
 
-        (limit_uploads if program == "server" else limit_deployments)(kit)
-    if program == "server":
-        from tacit.transport.deployments import log_deployments
-
-        log_deployments(kit)
+        if program == "server":
+            upkeep.limit_uploads(kit)
+            upkeep.log_deployments(kit)
+        else:
+            upkeep.limit_deployments(kit)
     run_dir = os.path.join(args.workspace, args.job_id) if hasattr(args, "job_id") else args.workspace
     return int(MainProcessMonitor.run(main_func=theirs.main, run_dir=run_dir, args=args) or 0)
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
+from tacit.escape import escaped
 from tacit.transport.table import ANALYZER, SERVER
 
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
@@ -33,6 +34,7 @@ ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands 
 _APP, _META = "app", "meta.json"
 _SIGNATURES: Final = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
 _MOST: Final = {REQUEST: 1 << 19, _META: 1 << 17, **dict.fromkeys(_SIGNATURES, 1 << 14)}  # bytes
+_RULE, _MOST_RULES = re.compile("[a-z_]{1,40}"), 32  # by which one silo refuses a job
 _FOLDER, _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"), re.compile(r"tacit-[0-9a-f]{1,12}-[0-9]{1,4}")
 
 
@@ -149,3 +151,30 @@ def _check_app(found: dict[str, bytes], app: str) -> None:
             raise Unfit("its configuration is not that of a request")
     if not found[f"{app}config/{REQUEST}"].startswith(b"{"):
         raise Unfit("it holds no request")
+
+
+def not_deployed(detail: Any) -> tuple[Mapping[str, list[str]], list[str]]:
+    """By silo the rules by which it refuses a job, and the silos that failed to deploy it. ``detail`` is what NVFlare
+    notes, ``SILO: OK`` or ``SILO: TEXT``; the text is the silo's."""
+    refused: dict[str, list[str]] = {}
+    failed: list[str] = []
+    for line in detail if isinstance(detail, list) else ():
+        silo, separator, text = str(line).partition(": ")
+        if not separator or text == "OK" or " " in silo:
+            continue
+        rules = _rules(text)
+        if rules:
+            refused[escaped(silo, 80)] = rules
+        else:
+            failed.append(escaped(silo, 80))
+    return refused, failed
+
+
+def _rules(text: str) -> list[str]:
+    try:
+        rules = json.loads(text)["rules"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
+        return []
+    return rules if all(isinstance(rule, str) and _RULE.fullmatch(rule) for rule in rules) else []

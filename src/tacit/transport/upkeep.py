@@ -46,10 +46,11 @@ from nvflare.private.fed.client.scheduler_cmds import StartJobProcessor
 from nvflare.private.fed.client.training_cmds import DeployProcessor
 from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+from nvflare.private.fed.server.job_runner import JobRunner
 
 from tacit.escape import escaped
 from tacit.transport.log import Refusals, log_of
-from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, submitted
+from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, not_deployed, submitted
 from tacit.transport.table import SERVER
 
 MOST_WAITING = 32  # jobs that have not ended
@@ -176,6 +177,25 @@ def limit_deployments(kit: Path) -> None:
             time.sleep(_LOOK)
 
     DeployProcessor.process, StartJobProcessor.process = deploy, start_job
+
+
+def log_deployments(kit: Path) -> None:
+    """At the server: log every job that a silo did not deploy. No process of the job is there to write that line."""
+    log, deploy = log_of(kit), JobRunner._deploy_job
+
+    def logged(self: Any, job: Any, sites: Any, fl_ctx: Any) -> Any:
+        try:
+            return deploy(self, job, sites, fl_ctx)
+        finally:
+            refused, failed = not_deployed(fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL))
+            whose = f"{job.job_id} of {escaped(job.meta.get(JobMetaKey.SUBMITTER_NAME.value, 'unknown'), 80)}"
+            if refused:
+                by = ", ".join(f"{silo} ({', '.join(rules)})" for silo, rules in refused.items())
+                log.warning("refused job %s: by %s", whose, by)
+            if failed:
+                log.warning("failed  job %s: not deployed by %s", whose, ", ".join(failed))
+
+    JobRunner._deploy_job = logged
 
 
 def requester_of(kit: Path, files: Mapping[str, bytes]) -> str:
