@@ -434,7 +434,7 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
     host = SiloHost(world.silos["north"])
     assert called(world, host).rules == ()
-    reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
+    reply = Reply.from_bytes(host.message(b"x" * 50_000_000), "north")
     assert (reply.content, reply.rules) == (None, ("message",))
     (line,) = [line for line in log_of(world, "north") if "refused" in line]
     assert f"of the server to run {RUN} (attempt 1) of {ANA}: server: a message of 50000000 bytes" in line
@@ -445,7 +445,7 @@ def called(world: World, host: SiloHost | AnalyzerHost, by: str = "server", atte
     """What a party replies to the call of another: to the first attempt, though it may be signed for another one."""
     asked, kit = Sealed(travelled(EXPERIMENT), RUN, 1, ANA), {"server": world.server, **world.silos}[by]
     signed = calls(kit, "server", replace(asked, attempt=attempt)).write(host.kit.name, CALL, Call().to_bytes())
-    return Reply.from_bytes(host.call(lambda: asked, signed))
+    return Reply.from_bytes(host.call(lambda: asked, signed), "north")
 
 
 @pytest.mark.parametrize(("by", "attempt"), [("west", 1), ("server", 2)])
@@ -487,8 +487,8 @@ def test_a_run_goes_on_after_a_silo_was_stopped_in_the_midst_of_it(world, monkey
 
 def test_a_message_before_a_call_is_refused(world):
     host = SiloHost(world.silos["north"])
-    assert Reply.from_bytes(host.message(b"hello")).rules == ("request",)
-    assert Reply.from_bytes(host.evaluate(b"hello")).rules == ("request",)
+    assert Reply.from_bytes(host.message(b"hello"), "north").rules == ("request",)
+    assert Reply.from_bytes(host.evaluate(b"hello"), "north").rules == ("request",)
 
 
 def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
@@ -518,7 +518,7 @@ def test_metrics_of_fewer_held_out_rows_than_the_policy_wants_stay(world):
 
         def listen(what, silo, answer, told=told):
             if what == EVALUATE and silo == "north":
-                told.append(Reply.from_bytes(answer))
+                told.append(Reply.from_bytes(answer, "north"))
             return answer
 
         assert world.attempt(run=run, text=few, tamper=listen)[0].status == "finished"
@@ -727,7 +727,7 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
     host = AnalyzerHost(world.analyzer)
     assert called(world, host).rules == ("request",)
     assert "masked exchange has no analyzer" in (world.analyzer.ours / "log.txt").read_text()
-    assert Reply.from_bytes(host.evaluate(b"")).rules == ("metrics",)
+    assert Reply.from_bytes(host.evaluate(b""), "north").rules == ("metrics",)
 
 
 # -- a server that lies

@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator
 
@@ -195,12 +195,11 @@ def _known(names: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ..
     return names
 
 
-@dataclass(frozen=True)
-class Head:
-    """How far the ledger of a data set had come: its number of lines and the hash of the last."""
+class Head(NamedTuple):
+    """The state of the ledger of a data set: its number of lines and the hash of the last."""
 
-    lines: int
-    hash: str
+    lines: Annotated[int, Field(ge=0, le=1 << 40)]
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Guard:
