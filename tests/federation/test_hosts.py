@@ -428,7 +428,7 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
     assert ended.status == "failed"
     assert "west" in ended.reason
     log = (world.server.ours / "log.txt").read_text()
-    assert "refused west: an envelope" in log or "without west in round 0, hello: west: a message" in log
+    assert "refused west: a reply" in log or "without west in round 0, hello: west: a message" in log
 
 
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):

@@ -46,7 +46,7 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 
     check_job(app)
-    root = str(kit.startup / "rootCA.pem")
+    root = str(kit.path / "startup" / "rootCA.pem")
     verified, signers = verify_folder_signature_and_get_signers(str(app), root)
     # everybody of the federation has a key that signs; the certificate says who is a requester
     if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:

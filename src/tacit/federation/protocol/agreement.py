@@ -107,36 +107,37 @@ def plan_mismatch(peer: str) -> Refused:
     return Refused("plan-mismatch", "plan mismatch: its plan hash differs from ours", peer)
 
 
+def refuse_in_federation(*rules: tuple[str, bool, str, str]) -> None:
+    """A UserError about the first field that works in the simulator alone. Of each: whether, the problem, the fix."""
+    for field, is_refused, problem, fix in rules:
+        if is_refused:
+            raise UserError("simulator-only", field, problem, fix)
+
+
 def check_method(info: Info) -> None:
     """Refuse (UserError) a method that parties apart from each other cannot carry out."""
-    if info.pools:
-        problem = f"{info.name} moves all records to one place"
-        raise UserError("simulator-only", "method.name", problem, "use it in the simulator only, as a reference")
-    if info.serverless:
-        problem = f"{info.name} has no server, and a federation has one"
-        raise UserError("simulator-only", "method.name", problem, "use it in the simulator")
+    refuse_in_federation(
+        ("method.name", info.pools, f"{info.name} moves all records to one place", "use it in the simulator only"),
+        ("method.name", info.serverless, f"{info.name} has no server, and a federation has one", "use the simulator"),
+    )
 
 
 def check_federated(plan: Plan) -> None:
     """Refuse (UserError) a plan that parties apart from each other cannot carry out."""
-    method, name = plan.method, plan.method.name
-    check_method(method.info)
-    if method.info.gathers == "places" and plan.promise.facts.max_silos != 1:
-        problem = f"is not 1: under {name} a person with records in several silos would report in each of them"
-        raise UserError("simulator-only", "privacy.max_silos_per_subject", problem, "declare 1, if no subject has")
+    info, carries, is_noisy = plan.method.info, plan.exchange.carries_once, plan.evaluation is not None
+    check_method(info)
+    reports_twice = info.gathers == "places" and plan.promise.facts.max_silos != 1
+    problem = f"is not 1: under {info.name} a person with records in several silos would report in each of them"
+    refuse_in_federation(("privacy.max_silos_per_subject", reports_twice, problem, "declare 1, if no subject has"))
     plan.exchange.check_federated()
-    other_exchange = "leave it out, or use exchange masked, weighted or plain"
-    carries, paid = plan.exchange.carries_once, plan.evaluation is not None
-    medians = getattr(plan.options, "group_size", None) == "median"
-    rules = (
-        (not carries and plan.statistics is not None, "data.standardize", "constants with noise", other_exchange),
-        (not carries and paid, "evaluation.status", "metrics with noise", other_exchange),
-        (method.info.personal and paid, "evaluation.status", "metrics of all silos", f"leave it out under {name}"),
-        (medians, "method.group_size", "a median over the records of all silos", "use a number"),
+    problem, fix = f"the {plan.exchange.name} exchange carries no", "leave it out, or use masked, weighted or plain"
+    median = getattr(plan.options, "group_size", None) == "median"
+    refuse_in_federation(
+        ("data.standardize", not carries and plan.statistics is not None, f"{problem} constants with noise", fix),
+        ("evaluation.status", not carries and is_noisy, f"{problem} metrics with noise", fix),
+        ("evaluation.status", info.personal and is_noisy, "every silo has its own model", "leave it out"),
+        ("method.group_size", median, "'median' looks at the records of all silos", "use a number"),
     )
-    for is_broken, field, what, fix in rules:
-        if is_broken:
-            raise UserError("simulator-only", field, f"a federation with this plan has no {what}", fix)
 
 
 def column_bounds(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
