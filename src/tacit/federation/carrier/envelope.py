@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -19,12 +19,13 @@ from tacit.exchange.post import SERVER, Post, join, parted
 from tacit.federation.kits import Kit
 from tacit.federation.protocol.messages import Told, checked
 from tacit.federation.request import Request, Sealed
-from tacit.federation.site.policy import RULES, Head, Rule
+from tacit.federation.site.policy import RULES, Head
 
-FAILED: Literal["failed"] = "failed"  # instead of a rule: an error that the silo's own log describes
+FAILED = "failed"  # instead of a rule: an error that the silo's own log describes
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"  # what is sent to a silo
 ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
 _MOST_RECOUNTS = 8  # data sets that a reply names in addition to its own
+_Rule = Annotated[str, Field(pattern=f"^({'|'.join((*RULES, FAILED))})$")]
 _Dataset = Annotated[str, Field(pattern="^([0-9a-f]{16})?$")]
 _HEADS = TypeAdapter(dict[_Dataset, Head], config=ConfigDict(strict=True))
 
@@ -60,7 +61,7 @@ class Evaluated(Told):
 class _Facts(Told):
     """The part of a reply that is no answer; see :class:`Reply`."""
 
-    rules: Annotated[tuple[Rule | Literal["failed"], ...], Field(max_length=len(RULES) + 1)]
+    rules: Annotated[tuple[_Rule, ...], Field(max_length=len(RULES) + 1)]
     dataset: _Dataset
     head: Head | None
     left: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
@@ -80,7 +81,7 @@ class Reply:
     """
 
     content: bytes | None
-    rules: tuple[Rule | Literal["failed"], ...] = ()
+    rules: tuple[str, ...] = ()
     dataset: str = ""
     head: Head | None = None
     left: float | None = None

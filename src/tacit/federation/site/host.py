@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tacit.crypto import Refused
 from tacit.data import Federation
@@ -38,7 +38,6 @@ from tacit.planning.settings import read_section
 PLACES = "places"  # in a silo's kit: locks for the runs that it works on at the same time
 
 Side = TypeVar("Side", SiloSide, AnalyzerSide)
-Rules = Sequence[Rule | Literal["failed"]]
 
 
 class Host(ABC, Generic[Side]):
@@ -86,7 +85,7 @@ class Host(ABC, Generic[Side]):
     def _end(self) -> None:
         """Release what the run needed."""
 
-    def _enclosed(self, what: str, content: bytes | None, rules: Rules) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule]) -> Reply:
         """What leaves."""
         return Reply(content, tuple(rules))
 
@@ -123,7 +122,7 @@ class Host(ABC, Generic[Side]):
         with self._lock:
             began = time.perf_counter()
             content: bytes | None = None
-            rules: Rules = ()
+            rules: Sequence[Rule] = ()
             try:
                 content = do()
             except Refusal as refusal:
@@ -236,7 +235,7 @@ class SiloHost(Host[SiloSide]):
         scores = score(made.task, found, test, silos.federation.silo_names, False)
         return json.dumps({"records": self._held_out, "metrics": scores.overall}).encode()
 
-    def _enclosed(self, what: str, content: bytes | None, rules: Rules) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule]) -> Reply:
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
         return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
