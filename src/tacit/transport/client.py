@@ -10,6 +10,7 @@ file of our own, from which only known names are taken. The requester's cell acc
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import tempfile
@@ -45,7 +46,13 @@ _SUBMIT, _DOWNLOAD = "submit_job", "download_job"
 _SENDING = 60.0  # seconds until a job has to be there
 _REST = 64 << 20  # bytes of an archive beside the files that are taken from it: logs, the job
 _PART = 8 << 20  # bytes of a message to a requester: NVFlare's server sends a file in parts of 5 MB
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _READ = 1 << 20  # bytes that are read at once: of a file, or of the archive's table of contents
+
+
+def is_local(error: BaseException) -> bool:
+    """Whether a file of this machine is the problem, and not the connection or what arrived over it."""
+    return isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK)
 
 
 class Unacceptable(Exception):
@@ -102,6 +109,8 @@ def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], ta
             with ZipFile(_Archive(file)) as archive:
                 _take(archive, folder, limits, target)
         except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError, zlib.error) as error:
+            if is_local(error):
+                raise
             raise Unacceptable("malformed", f"the archive cannot be read ({type(error).__name__})") from None
 
 
@@ -157,17 +166,21 @@ class _Received(Consumer):
         super().__init__()
         self._file, self._most, self._bytes = file, most, 0
         self.has_ended = False
-        self.refused: Unacceptable | None = None
+        self.refused: Exception | None = None
 
     def consume(self, ref_id: str, state: dict[str, Any], data: Any) -> dict[str, Any]:
         if not isinstance(data, bytes) or not data:
             self.refused = Unacceptable("malformed", "a part of the download is empty, or not bytes")
         elif self._bytes + len(data) > self._most:
             self.refused = Unacceptable("too-large", f"it has more than {self._most} bytes")
+        if self.refused is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.refused = error
         if self.refused is not None:
             raise self.refused  # NVFlare ends the download
         self._bytes += len(data)
-        self._file.write(data)
         return {"received_bytes": self._bytes}
 
     def download_completed(self, ref_id: str) -> None:

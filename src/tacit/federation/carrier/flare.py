@@ -1,9 +1,9 @@
-"""What carries the messages: NVFlare's Controller and Executor, as thin as they can be.
+"""NVFlare's Controller and Executor, which carry the messages.
 
 These are the only classes that a kit lets a job name (``kits.CLASSES``); they take no arguments. After a barrier (a
 task that every silo answers: before it, messages would not find their handlers) the server pushes messages and waits
-for the replies. Filters of NVFlare do not see such messages: what may leave is decided by the
-:class:`~tacit.federation.site.policy.Guard` inside the silo's host.
+for the replies. NVFlare's filters do not see such messages: the :class:`~tacit.federation.site.policy.Guard` in the
+silo's host decides what may leave.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHECK = 0.02  # seconds between two looks at the barrier
 
 
 class SiloExecutor(Executor):
-    """A silo's end of the line, or the analyzer's: its kit says which."""
+    """At a silo or the analyzer; the kit says which."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def _handled(handler: Any, topic: str, request: Shareable, fl_ctx: FLContext) ->
 
 
 class Coordinator(Controller):
-    """The server's end of the line."""
+    """At the server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Coordinator(Controller):
         results = Path(workspace.get_run_dir(job)) / RESULTS
         results.mkdir(exist_ok=True)
         try:
-            sealed, patience = read_job(Path(workspace.get_app_dir(job)), kit)
+            sealed, timeout = read_job(Path(workspace.get_app_dir(job)), kit)
             request = sealed.opened(len(kit.silos))
             check_federated(request.plan)
         except TacitError as error:
@@ -112,28 +112,27 @@ class Coordinator(Controller):
         PROCESS.widen(megabytes(request.plan) << 20)
         parties = taking_part(request.plan, kit.silos)
         here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
-        task = Task(BARRIER, Shareable(), timeout=patience)
+        task = Task(BARRIER, Shareable(), timeout=timeout)
         self.broadcast_and_wait(task, fl_ctx, here, min_responses=len(here), abort_signal=abort_signal)
-        self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, patience))
+        self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, timeout))
         self._host.run()
         self._host.share(results)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
-        """Late answers to the barrier: nobody waits for them any more."""
+        """Late answers to the barrier are ignored."""
 
     def _send(
-        self, fl_ctx: FLContext, patience: int, what: str, messages: Mapping[str, bytes]
+        self, fl_ctx: FLContext, timeout: int, what: str, messages: Mapping[str, bytes]
     ) -> dict[str, bytes | None]:
-        """To every silo its own message, at once (NVFlare's own way to do that, ``multicast_aux_requests``, fails in
-        2.9.0)."""
+        """To every silo its own message, in parallel (``multicast_aux_requests`` of NVFlare 2.9.0 fails)."""
         engine = fl_ctx.get_engine()
 
         def sent(silo: str) -> bytes | None:
             with engine.new_context() as context:
                 request = _shareable(messages[silo])
-                replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(patience), context)
+                replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(timeout), context)
             return _content((replies or {}).get(silo))
 
         with ThreadPoolExecutor(max(1, len(messages))) as pool:

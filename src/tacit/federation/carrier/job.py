@@ -1,8 +1,8 @@
 """A request as NVFlare carries it: a folder of the files that :mod:`tacit.transport.packed` lists, signed as a whole.
 
 The requester's kit signs every file of it. Server and silos check that signature against their common authority, take
-the requester's name from the certificate that made it, and read everything else from the signed file. What NVFlare's
-own records say about a job is not looked at.
+the requester's name from the certificate that made it, and read everything else from the signed file. NVFlare's own
+records about a job are not used.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ from tacit.transport.packed import BARRIER as BARRIER
 from tacit.transport.packed import REQUEST, files
 
 TOPIC, PROGRESS, RESULTS = "tacit", "tacit-progress", "tacit"
-PATIENCE = 120  # seconds that a silo has for an answer, unless the requester says otherwise
-MOST_PATIENCE = 86400
-VALID = 7 * 86400  # seconds after which a signed request is refused: nobody can keep it and send it again much later
+TIMEOUT, MOST_TIMEOUT = 120, 86400  # seconds for an answer of a silo: by default, and at most
+VALID = 7 * 86400  # seconds after which a signed request is refused: it cannot be kept and sent again much later
 CLOCKS = 3600  # seconds by which the clocks of parties may differ
 
 
-def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], patience: int) -> None:
-    """Fill ``folder`` with the request for an attempt at a run of the experiment ``text``.
-
-    parties   who must be there for it to begin, beside the server
-    patience  seconds that each of them has for an answer
-    """
+def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence[str], timeout: int) -> None:
+    """Fill ``folder`` with the request for an attempt at a run of the experiment ``text``. It begins when all
+    ``parties`` are connected; ``timeout`` is the seconds that each of them has for an answer."""
     expires = int(time.time()) + VALID
-    request = {"experiment": text, "run": run, "attempt": attempt, "patience": patience, "expires": expires}
+    request = {"experiment": text, "run": run, "attempt": attempt, "patience": timeout, "expires": expires}
     for path, content in files(f"tacit-{run[:12]}-{attempt}", parties, request).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -41,14 +37,13 @@ def write_job(folder: Path, text: str, run: str, attempt: int, parties: Sequence
 
 
 def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
-    """The request in the folder of a job as it was deployed here, and the patience it asks for; UserError where it is
-    too large, not signed by exactly one requester, expired, or no request. Its experiment is not looked at."""
+    """The request in the folder of a job as it was deployed here, and its timeout; UserError where it is too large, not
+    signed by exactly one requester, expired, or malformed. Its experiment is not read."""
     from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 
     check_job(app)
-    root = str(kit.path / "startup" / "rootCA.pem")
-    verified, signers = verify_folder_signature_and_get_signers(str(app), root)
-    # everybody of the federation has a key that signs; the certificate says who is a requester
+    verified, signers = verify_folder_signature_and_get_signers(str(app), str(kit.path / "startup" / "rootCA.pem"))
+    # all parties of the federation have a key that signs; the certificate says who is a requester
     if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:
         problem = "no requester of this federation has signed it"
         if verified and signers:
@@ -61,13 +56,13 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
         if file.lstat().st_size > 8 * MOST_TEXT:
             raise ValueError
         values = json.loads(file.read_text(encoding="utf-8"))
-        text, run, attempt, patience = (values[key] for key in ("experiment", "run", "attempt", "patience"))
+        text, run, attempt, timeout = (values[key] for key in ("experiment", "run", "attempt", "patience"))
+        if not isinstance(text, str) or type(timeout) is not int or not 1 <= timeout <= MOST_TIMEOUT:
+            raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UserError("malformed", "request", "it is unreadable", "ask with `tacit submit`") from None
-    if not isinstance(text, str) or type(patience) is not int or not 1 <= patience <= MOST_PATIENCE:
-        raise UserError("malformed", "request", "it is unreadable", "ask with `tacit submit`")
+        raise UserError("malformed", "request", "it is malformed", "ask with `tacit submit`") from None
     _check_date(values.get("expires"), time.time())
-    return Sealed(text, run, attempt, str(signers[0][0])), patience
+    return Sealed(text, run, attempt, str(signers[0][0])), timeout
 
 
 def _check_date(expires: object, now: float) -> None:
