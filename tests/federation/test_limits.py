@@ -17,9 +17,8 @@ from tacit.errors import UserError
 from tacit.exchange.post import join
 from tacit.federation import server_host
 from tacit.federation.carrier.envelope import CALL, Call, Reply, calls
-from tacit.federation.carrier.job import REQUEST, read_job, write_job
 from tacit.federation.kits import FederationOptions, Kit, make_kits
-from tacit.federation.request import Request, Sealed, received
+from tacit.federation.request import REQUEST, Request, Sealed, read_job, received, write_job
 from tacit.federation.server_host import CoordinatorHost
 from tacit.federation.site import limits
 from tacit.federation.site.host import SiloHost

@@ -24,11 +24,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 pytest.importorskip("nvflare")
 
 from tacit.federation import requester
-from tacit.federation.carrier.job import read_job, write_job
 from tacit.federation.carrier.processes import prepare_silo
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.kits import AUTHORITY, ROOT, ROOT_KEY, Kit
-from tacit.federation.request import travelling
+from tacit.federation.request import read_job, travelling, write_job
 from tacit.planning.plan import plan
 from tacit.transport.attendant import NVFLARE_LOG, joined, rejected_connection, start, stop
 from tacit.transport.log import LOG

@@ -1,15 +1,6 @@
 """Kits: certificates, keys and limits of a federation's server, silos, analyzer and requesters.
 
-``FEDERATION.toml`` names them::
-
-    name = "readmission"
-    silos = ["north", "south", "west"]
-    requesters = ["ana@example.org"]
-    analyzer = true                    # for the shuffled exchange: a party called "analyzer" gets a kit, too
-
-    [server]
-    host = "federation.example.org"
-    port = 8002
+``FEDERATION.toml`` (:class:`FederationOptions`; an example is in docs/deploy.md) names them.
 
 :func:`make_kits` makes one folder for each: certificates of one authority (NVFlare's provisioning), what that party may
 do and may be made to do (no code from a request, no shell, only Tacit's own classes, signed requests only, no logs that

@@ -28,10 +28,9 @@ from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.escape import OneLine, escaped
-from tacit.federation.carrier.job import MOST_TIMEOUT, PROGRESS, RESULTS, TIMEOUT, write_job
 from tacit.federation.kits import Kit, require_nvflare
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import received, travelling
+from tacit.federation.request import MOST_TIMEOUT, PROGRESS, RESULTS, TIMEOUT, received, travelling, write_job
 from tacit.federation.server_host import SHARED
 from tacit.federation.site.retention import EXPIRED, OUTCOME
 from tacit.planning.plan import Plan

@@ -28,14 +28,14 @@ from tacit.engine.folder import write_json
 from tacit.errors import TacitError
 from tacit.exchange.post import SERVER
 from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE
-from tacit.federation.carrier.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.carrier.processes import party_log
 from tacit.federation.kits import Kit
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import Sealed
+from tacit.federation.request import PROGRESS, RESULTS, TOPIC, Sealed, read_job
 from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.federation.site.host import AnalyzerHost, SiloHost
 from tacit.federation.site.limits import megabytes
+from tacit.transport.packed import BARRIER
 from tacit.transport.streams import PROCESS
 
 _CONTENT = "tacit"

@@ -196,9 +196,9 @@ def mark(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
-def agreed_facts(plan: Plan, silos: Sequence[str], records: Mapping[str, int]) -> Facts:
+def agreed_facts(plan: Plan, hellos: Mapping[str, Hello]) -> Facts:
     """The public facts of the run, now that it is known who takes part."""
-    return replace(plan.promise.facts, silos=len(silos), records=sum(records.values()))
+    return replace(plan.promise.facts, silos=len(hellos), records=sum(hello.records for hello in hellos.values()))
 
 
 def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], server: str) -> None:
@@ -219,8 +219,8 @@ def discloses_counts(plan: Plan) -> bool:
 
 
 def longest_counts(plan: Plan) -> int:
-    """No list of counts has more bytes: room for four times as many people as are declared."""
-    return 16 * max(4 * (plan.promise.facts.subjects or 0), 1 << 16)
+    """No list of counts has more bytes: room for four times as many people as are declared; 0 without such lists."""
+    return 16 * max(4 * (plan.promise.facts.subjects or 0), 1 << 16) if discloses_counts(plan) else 0
 
 
 def tell_counts(run: str, names: np.ndarray, counts: np.ndarray) -> bytes:

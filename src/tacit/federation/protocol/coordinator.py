@@ -28,21 +28,7 @@ from tacit.exchange import Keys, ServerRole
 from tacit.exchange.plain import Total
 from tacit.exchange.post import SERVER, TooFew, join, join_named, read_sums, write_sums
 from tacit.exchange.session import led
-from tacit.federation.protocol.agreement import (
-    Greeting,
-    Hello,
-    Progress,
-    agreed_facts,
-    check_federated,
-    check_silos,
-    column_bounds,
-    discloses_counts,
-    longest_counts,
-    mark,
-    read_hello,
-    run_mark,
-    told_counts,
-)
+from tacit.federation.protocol import agreement
 from tacit.federation.protocol.memory import keep, recall
 from tacit.federation.protocol.messages import AROUND, Desk, Message, Phase
 from tacit.federation.protocol.party import ServerKeys
@@ -111,16 +97,16 @@ class CoordinatorSide:
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
-        check_federated(plan)
-        check_silos(plan, silos, keys.roster, SERVER)
+        agreement.check_federated(plan)
+        agreement.check_silos(plan, silos, keys.roster, SERVER)
         if resume:
             check_goes_on(plan)
-        self.plan, self.names, self._mark = plan, tuple(silos), mark(plan)
+        self.plan, self.names, self._mark = plan, tuple(silos), agreement.mark(plan)
         self.refusals: list[RefusedAnswer] = []
-        self._keys = keys
+        self._keys, self._party = keys, Keys(SERVER, keys.identity, keys.roster)
         self._checkpoint, self._resume = checkpoint, resume
         self._randomness = Randomness.from_seed(plan.experiment.seed)
-        self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
+        self._desk = Desk(secrets.token_hex(16), *self._party)
         self._most = AROUND
         self._role: ServerRole
         self.server: ServerState
@@ -147,18 +133,15 @@ class CoordinatorSide:
         return 0
 
     def metrics(self) -> Part[Scores | None]:
+        """Metrics of the model, from a sum over all silos with the noise of the plan."""
         try:
-            return (yield from self._metrics())
+            self._desk.begin(self.done + 1)
+            query = metrics_query(self.plan)
+            noisy = yield from self._noisy_sum("metrics", packed(self.model()), query)
+            return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
         except Refused as refused:  # the model is there without them
             self.refusals.append(RefusedAnswer(self._desk.number, "metrics", "", str(refused), refused.code))
             return None
-
-    def _metrics(self) -> Part[Scores]:
-        """Metrics of the model, from a sum over all silos with the noise of the plan."""
-        self._desk.begin(self.done + 1)
-        query = metrics_query(self.plan)
-        noisy = yield from self._noisy_sum("metrics", packed(self.model()), query)
-        return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
 
     def _noisy_sum(self, phase: Phase, content: bytes, query: Means | Moments) -> Part[np.ndarray]:
         """A sum over all silos with the noise of the plan, carried as updates are."""
@@ -185,7 +168,7 @@ class CoordinatorSide:
         """The columns of all silos under constants with noise: those that were released before, or new ones."""
         constants = hooks.before_statistics()
         if constants is None:
-            query = constants_query(self.plan, *column_bounds(self.plan))
+            query = constants_query(self.plan, *agreement.column_bounds(self.plan))
             noisy = yield from self._noisy_sum("statistics", b"", query)
             constants = constants_found(query, noisy, noise_in_sum(self.plan, query))
             hooks.after_statistics(constants)
@@ -209,10 +192,6 @@ class CoordinatorSide:
     @property
     def learner(self) -> Learner:
         return self._silos.learner
-
-    @property
-    def _party(self) -> Keys:
-        return Keys(SERVER, self._keys.identity, self._keys.roster)
 
     @property
     def _state(self) -> Any:
@@ -291,13 +270,13 @@ class CoordinatorSide:
     # -- setup
 
     def _setup(self, hooks: Hooks) -> Part[None]:
-        greeting = Greeting(silos=self.names, plan=self._mark).to_bytes()
+        greeting = agreement.Greeting(silos=self.names, plan=self._mark).to_bytes()
         signed, told = yield from self._for_everyone("hello", greeting)
-        hellos = {silo: read_hello(content, silo, self._mark) for silo, content in told.items()}
-        self._prepare(run_mark(self._desk.run, told), hellos)
-        begin = join([Progress(done=self.done).to_bytes(), join_named(signed), packed(self._silos.frozen)])
-        if discloses_counts(self.plan):
-            counted, _ = yield from self._for_everyone("begin", begin, partial(told_counts, self._run))
+        hellos = {silo: agreement.read_hello(content, silo, self._mark) for silo, content in told.items()}
+        self._prepare(agreement.run_mark(self._desk.run, told), hellos)
+        begin = join([agreement.Progress(done=self.done).to_bytes(), join_named(signed), packed(self._silos.frozen)])
+        if agreement.discloses_counts(self.plan):
+            counted, _ = yield from self._for_everyone("begin", begin, partial(agreement.told_counts, self._run))
             yield from self._asked("totals", join_named(counted))
         else:
             yield from self._asked("begin", begin)
@@ -319,14 +298,14 @@ class CoordinatorSide:
         answers = yield told
         return self._from_all(told, answers, phase, self._signed(phase) if signed else _as_it_is)[third]
 
-    def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
+    def _prepare(self, run: str, hellos: Mapping[str, agreement.Hello]) -> None:
         """The model, for records of which the form is now known, and the exchange."""
         plan, first = self.plan, hellos[self.names[0]].form
         self._run = run
         others = [silo for silo, hello in hellos.items() if hello.form != first]
         if others:
             raise Refused("mismatch", f"records of another form than those of {self.names[0]}", ", ".join(others))
-        facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
+        facts = agreement.agreed_facts(plan, hellos)
         empty = first.no_records(self.names)
         start = plan.experiment.model.init_from
         file = None if start is None else plan.path(start)
@@ -339,7 +318,7 @@ class CoordinatorSide:
             self.done, state = recall(self._checkpoint, self._mark, self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.server.broadcast(self.server))
-        self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
+        self._most = AROUND + 8 * self._numbers + agreement.longest_counts(plan)
         known = replace(silos.sum_facts(), complete=plan.method.claim.requires_all_silos)
         self._role = plan.exchange.server(plan.exchange.terms(run, self.names, self._numbers, known), self._party)
         self._most += self._role.longest

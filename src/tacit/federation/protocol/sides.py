@@ -14,9 +14,8 @@ Local work, sums and steps are those of the simulator (``engine.silos``), protoc
 seed, simulator and federation draw the same numbers.
 """
 
-from tacit.federation.protocol.analyzer_side import AnalyzerSide
 from tacit.federation.protocol.coordinator import CoordinatorSide, Outcome, RefusedAnswer, RoundFailed, drive
-from tacit.federation.protocol.party import ServerKeys, SiloKeys
+from tacit.federation.protocol.party import AnalyzerSide, ServerKeys, SiloKeys
 from tacit.federation.protocol.silo_side import BeforeRelease, SiloSide
 
 __all__ = [

@@ -25,22 +25,7 @@ from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
 from tacit.engine.trees import WrongTree, is_finite, unpacked
 from tacit.exchange import SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, parted, read_sums, write_sums
-from tacit.federation.protocol.agreement import (
-    DRAWN_BYTES,
-    Form,
-    Hello,
-    Progress,
-    agreed_facts,
-    column_bounds,
-    common_randomness,
-    discloses_counts,
-    in_their_places,
-    longest_counts,
-    read_hello,
-    run_mark,
-    tell_counts,
-    told_counts,
-)
+from tacit.federation.protocol import agreement
 from tacit.federation.protocol.memory import SiloMemory
 from tacit.federation.protocol.messages import AROUND, Message, Phase
 from tacit.federation.protocol.party import Party, SiloKeys
@@ -91,12 +76,12 @@ class SiloSide(Party):
         super().__init__(plan, name, keys)
         self._shard, self._before_release = _capped(shard, plan.records_kept), before_release
         self._unpaid = shard if plan.statistics is not None else None
-        self._form = Form.of(shard)
+        self._form = agreement.Form.of(shard)
         self._randomness = Randomness.from_seed(plan.experiment.seed)
-        self._drawn = secrets.token_bytes(DRAWN_BYTES)
+        self._drawn = secrets.token_bytes(agreement.DRAWN_BYTES)
         self._memory = SiloMemory(memory, self._mark)
         self._silos: LocalSilos | None = None
-        self._role: SiloRole | None = None
+        self.role: SiloRole  # of the exchange that is going on
 
     # -- messages
 
@@ -119,13 +104,6 @@ class SiloSide(Party):
         return self._silos
 
     @property
-    def role(self) -> SiloRole:
-        """This silo's side of the exchange that is going on."""
-        if self._role is None:
-            raise OutOfTurn("setup has not ended", SERVER)
-        return self._role
-
-    @property
     def place(self) -> int:
         """This silo's number among all."""
         return self._names.index(self.name)
@@ -140,7 +118,8 @@ class SiloSide(Party):
         if not self.plan.method.private:
             self._before_release("counts", 0, {})
             records = len(self._shard.train)
-        self._told = Hello(form=self._form, drawn=self._drawn.hex(), records=records, plan=self._mark).to_bytes()
+        hello = agreement.Hello(form=self._form, drawn=self._drawn.hex(), records=records, plan=self._mark)
+        self._told = hello.to_bytes()
         self._next = ("begin",)
         made = learner(self.plan.experiment.model, self._shard.labels, self._form.shape, Randomness.from_seed(0))
         answers = len(self._names) * (AROUND + len(self._told))
@@ -156,13 +135,13 @@ class SiloSide(Party):
 
     def _begin(self, content: bytes) -> bytes:
         progress, signed, frozen = parted(content, SERVER, 3)
-        done = Progress.read(progress, SERVER).done
+        done = agreement.Progress.read(progress, SERVER).done
         told = self._from_silos("hello", signed)
-        hellos = {peer: read_hello(part, peer, self._mark) for peer, part in told.items()}
-        self._run = run_mark(self._here.run, told)
+        hellos = {peer: agreement.read_hello(part, peer, self._mark) for peer, part in told.items()}
+        self._run = agreement.run_mark(self._here.run, told)
         drawn = {peer: bytes.fromhex(hello.drawn) for peer, hello in hellos.items()}
-        self._common = common_randomness(self.plan, self._keys.common, self._here.run, drawn)
-        self._facts = agreed_facts(self.plan, self._names, {peer: hello.records for peer, hello in hellos.items()})
+        self._common = agreement.common_randomness(self.plan, self._keys.common, self._here.run, drawn)
+        self._facts = agreement.agreed_facts(self.plan, hellos)
         self._frozen = _tree(frozen, self._made.frozen)
         if not 0 <= done <= self.plan.rounds:
             raise Refused("out-of-range", f"{done} rounds done of {self.plan.rounds}", SERVER)
@@ -170,19 +149,19 @@ class SiloSide(Party):
             check_goes_on(self.plan)
         self._done = done
         self._placed = self._among_all(self._shard)
-        if not discloses_counts(self.plan):
+        if not agreement.discloses_counts(self.plan):
             self._go_on(None)
             return self._here.write(SERVER, "begin", b"")
         shown = {place: event if isinstance(event, Unprotected) else Nothing() for place, event in self._events.items()}
         self._before_release("counts", 0, shown)
-        self._most += len(self._names) * (AROUND + longest_counts(self.plan))
+        self._most += len(self._names) * (AROUND + agreement.longest_counts(self.plan))
         self._next = ("totals",)
         people, counts = np.unique(self._placed.train.subject, return_counts=True)
         self._counted = self._common.lots(people, "counts").view(
             np.int64
         )  # names of subjects in this run, by rising key
         order = np.argsort(self._counted)
-        self._told = tell_counts(self._run, self._counted[order], counts[order])
+        self._told = agreement.tell_counts(self._run, self._counted[order], counts[order])
         return self._here.write(EVERYONE, "begin", self._told)
 
     def _totals(self, content: bytes) -> bytes:
@@ -190,7 +169,7 @@ class SiloSide(Party):
         server that could send totals would make people with records in m silos weigh up to m."""
         totals = np.zeros(len(self._counted), np.int64)
         for peer, part in self._from_silos("begin", content).items():
-            names, counts = told_counts(self._run, part, peer)
+            names, counts = agreement.told_counts(self._run, part, peer)
             _, ours, theirs = np.intersect1d(self._counted, names, assume_unique=True, return_indices=True)
             totals[ours] += counts[theirs]
         self._go_on(totals)
@@ -199,7 +178,8 @@ class SiloSide(Party):
     def _among_all(self, shard: Federation) -> Federation:
         """Our records in their place among those of all silos."""
         if self.plan.method.info.gathers == "places":
-            shard = in_their_places(shard, self.place, len(self._names), self.plan.promise.facts.subjects or 1)
+            subjects = self.plan.promise.facts.subjects or 1
+            shard = agreement.in_their_places(shard, self.place, len(self._names), subjects)
         return shard.among(self._names, self.place)
 
     def _go_on(self, totals: np.ndarray | None) -> None:
@@ -223,7 +203,7 @@ class SiloSide(Party):
         """Our columns under constants that all silos get: public by now, whatever their origin. Not any constants: with
         a scale so small that a number overflows, our failure would show that there is such a number."""
         assert self._unpaid is not None
-        low, high = np.array(column_bounds(self.plan))
+        low, high = np.array(agreement.column_bounds(self.plan))
         told = read_sums(content, 2 * len(low), SERVER)
         means, scales = told.reshape(2, len(low))
         if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
@@ -260,8 +240,8 @@ class SiloSide(Party):
         exchange = plan.exchange
         terms = exchange.terms(self._run, self._names, silos.numbers(self._template), silos.sum_facts())
         (members,) = silos.work.members() or (None,)
-        self._role = exchange.silo(terms, self._party, members)
-        self._most += self._role.longest
+        self.role = exchange.silo(terms, self._party, members)
+        self._most += self.role.longest
         self._next = ("open",) if exchange.opens else ("work", "metrics")
 
     @property
@@ -353,8 +333,8 @@ class SiloSide(Party):
             asked = masked_sum(plan, query)
             terms = masked.terms(f"{self._run}/{phase}", self._names, query.numbers, asked)
             self._most = max(self._most, AROUND + terms.longest)
-            self._role = masked.silo(terms, self._party, None)
-            return self._sent(phase, self._role.begin(desk.number, masked.grid.truncated(part), noise), True)
+            self.role = masked.silo(terms, self._party, None)
+            return self._sent(phase, self.role.begin(desk.number, masked.grid.truncated(part), noise), True)
         self._release()
         share = query.sigma / math.sqrt(len(self._names))
         return desk.write(SERVER, phase, write_sums(noisy_sum(part[None], share, [noise])))

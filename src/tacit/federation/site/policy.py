@@ -1,17 +1,6 @@
 """A silo's policy: what it allows, computed from the plan, and written into its ledger before anything leaves.
 
-``POLICY.toml`` sets limits that no request can lift::
-
-    requesters = ["ana@example.org"]
-    methods = ["subject-sgd", "uldp-avg"]
-    exchanges = ["masked"]
-    unit = "subject"                   # what must be protected: record, subject or silo
-    against = ["public", "server"]     # from which views
-    delta = 1e-5
-    epsilon_per_run = 4.0
-    epsilon_in_total = 10.0            # over all runs on this data set
-    least_records = 100
-    most_rounds = 10000                # and most_parameters, most_subjects, most_memory (MB), most_runs at a time
+``POLICY.toml`` (:class:`Policy`; an example is in docs/deploy.md) sets limits that no request can lift.
 
 A :class:`Guard` trusts nothing that a request says about privacy. It computes, from the plan alone and before a record
 is used, what every view of the policy would learn about one unit. It writes a line into the silo's ledger of that data
@@ -39,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tacit.data.options import Count, Section, Share
 from tacit.engine.charges import (
@@ -131,12 +120,12 @@ class Policy(Section):
     requesters: tuple[str, ...] = Field(min_length=1)
     methods: tuple[str, ...] = Field(min_length=1)
     exchanges: tuple[str, ...] = Field(min_length=1)
-    unit: Unit
+    unit: Unit  # what must be protected
     relation: Relation = "zero-out"
-    against: tuple[str, ...] = Field(min_length=1)
+    against: tuple[str, ...] = Field(min_length=1)  # from which views
     delta: Share
     epsilon_per_run: Limit
-    epsilon_in_total: Limit
+    epsilon_in_total: Limit  # over all runs on this data set
     least_records: Count
     silos_per_subject: Count | None = None  # in how many silos a subject may be; by default in all
     seeds: bool = False  # a run with a seed draws noise that can be drawn again with the seed
@@ -148,22 +137,16 @@ class Policy(Section):
     most_memory: Count = 4_000  # MB, as estimated from the plan's public numbers
     most_runs: Count = 4  # that this silo works on at the same time
 
-    @field_validator("methods")
+    @field_validator("methods", "exchanges", "against")
     @classmethod
-    def _are_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _known(names, METHODS)
-
-    @field_validator("exchanges")
-    @classmethod
-    def _are_exchanges(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return _known(names, EXCHANGES)
-
-    @field_validator("against")
-    @classmethod
-    def _are_views(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        for text in texts:
-            View.parse(text)
-        return texts
+    def _are_known(cls, names: tuple[str, ...], field: ValidationInfo) -> tuple[str, ...]:
+        known: Mapping[str, object] = EXCHANGES if field.field_name == "exchanges" else METHODS
+        for name in names:
+            if field.field_name == "against":
+                View.parse(name)
+            elif name not in known:
+                raise InvalidSetting("unknown-name", f"'{name}' is unknown; known: {', '.join(known)}")
+        return names
 
     def check_requester(self, requester: str) -> None:
         if requester not in self.requesters:
@@ -187,13 +170,6 @@ class Policy(Section):
     def epsilon(self, event_at: Callable[[str], Event]) -> float:
         """What ``event_at`` every place comes to."""
         return max(min(cost(event_at(where), self.delta).epsilon for where in places) for places in self.places())
-
-
-def _known(names: tuple[str, ...], known: Mapping[str, object]) -> tuple[str, ...]:
-    for name in names:
-        if name not in known:
-            raise InvalidSetting("unknown-name", f"'{name}' is unknown; known: {', '.join(known)}")
-    return names
 
 
 class Head(NamedTuple):

@@ -1,18 +1,9 @@
 """A silo's own table as its part of a federation's records.
 
-``DATA.toml`` says where the table lies and what its columns are called there::
+``DATA.toml`` (:class:`SiloData`; an example is in docs/deploy.md) says where the table is and what its columns are
+called.
 
-    path = "visits.parquet"
-    subjects = "PATIENT_ID"    # the column of this table that identifies the subject of each row
-
-    [columns]                  # the experiment's name = the name in this table, where they differ
-    patient = "PATIENT_ID"
-    age = "AGE_YEARS"
-
-    [hold_out]                 # for metrics without noise: these people are trained on in no run
-    fraction = 0.15
-
-Everything else is the experiment's: label, features, constants, who is held out. Identifiers of people become
+Everything else is in the experiment: label, features, constants, who is held out. Identifiers of people become
 pseudonyms by a keyed hash (BLAKE2b, 64 bits) under a secret that the silos share and the server never sees: the same
 person has the same pseudonym in every silo, and no list of people is exchanged. Two people with one pseudonym would
 count as one, and removing one of them could turn their joint contribution around; among n people that has probability
@@ -20,10 +11,9 @@ n^2 / 2^65. Who is held out is drawn from the pseudonym, so that all silos hold 
 
 **Metrics without noise.** They show what they are computed on, and the requester of a run chooses its label, its
 columns and its ``data.seed``. So they are computed on the silo's own ``[hold_out]`` alone: people who are drawn by the
-identifier that the silo names and a secret that only it has, the same in every run, whatever is asked for. Their rows
-are in no other release of any run with this file; a metric therefore depends on no row of anybody else, and takes
-nothing from the guarantees of all others. About the people of the hold-out themselves, metrics without noise promise
-nothing.
+identifier that the silo names and a secret that only it has, the same in every run. Their rows are in no other release
+of any run with this file. A metric therefore depends on no row of other people, and the guarantees of all others stand.
+For the people of the hold-out, metrics without noise have no guarantee.
 """
 
 from __future__ import annotations
