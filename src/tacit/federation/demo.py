@@ -83,7 +83,6 @@ class Trial:
         return tuple(self._tables)
 
     def home(self, silo: str) -> Path:
-        """Where a silo's own files are."""
         return self.folder / "silos" / silo
 
     def kit(self, name: str) -> Kit:
@@ -91,7 +90,6 @@ class Trial:
         return Kit.load(self.folder / "kits" / folder / name, *get_args(Kind))
 
     def start(self, name: str) -> None:
-        """Start the server, the analyzer, or a silo."""
         kit = self.kit(name)
         if kit.kind == "silo":
             prepare_silo(kit.path, self.home(name) / "DATA.toml", self.home(name) / "POLICY.toml")
@@ -100,7 +98,6 @@ class Trial:
         self.processes[name] = self.launch(kit.path)
 
     def launch(self, kit: Path) -> subprocess.Popen[bytes]:
-        """Start NVFlare's process of a kit, without an attendant."""
         return start(kit)
 
     def wait(self, name: str) -> None:

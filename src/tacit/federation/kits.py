@@ -176,7 +176,6 @@ class Kit:
         return self.path / OURS
 
     def identity(self) -> Identity:
-        """The signing key in exchanges."""
         return Identity(read_secret(self.ours / IDENTITY, "KIT"))
 
     def roster(self) -> dict[str, bytes]:
@@ -184,7 +183,6 @@ class Kit:
         return _roster(self.path)
 
     def pseudonyms(self) -> Secret:
-        """What identifiers are hashed with."""
         return read_secret(self.ours / PSEUDONYMS, "KIT")
 
     def certificate(self) -> x509.Certificate:
@@ -229,7 +227,6 @@ def _issued_by(certificate: x509.Certificate, root: x509.Certificate) -> bool:
 
 
 def read_secret(file: Path, field: str) -> Secret:
-    """32 secret bytes from a file."""
     content = file.read_bytes() if file.is_file() else b""
     if len(content) != SECRET_BYTES:
         problem = f"'{file.name}' does not hold {SECRET_BYTES} bytes"
@@ -238,7 +235,6 @@ def read_secret(file: Path, field: str) -> Secret:
 
 
 def require_nvflare() -> None:
-    """NVFlare is an extra."""
     try:
         import nvflare  # noqa: F401
     except ImportError:
@@ -351,7 +347,6 @@ def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: b
 
 
 def _restrict(local: Path, kind: Kind) -> None:
-    """Replace NVFlare's defaults by what Tacit needs."""
     resources = json.loads((local / "resources.json.default").read_text())
     resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
     if kind != "server":
@@ -413,7 +408,6 @@ def _keep_authority(folder: Path, key: RSAPrivateKey, root: bytes, passphrase: s
 
 
 def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]:
-    """The authority's key and certificate."""
     if not (folder / ROOT_KEY).is_file():
         problem = f"'{folder}' holds no key: it was made without a passphrase, so no party can be added"
         raise UserError("missing", "--out", problem, "make new kits for all parties in another folder")

@@ -18,22 +18,10 @@ from typing import Any, NamedTuple
 from tacit.crypto import Refused
 from tacit.data import source_facts
 from tacit.data.encode import Columns, FeatureEncoder
+from tacit.engine import folder as files
 from tacit.engine.charges import Charges
 from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores
-from tacit.engine.folder import (
-    CHECKPOINT,
-    CLOCK,
-    ENCODER,
-    LEDGER,
-    METRICS,
-    MODEL,
-    PLAN,
-    RESULT,
-    read_json,
-    read_metrics,
-    write_json,
-)
 from tacit.engine.loop import Constants, Hooks, Status
 from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
 from tacit.engine.trees import save_tree, write_bytes
@@ -47,11 +35,10 @@ from tacit.federation.protocol.sides import CoordinatorSide, RoundFailed, Server
 from tacit.federation.request import Request
 from tacit.federation.site.policy import Head
 from tacit.federation.site.retention import EXPIRED, OUTCOME, REQUESTED, at_work, expire_at_server
-from tacit.planning.plan import Plan
 from tacit.privacy.ledger import plain_file
 
 HEADS = "heads.json"
-SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
+SHARED = (files.PLAN, files.LEDGER, files.METRICS, files.MODEL, files.ENCODER, files.RESULT)  # what the requester gets
 
 MOST_DATASETS = 1000  # of one silo, whose ledgers are remembered
 
@@ -74,10 +61,6 @@ class Ended(NamedTuple):
     reason: str = ""
     rules: Mapping[str, tuple[str, ...]] = {}
 
-    def as_dict(self) -> dict[str, Any]:
-        """As ``outcome.json`` has it."""
-        return {"status": self.status, "reason": self.reason, "rules": dict(self.rules)}
-
 
 class CoordinatorHost(Hooks):
     """The server in one attempt at a run. ``progress`` says how far it is."""
@@ -85,7 +68,8 @@ class CoordinatorHost(Hooks):
     def __init__(self, kit: Kit, request: Request, send: Send) -> None:
         self.folder = kit.ours / RUNS / request.run
         self.progress: dict[str, Any] = {"state": "calling", "done": 0, "metrics": {}, "left": {}}
-        self._kit, self._request, self._send, self._log = kit, request, send, party_log(kit)
+        self._kit, self._request, self._plan, self._send = kit, request, request.plan, send
+        self._log = party_log(kit)
         self._rules: dict[str, tuple[str, ...]] = {}
         self._silent: set[str] = set()
         self._without_metrics: set[str] = set()
@@ -93,10 +77,6 @@ class CoordinatorHost(Hooks):
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
         self._ended: dict[str, Any] = {}
-
-    @property
-    def _plan(self) -> Plan:
-        return self._request.plan
 
     def run(self) -> Ended:
         """The whole attempt; leaves the folder as it is. A run that was finished before is not repeated."""
@@ -117,12 +97,12 @@ class CoordinatorHost(Hooks):
             except OSError as error:
                 ended = Ended("failed", f"the server cannot write: {error.strerror}")
             self.progress["state"] = ended.status
-            self._ended = {**ended.as_dict(), "left": self.progress["left"]}
+            self._ended = {**ended._asdict(), "left": self.progress["left"]}
             if self._is_ours:
                 with suppress(OSError):  # a full disk
-                    write_json(self.folder / OUTCOME, self._ended)
+                    files.write_json(self.folder / OUTCOME, self._ended)
                     if ended.status == "finished":  # it is never resumed
-                        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+                        (self.folder / files.CHECKPOINT).unlink(missing_ok=True)
         with suppress(OSError):
             for run in expire_at_server(self.folder.parent):
                 self._log.info("expired run %s: its ledger stays", run)
@@ -131,14 +111,14 @@ class CoordinatorHost(Hooks):
 
     def share(self, target: Path) -> None:
         """Copy what the requester gets into the folder ``target``."""
-        write_json(target / OUTCOME, self._ended)
+        files.write_json(target / OUTCOME, self._ended)
         for name in SHARED:
             if self._is_ours and (self.folder / name).is_file():
                 shutil.copy(self.folder / name, target)
 
     def _ended_before(self) -> Ended | None:
         file = self.folder / OUTCOME
-        before = read_json(file, "run") if file.is_file() else {"status": ""}
+        before = files.read_json(file, "run") if file.is_file() else {"status": ""}
         if before["status"] == EXPIRED:
             return Ended(EXPIRED, before["reason"])
         return Ended("finished") if before["status"] == "finished" else None
@@ -146,10 +126,10 @@ class CoordinatorHost(Hooks):
     def _open_folder(self) -> None:
         """The run's folder, new or that of earlier attempts at the same request."""
         file, request = self.folder / REQUESTED, self._request
-        if file.is_file() and read_json(file, "run")["digest"] != request.digest:
+        if file.is_file() and files.read_json(file, "run")["digest"] != request.digest:
             raise RoundFailed("wrong-run", 0, "the run's name belongs to another request")
         self._check_latest()
-        write_json(file, {"digest": request.digest, "attempt": request.attempt})
+        files.write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
 
     def _write_encoder(self, columns: Columns | None) -> None:
@@ -157,18 +137,18 @@ class CoordinatorHost(Hooks):
         assert columns is not None, "checked when the request was read"
         data = self._plan.experiment.data
         encoder = FeatureEncoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
-        write_json(self.folder / ENCODER, encoder.to_dict())
+        files.write_json(self.folder / files.ENCODER, encoder.to_dict())
 
     def _check_latest(self) -> None:
         """An attempt that continues after a later one has begun leaves the folder to that one."""
         file = self.folder / REQUESTED
-        if file.is_file() and read_json(file, "run")["attempt"] > self._request.attempt:
+        if file.is_file() and files.read_json(file, "run")["attempt"] > self._request.attempt:
             self._is_ours = False
             raise RoundFailed("out-of-turn", 0, "a later attempt at the run has begun")
 
     def _called(self) -> Ended | None:
         """Call every silo, and the analyzer; how it ended where one of them does not take part."""
-        write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
+        write_bytes(self.folder / files.PLAN, self._plan.to_toml().encode())
         if self._plan.statistics is None:
             self._write_encoder(source_facts(self._plan.data).columns)
         seen, post = self._heads(), calls(self._kit, SERVER, self._request)
@@ -186,13 +166,13 @@ class CoordinatorHost(Hooks):
 
     def _led(self) -> Ended:
         """The protocol from its beginning, or from the last checkpoint."""
-        plan, checkpoint = self._plan, self.folder / CHECKPOINT
+        plan, checkpoint = self._plan, self.folder / files.CHECKPOINT
         goes_on = checkpoint.is_file()
-        clock = self.folder / CLOCK
-        self._clock = Clock(read_json(clock, "run") if goes_on and clock.is_file() else None)
-        self._history = read_metrics(self.folder / METRICS) if goes_on else []
+        clock = self.folder / files.CLOCK
+        self._clock = Clock(files.read_json(clock, "run") if goes_on and clock.is_file() else None)
+        self._history = files.read_metrics(self.folder / files.METRICS) if goes_on else []
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
-        with Charges(plan, self.folder / LEDGER, self._request.run) as charges:
+        with Charges(plan, self.folder / files.LEDGER, self._request.run) as charges:
             self._charges = charges
             self._side = CoordinatorSide(plan, self._kit.silos, keys, checkpoint=checkpoint, resume=goes_on)
             self.progress["state"] = "setting up"
@@ -218,10 +198,10 @@ class CoordinatorHost(Hooks):
 
     def before_statistics(self) -> Constants | None:
         """Constants of an earlier attempt; where there are none, the ledger line for new ones is written."""
-        file = self.folder / ENCODER
+        file = self.folder / files.ENCODER
         if file.is_file():
             self._charges.check_covers(0, "statistics")
-            return FeatureEncoder.from_dict(read_json(file, "run")).columns.constants()
+            return FeatureEncoder.from_dict(files.read_json(file, "run")).columns.constants()
         self._check_latest()
         self._charges.charge_once("statistics", 0)
         return None
@@ -251,8 +231,8 @@ class CoordinatorHost(Hooks):
 
     def after_round(self, number: int, participants: int) -> None:
         with self._clock("ledger"):
-            save_tree(self.folder / MODEL, self._side.model(), {"round": str(number)})
-            write_json(self.folder / CLOCK, self._clock.seconds())
+            save_tree(self.folder / files.MODEL, self._side.model(), {"round": str(number)})
+            files.write_json(self.folder / files.CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
         if evaluation_due(self._plan, number):
             self._evaluate(number)
@@ -308,7 +288,7 @@ class CoordinatorHost(Hooks):
     def _write_metrics(self, number: int) -> None:
         line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
         self._history = [old for old in self._history if old["round"] < number] + [line]
-        write_bytes(self.folder / METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
+        write_bytes(self.folder / files.METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
         self.progress["metrics"] = self._scores.overall
 
     def _write_result(self, status: str) -> None:
@@ -324,7 +304,7 @@ class CoordinatorHost(Hooks):
             scores=self._scores,
             seconds=self._clock.seconds(),
         )
-        write_json(self.folder / RESULT, {**result, "baselines": {}})
+        files.write_json(self.folder / files.RESULT, {**result, "baselines": {}})
 
     def _carried(self, what: str, messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
         """Send messages, and open the replies; a refusal or a failure is logged, and counts as no answer.
@@ -361,7 +341,7 @@ class CoordinatorHost(Hooks):
 
     def _heads(self) -> dict[str, dict[str, list[Any]]]:
         file = self._kit.ours / HEADS
-        return dict(read_json(file, "KIT")) if file.is_file() else {}
+        return dict(files.read_json(file, "KIT")) if file.is_file() else {}
 
     def _remember(self, silo: str, dataset: str, head: Head, recounts: tuple[str, ...] = ()) -> None:
         """Keep the state of a silo's ledger on disk: an older backup of it is then detected. Only the first
@@ -380,7 +360,7 @@ class CoordinatorHost(Hooks):
                         words = "new budget: the table of ledger %s of %s was counted in ledger %s, %s lines"
                         self._log.warning(words, dataset, silo, other, known.get(other, ["unknown"])[0])
                 known[dataset] = list(head)
-                write_json(self._kit.ours / HEADS, seen)
+                files.write_json(self._kit.ours / HEADS, seen)
         finally:
             os.close(lock)
 

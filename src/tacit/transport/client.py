@@ -64,7 +64,6 @@ class Unacceptable(Exception):
 
 
 def connected(name: str, kit: Path, timeout: float) -> Session:
-    """A session of the requester with that name and kit."""
     PROCESS.widen(_PART)
     session = Session(username=name, startup_path=str(kit), secure_mode=True)
     session.api.cmd_modules = [_Commands()]

@@ -47,7 +47,6 @@ class Unfit(Exception):
 
 
 def text(content: object) -> bytes:
-    """As the files of a job are written."""
     return json.dumps(content, indent=1).encode()
 
 

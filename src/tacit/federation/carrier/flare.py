@@ -107,7 +107,7 @@ class Coordinator(Controller):
             check_federated(request.plan)
         except TacitError as error:
             party_log(kit).warning("refused job %s: %s", job, error)
-            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)}).as_dict())
+            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)})._asdict())
             return
         PROCESS.widen(megabytes(request.plan) << 20)
         parties = taking_part(request.plan, kit.silos)

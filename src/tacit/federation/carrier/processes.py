@@ -47,7 +47,6 @@ def _prepared(path: Path, kind: Kind) -> Kit:
 
 
 def prepare_server(path: Path) -> Kit:
-    """The kit of a server that is about to start."""
     kit = _prepared(path, "server")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +59,6 @@ def prepare_server(path: Path) -> Kit:
 
 
 def prepare_analyzer(path: Path) -> Kit:
-    """The kit of the analyzer that is about to start."""
     return _prepared(path, "analyzer")
 
 

@@ -197,7 +197,6 @@ def mark(plan: Plan) -> str:
 
 
 def agreed_facts(plan: Plan, hellos: Mapping[str, Hello]) -> Facts:
-    """The public facts of the run, now that it is known who takes part."""
     return replace(plan.promise.facts, silos=len(hellos), records=sum(hello.records for hello in hellos.values()))
 
 

@@ -186,7 +186,6 @@ class CoordinatorSide:
 
     @property
     def federation(self) -> Federation:
-        """What the coordinator knows of the records: their form and their silos."""
         return self._silos.federation
 
     @property
@@ -299,7 +298,6 @@ class CoordinatorSide:
         return self._from_all(told, answers, phase, self._signed(phase) if signed else _as_it_is)[third]
 
     def _prepare(self, run: str, hellos: Mapping[str, agreement.Hello]) -> None:
-        """The model, for records of which the form is now known, and the exchange."""
         plan, first = self.plan, hellos[self.names[0]].form
         self._run = run
         others = [silo for silo, hello in hellos.items() if hello.form != first]
@@ -326,7 +324,6 @@ class CoordinatorSide:
     # -- a round
 
     def _round(self, number: int) -> Part[Total]:
-        """The sum over silos of what they contribute."""
         self._desk.begin(number)
         role, has_third = self._role, self.plan.exchange.third_party is not None
         preface = (yield from self._asked_third("work", b"", signed=False)) if has_third else b""

@@ -148,7 +148,6 @@ def checked(validate: Callable[[bytes], Read], data: bytes, peer: str) -> Read:
 
 
 def write_counts(names: np.ndarray, counts: np.ndarray) -> bytes:
-    """How many records people have, by names of 64 bits."""
     return np.stack([names.astype("<i8"), counts.astype("<i8")], axis=1).tobytes()
 
 

@@ -105,7 +105,6 @@ class SiloSide(Party):
 
     @property
     def place(self) -> int:
-        """This silo's number among all."""
         return self._names.index(self.name)
 
     # -- setup
@@ -176,7 +175,6 @@ class SiloSide(Party):
         return self._here.write(SERVER, "totals", b"")
 
     def _among_all(self, shard: Federation) -> Federation:
-        """Our records in their place among those of all silos."""
         if self.plan.method.info.gathers == "places":
             subjects = self.plan.promise.facts.subjects or 1
             shard = agreement.in_their_places(shard, self.place, len(self._names), subjects)
@@ -340,7 +338,6 @@ class SiloSide(Party):
         return desk.write(SERVER, phase, write_sums(noisy_sum(part[None], share, [noise])))
 
     def _model(self, content: bytes) -> Params:
-        """A whole model."""
         made = self.silos.learner
         model: Params = _tree(content, {**made.params, **made.frozen})
         if not is_finite(model):

@@ -31,16 +31,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, ValidationInfo, field_validator
 
 from tacit.data.options import Count, Section, Share
-from tacit.engine.charges import (
-    Line,
-    draws_noise_again,
-    events,
-    once_line,
-    repeats,
-    round_line,
-    seed_mark,
-    survivors_may_differ,
-)
+from tacit.engine import charges
 from tacit.errors import InvalidSetting, UserError
 from tacit.exchange import EXCHANGES
 from tacit.federation.request import Request
@@ -269,7 +260,7 @@ class Guard:
         self._write_admission(request)
         name = _run_name(request.plan, request.run)
         others = sum(line["run"] != name for line in self._ledger.lines)
-        self._admitted = _Admitted(request, events(request.plan.promise), others)
+        self._admitted = _Admitted(request, charges.events(request.plan.promise), others)
 
     def before_release(self, mechanism: str, number: int, released: Mapping[str, Event]) -> None:
         """Write a line before a release leaves; :class:`Refusal`, and no line, where it may not.
@@ -282,9 +273,9 @@ class Guard:
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
         if any(_same_release(old, run, line) for old in self._ledger.lines):
-            if draws_noise_again(admitted.request.plan) or survivors_may_differ(admitted.request.plan):
+            if charges.draws_noise_again(admitted.request.plan) or charges.survivors_may_differ(admitted.request.plan):
                 raise Refusal("seeds", "the same noise would be drawn again for other people or other silos")
-            if repeats(admitted.request.plan):
+            if charges.repeats(admitted.request.plan):
                 return  # the same noise again shows nothing new
 
         def refusal(lines: Sequence[Mapping[str, Any]]) -> Refusal | None:
@@ -329,7 +320,7 @@ class Guard:
         """One line has the cost of all rounds that are one release together (their noise is correlated). Another
         attempt, before this one or at the same time, has drawn other noise: it would be another such release."""
         own = sum(line["joint"] for line in lines if line["run"] == _run_name(plan, run))
-        if own > self._together and not repeats(plan):
+        if own > self._together and not charges.repeats(plan):
             return Refusal("replayed", "its rounds are one release together, and another attempt has begun them")
         return None
 
@@ -345,7 +336,7 @@ class Guard:
             broken["epsilon_per_run"] = f"{alone:.4g} is more than {policy.epsilon_per_run:g}"
         own = _run_name(plan, run)
         before = [line for line in self._ledger.lines if line["run"] != own]
-        if has_seed(before, seed_mark(plan)):
+        if has_seed(before, charges.seed_mark(plan)):
             broken["seeds"] = "another run had the same one: noise that is drawn twice protects only once"
         total = policy.epsilon(lambda where: beside(spent(before, where), whole.get(where, _unprotected(plan))))
         if total > policy.epsilon_in_total:
@@ -367,7 +358,7 @@ class Guard:
 
         self._append(self._admissions, request.run, request.attempt, request.digest, refusal, events={})
 
-    def _refusal(self, admitted: _Admitted, lines: Sequence[Mapping[str, Any]], line: Line) -> Refusal | None:
+    def _refusal(self, admitted: _Admitted, lines: Sequence[Mapping[str, Any]], line: charges.Line) -> Refusal | None:
         if again := self._refusal_to_begin_again(admitted.request.plan, admitted.request.run, lines):
             return again
         own = [old for old in lines if old["run"] == admitted.run_name]
@@ -402,18 +393,18 @@ class _Admitted:
     def run_name(self) -> str:
         return _run_name(self.request.plan, self.request.run)
 
-    def line(self, mechanism: str, number: int, released: Mapping[str, Event]) -> Line:
+    def line(self, mechanism: str, number: int, released: Mapping[str, Event]) -> charges.Line:
         promise = self.request.plan.promise
         if mechanism == COUNTS and number == 0:
-            return Line(COUNTS, 0, released)
+            return charges.Line(COUNTS, 0, released)
         for once in promise.once:
             if once.mechanism == mechanism:
-                return once_line(promise, once.mechanism, number)
+                return charges.once_line(promise, once.mechanism, number)
         if mechanism != promise.method.name:
             raise Refusal("request", f"nothing of the plan is called {mechanism}")
         if not 1 <= number <= promise.facts.rounds:
             raise Refusal("request", f"the plan has no round {number}")
-        return round_line(promise, number, self.events)
+        return charges.round_line(promise, number, self.events)
 
 
 def continues(lines: Sequence[Mapping[str, Any]], head: Head) -> bool:
@@ -427,10 +418,10 @@ def admissions_of(ledger: Path) -> Path:
 
 
 def _run_name(plan: Plan, run: str) -> str:
-    return run + seed_mark(plan)
+    return run + charges.seed_mark(plan)
 
 
-def _same_release(old: Mapping[str, Any], run: str, line: Line) -> bool:
+def _same_release(old: Mapping[str, Any], run: str, line: charges.Line) -> bool:
     return (old["run"], old["mechanism"], old["round"]) == (run, line.mechanism, line.number)
 
 

@@ -66,7 +66,6 @@ def expire_at_silo(runs: Path) -> None:
 
 
 def _folders(runs: Path) -> list[Path]:
-    """Those of runs, the newest first."""
     found = [path for path in runs.iterdir() if _RUN.fullmatch(path.name) and not path.is_symlink()]
     return sorted(found, key=lambda folder: max(path.lstat().st_mtime for path in (folder, *folder.iterdir())))[::-1]
 

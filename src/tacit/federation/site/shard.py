@@ -81,12 +81,10 @@ class SiloData(Section):
 
     @property
     def file(self) -> str:
-        """The name of the data file, for messages."""
         return self._file
 
 
 def read_silo_data(file: Path) -> SiloData:
-    """``DATA.toml`` with absolute paths."""
     named, file = str(file), file.resolve()
     options = read_section(Path(named), SiloData, "DATA.toml")
     options._file = named
@@ -228,7 +226,6 @@ def _no_column(name: str, table: Table) -> tuple[str, str]:
 
 
 def _renamed(table: Table, options: SiloData) -> Table:
-    """The silo's table under the experiment's names."""
     for theirs, ours in options.columns.items():
         if ours not in table.names:
             raise UserError("unknown-name", f"columns.{theirs}", *_no_column(ours, table))
