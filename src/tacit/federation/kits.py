@@ -276,7 +276,12 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
             known["roster"] |= {} if public is None else {name: public.hex()}
     known["requesters"] = sorted({*known["requesters"], *options.requesters})
     if not begun:
-        _keep_authority(authority, key, root, passphrase)
+        _private_folder(authority)
+        (authority / ROOT).write_bytes(root)
+        if passphrase:
+            sealed = serialization.BestAvailableEncryption(passphrase.encode())
+            pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+            write_bytes(authority / ROOT_KEY, key.private_bytes(pem, pkcs8, sealed), PRIVATE)
     write_json(authority / MEMBERS, known)
     for folder in folders.values():
         if folder.is_dir():
@@ -396,15 +401,6 @@ def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bo
         problem = f"no silo's kit is here to take '{PSEUDONYMS}' from"
         raise UserError("file-not-found", "--out", problem, "run it where a silo's kit is, or ask a silo for the file")
     return bytes(read_secret(found, "--out").expose())
-
-
-def _keep_authority(folder: Path, key: RSAPrivateKey, root: bytes, passphrase: str | None) -> None:
-    _private_folder(folder)
-    (folder / ROOT).write_bytes(root)
-    if passphrase:
-        sealed = serialization.BestAvailableEncryption(passphrase.encode())
-        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        write_bytes(folder / ROOT_KEY, key.private_bytes(pem, pkcs8, sealed), PRIVATE)
 
 
 def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]:

@@ -209,14 +209,10 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError("malformed", "request", "it is malformed", _FIX) from None
-    _check_date(values.get("expires"), time.time())
-    return Sealed(text, run, attempt, str(signers[0][0])), timeout
-
-
-def _check_date(expires: object, now: float) -> None:
-    fix = "ask again with `tacit submit`"
+    expires, now, fix = values.get("expires"), time.time(), "ask again with `tacit submit`"
     if type(expires) is not int:
         raise UserError("missing", "request", "expires is missing: the request is of an earlier version of Tacit", fix)
     if not now - CLOCKS <= expires <= now + VALID + CLOCKS:
         what = "has expired" if expires < now else f"expires more than {VALID // 86400} days from now"
         raise UserError("expired", "request", f"it {what} by the clock of this machine", fix)
+    return Sealed(text, run, attempt, str(signers[0][0])), timeout

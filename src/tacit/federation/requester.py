@@ -174,6 +174,8 @@ def _left(kit: Kit) -> dict[str, float]:
 
 def _submitted(kit: Kit, asked: Asked) -> Asked:
     """The next attempt, requested. The first one needs a server that answers; a later one waits for the server."""
+    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
+
     asked = replace(asked, attempt=asked.attempt + 1)
     end = time.monotonic() + (_LOST + asked.patience if asked.attempt > 1 else 0)
     with tempfile.TemporaryDirectory() as scratch:
@@ -183,21 +185,15 @@ def _submitted(kit: Kit, asked: Asked) -> Asked:
             try:
                 with _session(kit) as session:
                     server = session.get_system_info().server_info.start_time
-                    return replace(asked, job=_job(session, folder, asked), server=server).kept(kit)
+                    try:
+                        job = session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}")
+                    except SubmitTokenConflict as known:  # a connection broke before the server could answer
+                        job = known.existing_job_id
+                    return replace(asked, job=str(job), server=server).kept(kit)
             except UserError as error:
                 if time.monotonic() > end or error.code == "file-access":
                     raise
                 time.sleep(_LOOK)
-
-
-def _job(session: Any, folder: Path, asked: Asked) -> str:
-    """The job of an attempt: one, even if connections broke before the server could answer."""
-    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
-
-    try:
-        return str(session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}"))
-    except SubmitTokenConflict as known:  # the same request under another signature
-        return str(known.existing_job_id)
 
 
 def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> Path | None:

@@ -119,7 +119,7 @@ class _Commands(CommandModule):
     def get_spec(self) -> CommandModuleSpec:
         specs = [
             CommandSpec(_SUBMIT, "send a job", f"{_SUBMIT} FOLDER", _sent),
-            CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _asked),
+            CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _listed),
         ]
         return CommandModuleSpec(name="tacit", cmd_specs=specs)
 
@@ -141,7 +141,7 @@ def _sent(args: list[str], context: Any) -> Any:
         api.unset_command_timeout()
 
 
-def _asked(args: list[str], context: Any) -> Any:
+def _listed(args: list[str], context: Any) -> Any:
     return context.get_api().server_execute(context.get_command())
 
 

@@ -33,7 +33,6 @@ CLASSES: Final = ("tacit.federation.carrier.flare.Coordinator", "tacit.federatio
 ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
 _APP, _META = "app", "meta.json"
 _SIGNATURES: Final = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
-_MOST: Final = {REQUEST: 1 << 19, _META: 1 << 17, **dict.fromkeys(_SIGNATURES, 1 << 14)}  # bytes
 _RULE, _MOST_RULES = re.compile("[a-z_]{1,40}"), 32  # by which one silo refuses a job
 _FOLDER, _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"), re.compile(r"tacit-[0-9a-f]{1,12}-[0-9]{1,4}")
 
@@ -61,6 +60,14 @@ CONFIGS: Final = {
     "config_fed_client.json": text(
         {**_FILTERS, "executors": [{"tasks": [BARRIER], "executor": {"path": CLASSES[1], "args": {}}}]}
     ),
+}
+
+
+_MOST: Final = {  # bytes
+    **{name: len(content) for name, content in CONFIGS.items()},
+    REQUEST: 1 << 19,
+    _META: 1 << 17,
+    **dict.fromkeys(_SIGNATURES, 1 << 14),
 }
 
 
@@ -132,16 +139,11 @@ def _opened(packed: bytes, expected: set[str]) -> dict[str, bytes]:
                 raise Unfit("its files are not those of a request")
             if any(entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
                 raise Unfit("it is compressed")
-            if any(entry.file_size > _most(entry.filename) for entry in entries):
+            if any(entry.file_size > _MOST.get(entry.filename.rpartition("/")[2], 0) for entry in entries):
                 raise Unfit("a file of it is too large")
             return {entry.filename: archive.read(entry) for entry in entries if not entry.is_dir()}
     except (BadZipFile, ValueError, NotImplementedError, RuntimeError, OSError, EOFError):
         raise Unfit("it cannot be unpacked") from None
-
-
-def _most(path: str) -> int:
-    name = path.rpartition("/")[2]
-    return len(CONFIGS[name]) if name in CONFIGS else _MOST.get(name, 0)
 
 
 def _check_app(found: dict[str, bytes], app: str) -> None:

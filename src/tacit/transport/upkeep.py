@@ -166,7 +166,8 @@ def limit_deployments(kit: Path) -> None:
         clients = told.get(JobMetaKey.JOB_CLIENTS.value) if isinstance(told, dict) else None
         meta = {JobMetaKey.JOB_ID.value: job, JobMetaKey.JOB_CLIENTS.value: clients}
         req.set_header(RequestHeader.JOB_META, meta)
-        most, end = max(RUNS_AT_ONCE, _most_runs(kit)), time.monotonic() + _ENDING
+        wanted, end = _policy(kit).get("most_runs"), time.monotonic() + _ENDING
+        most = max(RUNS_AT_ONCE, wanted if type(wanted) is int else 0)
         while True:
             with starting:
                 if len(app_ctx.get_all_job_ids()) < most:
@@ -226,11 +227,6 @@ def _policy(kit: Path) -> dict[str, Any]:
         return {}
 
 
-def _most_runs(kit: Path) -> int:
-    most = _policy(kit).get("most_runs")
-    return most if type(most) is int else RUNS_AT_ONCE
-
-
 # -- what has ended
 
 
@@ -247,7 +243,7 @@ def prune_store(kit: Path) -> None:
     ended = sorted((job for job, has_ended in _jobs(kit).items() if has_ended), key=_age)
     kept = 0
     for number, job in enumerate(ended):
-        kept += _size(job)
+        kept += sum(file.lstat().st_size for file in job.rglob("*") if file.is_file())
         if number and (number >= KEPT_JOBS or kept > KEPT_BYTES):
             shutil.rmtree(job, ignore_errors=True)
     jobs = {job.name for job in _jobs(kit)}
@@ -299,7 +295,3 @@ def _age(path: Path) -> float:
     """Seconds since a file, or anything in a folder, was written."""
     files = [path, *path.iterdir()] if path.is_dir() else [path]
     return time.time() - max((os.lstat(file).st_mtime for file in files if os.path.lexists(file)), default=0.0)
-
-
-def _size(folder: Path) -> int:
-    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())

@@ -31,7 +31,7 @@ from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE
 from tacit.federation.carrier.processes import party_log
 from tacit.federation.kits import Kit
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import PROGRESS, RESULTS, TOPIC, Sealed, read_job
+from tacit.federation.request import PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.federation.site.host import AnalyzerHost, SiloHost
 from tacit.federation.site.limits import megabytes
@@ -56,10 +56,9 @@ class SiloExecutor(Executor):
             kit = Kit.load(Path(workspace.get_root_dir()), "silo", "analyzer")
             host = SiloHost(kit) if kit.kind == "silo" else AnalyzerHost(kit)
             app = Path(workspace.get_app_dir(fl_ctx.get_job_id()))
-            call = partial(_called, host, lambda: read_job(app, kit)[0])
-            handlers = {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}
-            for what, handler in handlers.items():
-                engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, handler))
+            call: Callable[[bytes], bytes] = partial(host.call, lambda: read_job(app, kit)[0])
+            for what, handler in {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}.items():
+                engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, host, handler))
             self._host = host
         elif event_type == EventType.END_RUN and self._host is not None:
             self._host.close()
@@ -68,17 +67,15 @@ class SiloExecutor(Executor):
         return make_reply(ReturnCode.OK if task_name == BARRIER else ReturnCode.TASK_UNKNOWN)
 
 
-def _called(host: SiloHost | AnalyzerHost, read: Callable[[], Sealed], data: bytes) -> bytes:
-    """Answer a call; the messages of a run that is admitted may be as large as its plan needs."""
-    answer = host.call(read, data)
-    if host.admitted is not None:
-        PROCESS.widen(megabytes(host.admitted) << 20)
-    return answer
-
-
-def _handled(handler: Any, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+def _handled(
+    host: SiloHost | AnalyzerHost, handler: Callable[[bytes], bytes], topic: str, request: Shareable, fl_ctx: FLContext
+) -> Shareable:
+    """Answer a message; after a call that is admitted, messages may be as large as the plan needs."""
     content = request.get(_CONTENT)
-    return _shareable(handler(content if isinstance(content, bytes) else b""))
+    answer = handler(content if isinstance(content, bytes) else b"")
+    if topic == f"{TOPIC}-{CALL}" and host.admitted is not None:
+        PROCESS.widen(megabytes(host.admitted) << 20)
+    return _shareable(answer)
 
 
 class Coordinator(Controller):
@@ -133,7 +130,9 @@ class Coordinator(Controller):
             with engine.new_context() as context:
                 request = _shareable(messages[silo])
                 replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(timeout), context)
-            return _content((replies or {}).get(silo))
+            reply = (replies or {}).get(silo)
+            content = reply.get(_CONTENT) if reply is not None and reply.get_return_code() == ReturnCode.OK else None
+            return content if isinstance(content, bytes) else None
 
         with ThreadPoolExecutor(max(1, len(messages))) as pool:
             return dict(zip(messages, pool.map(sent, messages), strict=True))
@@ -146,10 +145,3 @@ def _shareable(content: bytes) -> Shareable:
     message = Shareable()
     message[_CONTENT] = content
     return message
-
-
-def _content(reply: Shareable | None) -> bytes | None:
-    if reply is None or reply.get_return_code() != ReturnCode.OK:
-        return None
-    content = reply.get(_CONTENT)
-    return content if isinstance(content, bytes) else None

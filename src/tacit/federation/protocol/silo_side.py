@@ -287,7 +287,8 @@ class SiloSide(Party):
         silos = self.silos
         if self.plan.exchange.compiled:
             worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
-            vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
+            keys = noise_keys(silos.noise, number, self._randomness, [self.place])
+            vector = silos.kernels.sent(worked.totals, (keys[0][:, 0], keys[1]) if keys else ())
             return vector, worked.states, sum(worked.not_finite)
         found = silos.contributed(drawn, broadcast, self.role.form)
         return found.parts[0], found.states, found.not_finite
@@ -358,10 +359,6 @@ class SiloSide(Party):
     def _events(self) -> dict[str, Event]:
         """What one round releases; empty for a method without a guarantee."""
         return events(self.plan.promise) if self.plan.method.private else {}
-
-    def _noise_keys(self, number: int) -> Any:
-        found = noise_keys(self.silos.noise, number, self._randomness, [self.place])
-        return (found[0][:, 0], found[1]) if found else ()
 
 
 def _capped(shard: Federation, most: int | None) -> Federation:

@@ -25,6 +25,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -272,7 +273,8 @@ class Guard:
             raise Refusal("request", "nothing was admitted")
         line = admitted.line(mechanism, number, released)
         run = admitted.run_name
-        if any(_same_release(old, run, line) for old in self._ledger.lines):
+        release = (run, line.mechanism, line.number)
+        if any((old["run"], old["mechanism"], old["round"]) == release for old in self._ledger.lines):
             if charges.draws_noise_again(admitted.request.plan) or charges.survivors_may_differ(admitted.request.plan):
                 raise Refusal("seeds", "the same noise would be drawn again for other people or other silos")
             if charges.repeats(admitted.request.plan):
@@ -327,21 +329,25 @@ class Guard:
     def _broken_promises(self, plan: Plan, run: str) -> dict[Rule, str]:
         """The limits that all planned rounds, with what was spent before, exceed."""
         policy, whole = self.policy, plan.events() if plan.method.private else {}
-        broken: dict[Rule, str] = {}
         for places in policy.places():
             if plan.method.private and not any(where in whole for where in places):
                 return {"against": f"the exchange says nothing about {places[0]}"}
-        alone = policy.epsilon(lambda where: whole.get(where, _unprotected(plan)))
-        if alone > policy.epsilon_per_run:
-            broken["epsilon_per_run"] = f"{alone:.4g} is more than {policy.epsilon_per_run:g}"
+
+        def planned(where: str) -> Event:
+            return whole.get(where, _unprotected(plan))
+
         own = _run_name(plan, run)
         before = [line for line in self._ledger.lines if line["run"] != own]
+        broken = self._over_limits(planned, lambda where: beside(spent(before, where), planned(where)))
         if has_seed(before, charges.seed_mark(plan)):
             broken["seeds"] = "another run had the same one: noise that is drawn twice protects only once"
-        total = policy.epsilon(lambda where: beside(spent(before, where), whole.get(where, _unprotected(plan))))
-        if total > policy.epsilon_in_total:
-            broken["epsilon_in_total"] = f"it would come to {total:.4g} of {policy.epsilon_in_total:g}"
         return broken
+
+    def _over_limits(self, alone: Callable[[str], Event], total: Callable[[str], Event]) -> dict[Rule, str]:
+        """The limits that are exceeded, by the events of the run alone and of all runs."""
+        found = {"epsilon_per_run": alone, "epsilon_in_total": total}
+        costs = {rule: (self.policy.epsilon(at), getattr(self.policy, rule)) for rule, at in found.items()}
+        return {rule: f"{cost:.4g} is more than {limit:g}" for rule, (cost, limit) in costs.items() if cost > limit}
 
     def _write_admission(self, request: Request) -> None:
         name = _run_name(request.plan, request.run)
@@ -365,20 +371,14 @@ class Guard:
         releases = [(line.mechanism, line.number), *((old["mechanism"], old["round"]) for old in own)]
         if len(set(releases)) == len(releases) and len(lines) - len(own) == admitted.others:
             return None
-        policy = self.policy
 
         def total(some: Sequence[Mapping[str, Any]], where: str) -> Event:
             new = line.events.get(where, _unprotected(admitted.request.plan))
             before = spent(some, where)
             return new if isinstance(before, Nothing) else Composed((before, new))
 
-        alone = policy.epsilon(lambda where: total(own, where))
-        if alone > policy.epsilon_per_run:
-            return Refusal("epsilon_per_run", f"with repeated rounds it would come to {alone:.4g}")
-        everything = policy.epsilon(lambda where: total(lines, where))
-        if everything > policy.epsilon_in_total:
-            return Refusal("epsilon_in_total", f"it would come to {everything:.4g}")
-        return None
+        broken = self._over_limits(partial(total, own), partial(total, lines))
+        return Refusal.of_all(broken) if broken else None
 
 
 @dataclass(frozen=True)
@@ -419,10 +419,6 @@ def admissions_of(ledger: Path) -> Path:
 
 def _run_name(plan: Plan, run: str) -> str:
     return run + charges.seed_mark(plan)
-
-
-def _same_release(old: Mapping[str, Any], run: str, line: charges.Line) -> bool:
-    return (old["run"], old["mechanism"], old["round"]) == (run, line.mechanism, line.number)
 
 
 def _unprotected(plan: Plan) -> Event:
