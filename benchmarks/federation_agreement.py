@@ -31,8 +31,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tacit.crypto import WeakKeyWarning
 from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.weighting.paillier import WeakKeyWarning
 from tacit.methods import METHODS
 from tacit.planning.claims import exchanges_for
 from tests import made

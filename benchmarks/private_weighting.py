@@ -28,11 +28,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.crypto.blinding import blinding_for
-from tacit.crypto.paillier import Ciphertexts, SecretKey
-from tacit.exchange import Grid, Keys, Masked, Members, PersonVectors, Session, SumFacts, Weighted
+from tacit.exchange import Grid, Keys, Masked, Members, PersonVectors, Session, SumFacts
 from tacit.exchange.session import silo_names
-from tacit.exchange.weighted import WeightedServer, WeightedSilo, WeightedTerms
+from tacit.families.weighting.blinding import blinding_for
+from tacit.families.weighting.exchange import Weighted
+from tacit.families.weighting.paillier import Ciphertexts, SecretKey
+from tacit.families.weighting.server import WeightedServer
+from tacit.families.weighting.silo import WeightedSilo
+from tacit.families.weighting.terms import WeightedTerms
 from tacit.privacy import Noise, Randomness
 
 PRECISION, BITS = 1e-8, 3072

@@ -50,6 +50,7 @@ LEVELS = {
     "test_contributing.py": "process",
     "test_ledger_backup.py": "component",
     "test_ledger_check.py": "component",
+    "test_names.py": "component",
     "transport": "component",
     "transport/test_attendant.py": "process",
     "transport/test_client.py": "process",

@@ -17,7 +17,7 @@ from tacit.data import SOURCES
 from tacit.data.sources import find_source
 from tacit.federation.request import received
 from tacit.models import MODELS, build
-from tacit.plugins import plugin_names
+from tacit.names import plugin_names
 from tests.refusals import refuses
 
 MODEL = """

@@ -31,8 +31,7 @@ with record.phase("imports"):
         key_words,
         nonce_words,
     )
-    from tacit.kernels.clipped_sum import FINEST
-    from tacit.kernels.grid_integers import doublings, noise_steps
+    from tacit.kernels.exact_sums import FINEST, doublings, noise_steps
     from tacit.models import Params, build, parameter_count, task_for
     from tacit.privacy import Randomness
 

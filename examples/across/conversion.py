@@ -14,7 +14,7 @@ from tacit.privacy import account
 from tacit.privacy.accounting.as_published import as_published_group_dp, as_published_uldp_group
 from tacit.privacy.proofs.subject_events import grouped_records
 from tacit.report import words
-from tacit.report.styles import RUN_STYLES
+from tacit.report.page import RUN_STYLES
 
 SIGMA, RATE, STEPS, DELTA = 5.0, 0.01, 100_000, 1e-5
 SIZES = (1, 2, 4, 8, 16, 32, 64)

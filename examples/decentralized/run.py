@@ -34,7 +34,7 @@ from tacit.families.gossip.proofs import as_published_gossip
 from tacit.families.pairwise.exchange import Pairwise
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
-from tacit.report.styles import RUN_STYLES
+from tacit.report.page import RUN_STYLES
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)

@@ -44,13 +44,13 @@ from research.study import band, epsilons, simulated, spread, written_between
 from tacit.crypto import SealingKey, seal_rows
 from tacit.engine import load_federation
 from tacit.exchange import Session
+from tacit.families.randomizers import LaplaceReports
 from tacit.families.shuffle import proofs as protocols
 from tacit.families.shuffle.shuffled.encoder import Collected
 from tacit.families.shuffle.shuffled.exchange import Shuffled
 from tacit.families.shuffle.shuffled.terms import ShuffledTerms
 from tacit.privacy import Randomness, account
-from tacit.privacy.mechanisms.randomizers import LaplaceReports
-from tacit.report.styles import RUN_STYLES, Style
+from tacit.report.page import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
 FAIR = (1.0, 4.0)

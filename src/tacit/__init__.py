@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tacit import family_names
-
 if TYPE_CHECKING:
     from tacit.api import Run, compare, plan, run
     from tacit.errors import Forbidden, TacitError, UserError
@@ -27,17 +25,11 @@ __all__ = ["Forbidden", "Run", "TacitError", "UserError", "compare", "plan", "ru
 
 def __getattr__(name: str) -> Any:
     """Import on first use: ``import tacit`` stays quick, and ``tacit.privacy`` can be used without JAX."""
-    if name in ("Forbidden", "TacitError", "UserError"):
-        from tacit import errors
+    if name not in __all__:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    from tacit.names import FUNCTIONS, load
 
-        return getattr(errors, name)
-    if name in family_names.FUNCTIONS:
-        return family_names.load(family_names.FUNCTIONS[name])
-    if name in __all__:
-        from tacit import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    return load(FUNCTIONS.get(name, f"tacit.api:{name}"))
 
 
 def __dir__() -> list[str]:

@@ -21,14 +21,13 @@ from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain
 from tacit.kernels import PoissonBatches, Steps, clipped
-from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods import Facts, Method
-from tacit.methods.base import ServerRule
+from tacit.methods.base import ServerRule, part
 from tacit.methods.clips import SubjectClip
 from tacit.methods.local_noise import NoisySteps
 from tacit.methods.per_subject import SubjectWork
-from tacit.methods.tree import part
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, Stream
 

@@ -9,20 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import (
-    Blinding,
     Context,
     Identity,
     KeyPair,
     MaskStream,
     SealingKey,
     Secret,
-    TransferReceiver,
-    TransferSender,
     split,
 )
 from tacit.crypto.crypto_errors import Misused
-from tacit.crypto.paillier import insecure_key_for_tests
 from tacit.crypto.secret import SelfWiping
+from tacit.families.weighting.blinding import Blinding
+from tacit.families.weighting.oblivious_transfer import TransferReceiver, TransferSender
+from tacit.families.weighting.paillier import insecure_key_for_tests
 from tests.refusals import refuses
 
 HERE = Context("masked", "run-1", 3, "north", "south", "keys")

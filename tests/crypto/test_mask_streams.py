@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.crypto import Context, MaskStream, Secret, derive, masked
 from tacit.crypto.crypto_errors import Misused
+from tacit.families.weighting.paillier import residues, units
 from tests.crypto.references import chacha20_block
 from tests.refusals import refuses
 
@@ -34,7 +35,7 @@ def test_a_stream_is_the_chacha20_key_stream_of_the_derived_key():
     key = bytes(derive(Secret(KEY), HERE).expose())
     expected = b"".join(chacha20_block(key, counter, bytes(12)) for counter in range(3))
     assert stream().ring(24).tobytes() == expected
-    assert stream().residues(2**64, 1)[0] == int.from_bytes(expected[:24], "little") % 2**64
+    assert residues(stream(), 2**64, 1)[0] == int.from_bytes(expected[:24], "little") % 2**64
 
 
 def test_both_ends_draw_the_same_and_every_other_context_something_else():
@@ -98,7 +99,7 @@ def test_masked_vectors_and_differences_of_two_rounds_are_uniform_bytes():
 
 @pytest.mark.parametrize("modulus", [2, 3, 10, 97])
 def test_residues_are_uniform(modulus):
-    drawn = np.array([int(value) for value in stream().residues(modulus, 20_000)])
+    drawn = np.array([int(value) for value in residues(stream(), modulus, 20_000)])
     counts = np.bincount(drawn, minlength=modulus)
     expected = 20_000 / modulus
     # at most 96 degrees of freedom: above 178 has probability below 1e-6
@@ -108,16 +109,16 @@ def test_residues_are_uniform(modulus):
 
 @given(st.integers(2, 2**200), st.integers(0, 4))
 def test_residues_stay_below_their_modulus_and_cancel(modulus, count):
-    ours, theirs = stream().residues(modulus, count), stream().residues(modulus, count)
+    ours, theirs = residues(stream(), modulus, count), residues(stream(), modulus, count)
     assert len(ours) == count
     assert all(0 <= value < modulus for value in ours)
     assert [(a - b) % modulus for a, b in zip(ours, theirs, strict=True)] == [0] * count
 
 
 def test_units_have_inverses():
-    units = stream().units(6, 200)
-    assert len(units) == 200
-    assert set(units) == {1, 5}
+    found = units(stream(), 6, 200)
+    assert len(found) == 200
+    assert set(found) == {1, 5}
 
 
 def test_what_a_stream_cannot_give_is_refused():
@@ -127,6 +128,6 @@ def test_what_a_stream_cannot_give_is_refused():
     with refuses("wrong-length", "vector", Misused):
         masked(np.zeros((2, 2), dtype=np.uint64), [stream()])
     with refuses("out-of-range", "modulus", Misused):
-        stream().residues(1, 1)
+        residues(stream(), 1, 1)
     with refuses("wrong-length", "secret", Misused):
         MaskStream(Secret(b"short"), HERE)

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto import Context, Refused, Tampered, TransferReceiver, TransferSender
+from tacit.crypto import Context, Refused, Tampered
 from tacit.crypto.crypto_errors import Misused
-from tacit.crypto.oblivious_transfer import _NONCE, _common, _key
+from tacit.families.weighting.oblivious_transfer import _NONCE, TransferReceiver, TransferSender, _common, _key
 from tests.refusals import refuses
 
 HERE = Context("weighted", "run-1", 3, "server", "north", "sampling")

@@ -10,10 +10,19 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crypto import Blinding, Context, MaskStream, PublicKey, Refused, Secret, SecretKey, WeakKeyWarning
+from tacit.crypto import Context, MaskStream, Refused, Secret
 from tacit.crypto.crypto_errors import Misused
-from tacit.crypto.modular_powers import _Integers, inverses, power_tables, products_of_powers
-from tacit.crypto.paillier import _random_primes, insecure_key_for_tests
+from tacit.families.weighting.blinding import Blinding
+from tacit.families.weighting.modular_powers import _Integers, inverses, power_tables, products_of_powers
+from tacit.families.weighting.paillier import (
+    PublicKey,
+    SecretKey,
+    WeakKeyWarning,
+    _random_primes,
+    insecure_key_for_tests,
+    residues,
+    units,
+)
 from tests.refusals import refuses
 
 KEY = insecure_key_for_tests(256)
@@ -223,9 +232,9 @@ def test_the_primitives_carry_the_private_weighting_of_paper_002():
         return MaskStream(shared, HERE.at(purpose))
 
     # set-up: the server sees blinded, masked counts and inverts them
-    blinds = stream("blinds").units(N, 5)
+    blinds = units(stream("blinds"), N, 5)
     counts = records + np.array([[1], [0]])  # the phantom record
-    masks = stream("count masks").residues(N, 5)
+    masks = residues(stream("count masks"), N, 5)
     seen = [[(int(c) * r + sign * m) % N for c, r, m in zip(counts[s], blinds, masks, strict=True)]
             for s, sign in enumerate((1, -1))]  # fmt: skip
     weights = KEY.encrypt([KEY.public.decode(pow(int(a + b) % N, -1, N)) for a, b in zip(*seen, strict=True)])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Identity, Refused
+from tacit.engine.learner import packed
 from tacit.engine.run import load_federation
-from tacit.engine.trees import packed
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
 from tacit.federation.protocol.agreement import Greeting, Progress, mark
@@ -31,7 +31,7 @@ from tests.engine.federated import (
 )
 from tests.refusals import refuses
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 QUICK = [
     ("fedavg", "plain"),
     ("subject-sgd", "masked"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto import EVERYONE
-from tacit.engine.trees import packed
+from tacit.engine.learner import packed
 from tacit.exchange import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, join
 from tacit.federation.protocol.memory import keep, recall
@@ -140,7 +140,7 @@ def test_a_masked_vector_that_is_none_is_refused_its_silo_named_and_the_others_g
     assert words in refusal.reason
 
 
-@pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+@pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 def test_a_weighted_round_needs_every_silo(experiment, visits):
     federation = parties(planned(experiment, "uldp-sgd", "weighted"), visits[visits.person < 20])
     # hello, begin, open and three phases of the exchange's own setup

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Refused
-from tacit.engine.paid import release_constants, release_metrics
+from tacit.engine.evaluate import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.exchange.post import OutOfTurn, write_sums
 from tacit.federation.protocol.agreement import mark
@@ -23,7 +23,7 @@ from tests.engine.federated import (
 )
 from tests.refusals import refuses
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 
 

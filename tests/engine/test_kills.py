@@ -26,7 +26,7 @@ import pytest
 
 import tacit
 from tacit.engine import read_metrics
-from tacit.engine.trees import load_arrays
+from tacit.engine.learner import load_arrays
 from tacit.privacy import Ledger, View, account, spent
 from tacit.privacy.ledger import place as place_of
 

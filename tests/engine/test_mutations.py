@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.crypto import Identity, Refused, Secret, SecretKey
-from tacit.engine.trees import WrongTree, packed, unpacked
+from tacit.crypto import Identity, Refused, Secret
+from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.weighting.paillier import SecretKey
 from tacit.federation.carrier.envelope import Call, Evaluated, Reply
 from tacit.federation.protocol.agreement import Greeting, Progress, read_hello
 from tacit.federation.protocol.messages import Desk, Message, read_counts
@@ -202,7 +203,7 @@ def one_key(monkeypatch):
     monkeypatch.setattr(SecretKey, "generate", lambda bits, **more: keys.setdefault(bits, made(bits, **more)))
 
 
-@pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+@pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 @pytest.mark.parametrize(("name", "who"), CASES)
 def test_whatever_a_party_signs_is_refused_or_taken(name, who, experiment, visits, monkeypatch):
     assert check(name, who, 1 if name == "weighted" else 6, 0, experiment, visits, monkeypatch) > 0
@@ -307,7 +308,7 @@ class Recorded:
 MANY = {"weighted": 60}
 
 
-@pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+@pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["few", "20,000"])
 @pytest.mark.parametrize("name", PLANS)
 def test_whatever_is_signed_for_the_place_of_a_message_is_refused_or_taken(name, many, experiment, visits, monkeypatch):

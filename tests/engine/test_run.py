@@ -15,7 +15,7 @@ import pytest
 
 import tacit
 from tacit.engine import read_metrics
-from tacit.engine.trees import load_arrays
+from tacit.engine.learner import load_arrays
 from tacit.errors import DivergedWarning, UserError
 from tacit.privacy import Ledger
 from tests.refusals import refuses

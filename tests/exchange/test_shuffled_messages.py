@@ -18,12 +18,12 @@ from sklearn.metrics import roc_auc_score
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered
 from tacit.exchange import Session
 from tacit.exchange.post import OutOfTurn
+from tacit.families.randomizers import LaplaceReports, LevelReports
 from tacit.families.shuffle.shuffled.encoder import Collected, ShuffledEncoder
 from tacit.families.shuffle.shuffled.exchange import OpenSession, Shuffled
 from tacit.families.shuffle.shuffled.mixing import dealt, missing, places
 from tacit.families.shuffle.shuffled.terms import MIXED, SHUFFLER, Messages, ShuffledTerms
 from tacit.privacy import Randomness, Stream
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 from tests.refusals import refuses
 
 LAW = LaplaceReports(1.0)

@@ -11,10 +11,11 @@ from gmpy2 import invert, mpz, powmod
 from scipy import stats
 
 from tacit.crypto import BadSignature, Identity, Refused, Replayed, seal
-from tacit.crypto.paillier import insecure_key_for_tests
-from tacit.exchange import PersonVectors, Session, Weighted
+from tacit.exchange import PersonVectors, Session
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted
-from tacit.exchange.weighted import WeightedSilo
+from tacit.families.weighting.exchange import Weighted
+from tacit.families.weighting.paillier import insecure_key_for_tests
+from tacit.families.weighting.silo import WeightedSilo
 from tests.exchange.test_masked_security import flipped, truncated, unsigned
 from tests.exchange.test_weighted_sum import (
     COUNTS,

@@ -8,12 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit.crypto.paillier import insecure_key_for_tests
-from tacit.exchange import Keys, Members, PersonVectors, Session, SumFacts, Weighted
+from tacit.exchange import Keys, Members, PersonVectors, Session, SumFacts
 from tacit.exchange.post import OutOfTurn, TooFew
 from tacit.exchange.session import delivered
-from tacit.exchange.weighted import WeightedServer, WeightedSilo
-from tacit.exchange.weighted.terms import WeightedTerms, agreed, common_multiple, sampling_slots, slot_width
+from tacit.families.weighting.exchange import Weighted
+from tacit.families.weighting.paillier import insecure_key_for_tests
+from tacit.families.weighting.server import WeightedServer
+from tacit.families.weighting.silo import WeightedSilo
+from tacit.families.weighting.terms import WeightedTerms, agreed, common_multiple, sampling_slots, slot_width
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import advised, refuses

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tacit.exchange import Grid
-from tacit.exchange.grid import beyond
+from tacit.exchange.sums import beyond
 from tacit.planning.plan import plan, sum_facts
 from tests.exchange.test_masked_training import experiment_with, simulation, weights
 from tests.refusals import refuses
 
 # 2048 bits are allowed, with a warning, and quicker
 EXCHANGE = {"name": "weighted", "key_bits": 2048}
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.crypto.WeakKeyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 
 
 def weighted(experiment: dict, exchange: dict, method: str = "uldp-avg", **numbers) -> dict:

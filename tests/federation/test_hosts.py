@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from tacit.crypto import Secret
 from tacit.engine import Run
 from tacit.engine.folder import CHECKPOINT, LEDGER, read_metrics
-from tacit.engine.trees import packed
+from tacit.engine.learner import packed
 from tacit.exchange.post import join
 from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE, Call, Reply, calls
 from tacit.federation.carrier.processes import prepare_silo
@@ -735,8 +735,7 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
 
 def test_a_server_that_relays_other_keys_is_found_out_by_silos_and_nothing_is_released(world, monkeypatch):
     """It passes the keys of north off as those of south: it would open what is meant for south."""
-    from tacit.exchange.masked import MaskedServer
-    from tacit.exchange.masked.terms import KEYS
+    from tacit.exchange.masked import KEYS, MaskedServer
 
     following = MaskedServer._next
 

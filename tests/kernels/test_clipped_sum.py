@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 from tacit.kernels import Arrays, ClippedSum, Objective, clipped_gradient_sum
-from tacit.kernels.clipped_sum import CHUNK, FINEST, rounding
-from tacit.kernels.clipping import norms
+from tacit.kernels.clipped_sum import CHUNK, rounding
+from tacit.kernels.exact_sums import FINEST, norms
 from tacit.models import Params, build, task_for
-from tacit.models.layers import dense
+from tacit.models.model import dense
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 

@@ -10,15 +10,22 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy import stats
 
-from tacit.kernels import gaussian, key_words, nonce_words, random_bits
-from tacit.kernels.noise import LARGEST_NORMAL, PIECE, _radius
+from tacit.kernels import gaussian, key_words, nonce_words
+from tacit.kernels.noise import LARGEST_NORMAL, PIECE, _blocks, _radius
 from tacit.privacy import Randomness
 
 ERROR = 1e-6
 COUNT = 200_000
 KEY = key_words(Randomness.from_seed(1).stream("noise"))
 DRAW = jax.jit(gaussian, static_argnums=2)
-BITS = jax.jit(random_bits, static_argnums=2)
+
+
+def key_stream(key, nonce, count, counter=0):
+    """The key stream in RFC 8439's order, from block number ``counter`` on."""
+    return _blocks(key, nonce, -(-count // 16), counter).T.reshape(-1)[:count]
+
+
+BITS = jax.jit(key_stream, static_argnums=2)
 
 
 def words(text: str) -> np.ndarray:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.kernels import Arrays, Objective
-from tacit.kernels.objective import PASS_ROWS
+from tacit.kernels.training import PASS_ROWS
 from tacit.models import build, task_for
 
 MODEL = build("logistic", (3,), 1)

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from tacit.kernels import Arrays, Counts, Local, Objective, PeopleSum, arrange, drawn, each_person, people_sum
 from tacit.kernels import people as kernel
-from tacit.kernels.grid_integers import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.models import build, task_for
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument

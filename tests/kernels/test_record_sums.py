@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from tacit.kernels import Arrays, Objective, PoissonBatches, Rows, Sampled, Work
-from tacit.kernels.clipped_sum import BLOCK, FINEST, blocks_for, most_expected, rounding
+from tacit.kernels.batches import BLOCK, blocks_for, most_expected
+from tacit.kernels.clipped_sum import rounding
+from tacit.kernels.exact_sums import FINEST
 from tacit.kernels.noisy_descent import clipped_records
 from tacit.models import Params, task_for
 from tacit.privacy import Randomness

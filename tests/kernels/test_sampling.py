@@ -119,7 +119,7 @@ def test_no_batch_is_ever_cut_short():
 
 def test_many_coins_are_drawn_in_pieces_without_losing_a_batch(monkeypatch):
     whole = drawn([1] * 30, 0.3, 20)
-    monkeypatch.setattr("tacit.kernels.sampling.COINS", 64)
+    monkeypatch.setattr("tacit.kernels.batches.COINS", 64)
     pieces = drawn([1] * 30, 0.3, 20)
     for left, right in zip(whole, pieces, strict=True):
         np.testing.assert_array_equal(left, right)

@@ -13,10 +13,10 @@ from scipy import stats
 
 import tacit
 from tacit.data import Federation
+from tacit.engine.learner import load_arrays
 from tacit.engine.run import _simulation, load_federation
 from tacit.engine.run import run as train
 from tacit.engine.simulate import Simulation
-from tacit.engine.trees import load_arrays
 from tacit.kernels import Steps
 from tacit.privacy import Randomness
 

@@ -21,7 +21,7 @@ from tacit.families.gossip.graphs import GraphChoice, mixing
 from tacit.families.gossip.kernels import contracting_weights, node_step, noised
 from tacit.kernels import Arrays, key_words
 from tacit.models import convexity
-from tacit.models.edges import edges
+from tacit.models.images import edges
 from tacit.planning import sweep as planner
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.accounting.gaussian import gaussian_epsilon

@@ -15,10 +15,9 @@ from tacit.errors import UserError
 from tacit.exchange import EXCHANGES
 from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Facts, Method
-from tacit.methods.base import Divisors, ServerRule, ServerState
+from tacit.methods.base import Divisors, ServerRule, ServerState, part
 from tacit.methods.clips import BatchClip, RecordClip, Shift, SiloClip, SubjectClip
 from tacit.methods.per_subject import COMMON, PerSubject, SubjectWork, per_subject
-from tacit.methods.tree import part
 from tacit.planning.claims import exchanges_for
 from tests.methods.worlds import planned, random_federation, simulation
 

@@ -16,8 +16,8 @@ import tacit
 from tacit.audit.views import contributions
 from tacit.data import Federation
 from tacit.engine.kernel import outputs, own_outputs
+from tacit.engine.learner import load_tree, save_tree
 from tacit.engine.simulate import Simulation
-from tacit.engine.trees import load_tree, save_tree
 from tacit.families.personal.meta_learning import hessian_vector, meta_gradient
 from tacit.families.personal.model_mixture import component_losses, log_likelihood, mixed_outputs, responsibilities
 from tacit.families.personal.proximal import learned_relations, proximal_point, smoothing, towards

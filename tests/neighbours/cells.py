@@ -81,8 +81,8 @@ EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": SHORT_KEY}, "pai
 def short_keys() -> Iterator[None]:
     """Paillier keys that nobody else accepts."""
     with (
-        patch("tacit.crypto.paillier.LEAST_BITS", SHORT_KEY),
-        patch("tacit.exchange.weighted.exchange.LEAST_BITS", SHORT_KEY),
+        patch("tacit.families.weighting.paillier.LEAST_BITS", SHORT_KEY),
+        patch("tacit.families.weighting.exchange.LEAST_BITS", SHORT_KEY),
     ):
         yield
 

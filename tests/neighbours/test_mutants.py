@@ -17,13 +17,13 @@ import pytest
 from tacit.data import load
 from tacit.data.holdout_and_caps import within_caps
 from tacit.engine.simulate import Simulation
-from tacit.exchange.grid import Grid, share_variance
 from tacit.exchange.plain import Plain
+from tacit.exchange.sums import Grid, share_variance
 from tacit.families.shuffle.worker import EncoderWork
 from tacit.federation.protocol.coordinator import CoordinatorSide
 from tacit.federation.site.shard import pseudonyms
 from tacit.kernels import Steps, bounded, clipped_gradient_sum
-from tacit.kernels.grid_integers import Counts
+from tacit.kernels.exact_sums import Counts
 from tacit.methods.central import Upload
 from tacit.methods.clips import Clip
 from tacit.methods.local_noise import HiGrad, NoisyBatchesClaim
@@ -200,7 +200,7 @@ def single_precision() -> Iterator[None]:
         patch.object(Steps, "added", added_in_single_precision),
         patch("tacit.kernels.clipped_sum.TOGETHER", 1),
         patch("tacit.kernels.noisy_descent.clipped_gradient_sum", chunk_by_chunk),
-        patch("tacit.kernels.sampling.blocks_for", lambda expected: 1),
+        patch("tacit.kernels.batches.blocks_for", lambda expected: 1),
     ):
         yield
 
@@ -269,7 +269,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "too small a share in a masked sum": (
         MASKED,
         lambda: patch(
-            "tacit.exchange.masked.exchange.share_variance", lambda silos, *rest: share_variance(silos, *rest) / silos
+            "tacit.exchange.masked.share_variance", lambda silos, *rest: share_variance(silos, *rest) / silos
         ),
     ),
     "rounding that lets a norm grow": (MASKED, lambda: patch.object(Grid, "truncated", outward)),

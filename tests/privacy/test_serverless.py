@@ -17,10 +17,10 @@ from tacit.families.gossip.proofs import (
     gossip_exposure,
     published_exposure,
 )
+from tacit.families.gossip.random_walk import random_walk_rdp
 from tacit.families.pairwise.proofs import gopa, gopa_choice, gopa_subject_mu
 from tacit.privacy import Randomness, account
 from tacit.privacy.accounting.events import Gaussian, Nothing, RandomWalk, Unprotected
-from tacit.privacy.accounting.random_walk import random_walk_rdp
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 

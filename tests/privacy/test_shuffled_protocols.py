@@ -25,6 +25,13 @@ from tacit.families.shuffle.proofs import (
     ss_simple,
     ss_topk,
 )
+from tacit.families.shuffle.shuffle_bounds import (
+    blanket_delta,
+    blanket_epsilon,
+    dominates,
+    shuffled_deviation,
+    shuffled_pld,
+)
 from tacit.privacy.accounting.account import account, delta_of
 from tacit.privacy.accounting.events import (
     Composed,
@@ -36,13 +43,6 @@ from tacit.privacy.accounting.events import (
     Selected,
     ShuffledReports,
     event_from_dict,
-)
-from tacit.privacy.accounting.shuffle_bounds import (
-    blanket_delta,
-    blanket_epsilon,
-    dominates,
-    shuffled_deviation,
-    shuffled_pld,
 )
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses

@@ -33,13 +33,11 @@ from tacit.audit.bounds import (
 from tacit.audit.canaries import LAYER, Planted
 from tacit.audit.tradeoffs import ProvedTradeOff
 from tacit.audit.views import contributions
-from tacit.engine.clock import Clock
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
-from tacit.engine.loop import Hooks, done_here, loop
+from tacit.engine.loop import Clock, Hooks, done_here, loop
 from tacit.engine.run import SimulatedRounds
-from tacit.engine.silos import adding
-from tacit.engine.simulate import Simulation
+from tacit.engine.simulate import Simulation, adding
 from tacit.exchange.plain import Total
 from tacit.kernels import ServerStep
 from tacit.methods import ServerState

@@ -18,9 +18,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from tacit.crypto.context import Context
 from tacit.crypto.crypto_errors import Misused, Refused, Tampered
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.identities import Context
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.crypto.secret import Secret
 from tacit.crypto.worker_process import shared
 

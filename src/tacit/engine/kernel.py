@@ -6,9 +6,10 @@ numbers (clip, noise, rates, divisors) are arguments of what is compiled: runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache, partial, reduce
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import numpy as np
 from tacit.exchange import Plain
 from tacit.exchange.plain import Total
 from tacit.kernels import Arrays, Objective, ServerStep, Steps, Work
-from tacit.kernels.grid_integers import toward_zero
+from tacit.kernels.exact_sums import toward_zero
 from tacit.methods import Facts, Method, ServerState
 from tacit.methods.base import Divisors, LocalResult, LocalWork, ServerRule
 from tacit.models import Params
@@ -28,6 +29,12 @@ from tacit.privacy import Noise
 OUTPUT_ROWS = 256
 # The same of `own_outputs`: rows of one silo, and pieces per call.
 OWN_ROWS, PIECES_TOGETHER = 32, 8
+# Lanes of work side by side, each with its own sum. A constant, not the number of cores, so that the order of additions
+# is always the same (the compiler may still round differently on another machine).
+LANES = 2
+
+Lane = TypeVar("Lane")
+Result = TypeVar("Result")
 
 
 class Summed(NamedTuple):
@@ -309,3 +316,18 @@ def _prepared_apply(objective: Objective, apply: Apply) -> Callable[[Params, Any
 def _prepare(objective: Objective) -> Callable[[Any], jax.Array]:
     assert objective.prepare is not None
     return jax.jit(objective.prepare)
+
+
+def in_lanes(work: Callable[[Lane], Result], lanes: Sequence[Lane], together: bool = True) -> list[Result]:
+    """``work`` of every lane, the first in this thread. Not ``together``: one after the other, so that what they have
+    in common is compiled once."""
+    if not together:
+        return [work(lane) for lane in lanes]
+    others = [_threads().submit(work, lane) for lane in lanes[1:]]
+    return [work(lanes[0]), *(other.result() for other in others)]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that hand the lanes after the first to the device: work from one thread runs one after the other."""
+    return ThreadPoolExecutor(LANES - 1, thread_name_prefix="tacit-lane")

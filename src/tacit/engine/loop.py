@@ -1,4 +1,4 @@
-"""The one loop over the rounds of a run, in the simulator and on a federation.
+"""The one loop over the rounds of a run, in the simulator and on a federation; its clock, and Ctrl-C.
 
     set up -> ready -> for each round: ledger line, step, checkpoint, evaluate, record -> metrics that the plan pays for
 
@@ -8,13 +8,111 @@ simulator has none to carry. A run brings :class:`Hooks`, for what it writes dow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import signal
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
+from types import FrameType, TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import jax.monitoring
 
 from tacit.engine.evaluate import Scores
 from tacit.errors import Forbidden
 from tacit.planning.plan import Plan
+
+_intervals: list[tuple[float, float]] = []
+_lock = threading.Lock()
+
+
+def _listen(event: str, duration_secs: float, **_: Any) -> None:
+    """Collect tracing, lowering and compiling as intervals; they may nest and, from two threads, overlap."""
+    if "/compile/" not in event and "/compilation_cache/" not in event:
+        return
+    end = time.perf_counter()
+    with _lock:
+        _intervals.append((end - duration_secs, end))
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def compile_seconds(since: float) -> float:
+    """Seconds of this process after the moment ``since`` (of ``time.perf_counter``) in which something was compiled."""
+    with _lock:
+        recent = sorted((max(start, since), end) for start, end in _intervals if end > since)
+    total, reached = 0.0, since
+    for start, end in recent:
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+class Clock:
+    """Seconds by phase: ``with clock("train"): …``; compilation inside a phase is counted as ``compile`` instead."""
+
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        """``before``: the seconds of an interrupted run that goes on."""
+        self._spent: dict[str, float] = defaultdict(float, before or {})
+        self._start = time.perf_counter() - self._spent.pop("total", 0.0)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            compiling = compile_seconds(start)
+            self._spent["compile"] += compiling
+            self._spent[phase] += time.perf_counter() - start - compiling
+
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Count ``seconds`` that were spent inside ``source`` as ``target``."""
+        self._spent[source] -= seconds
+        self._spent[target] += seconds
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._start
+
+    def seconds(self) -> dict[str, float]:
+        """The contract's form: compile, train, evaluate, exchange, total; and ``ledger``, the writing of everything
+        that must be on disk before a run goes on (lines of the ledger, of the metrics, checkpoints)."""
+        phases = ("compile", "train", "evaluate", "exchange", "ledger")
+        return {**{phase: round(self._spent[phase], 4) for phase in phases}, "total": round(self.elapsed, 4)}
+
+
+class Interruption:
+    """``with Interruption() as wish: …`` makes ``wish.asked`` true on the first Ctrl-C; the next one raises.
+
+    An exception in the middle of whatever the interpreter is doing can be swallowed by code that must not fail (a
+    destructor, a callback of a library); a flag that is looked at between rounds cannot. Outside the main thread, where
+    signals do not arrive, this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
 
 Found = TypeVar("Found")
 Answers = Mapping[str, bytes | None]

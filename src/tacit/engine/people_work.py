@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tacit.engine.kernel import Worked
-from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.kernel import LANES, Worked, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid, Members, PersonVectors
 from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
-from tacit.kernels.grid_integers import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.methods import Facts
 from tacit.models import Params
 from tacit.privacy.randomness import chosen, shares

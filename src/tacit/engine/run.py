@@ -19,8 +19,7 @@ import pandas as pd
 
 from tacit.data import FeatureEncoder, Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
-from tacit.engine.clock import Clock
-from tacit.engine.evaluate import Numbers, Scores, by_decile
+from tacit.engine.evaluate import Numbers, Scores, by_decile, release_constants, release_metrics
 from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
@@ -30,23 +29,34 @@ from tacit.engine.folder import (
     LOCAL,
     METRICS,
     MODEL,
+    NOT_EVALUATED,
     PERSONAL,
     PLAN,
     PRIVATE,
     RESULT,
     Run,
+    evaluation_due,
     free_folder,
+    metrics_line,
     read_json,
     read_metrics,
+    summary,
     write_json,
 )
-from tacit.engine.interrupt import Interruption
-from tacit.engine.learner import learner
-from tacit.engine.loop import Constants, Diverged, Hooks, RoundsEnded, Status, done_here, local, loop
-from tacit.engine.paid import release_constants, release_metrics
-from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
+from tacit.engine.learner import is_finite, learner, load_tree, save_tree, write_bytes
+from tacit.engine.loop import (
+    Clock,
+    Constants,
+    Diverged,
+    Hooks,
+    Interruption,
+    RoundsEnded,
+    Status,
+    done_here,
+    local,
+    loop,
+)
 from tacit.engine.simulate import Simulation
-from tacit.engine.trees import is_finite, load_tree, save_tree, write_bytes
 from tacit.errors import Forbidden, UserError
 from tacit.planning.experiment import located, read_experiment
 from tacit.planning.plan import Plan

@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.engine.kernel import Summed, Worked
-from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.kernel import LANES, Summed, Worked, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import Grid
 from tacit.kernels import Arrays, Rows, power_of_two

@@ -1,28 +1,20 @@
-"""How updates travel from the silos to the server; families add others (``tacit.family_names``)."""
+"""How updates travel from the silos to the server. ``tacit.names`` lists all exchanges."""
 
+from collections.abc import Callable
+from functools import partial
+
+from tacit import names
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
-from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import ReportFacts, SumFacts, people_of, places_of
-from tacit.exchange.weighted import Members, PersonVectors, Weighted
-from tacit.family_names import EXCHANGES as FAMILY_EXCHANGES
-from tacit.family_names import BuiltIn
-from tacit.plugins import find
+from tacit.exchange.sums import Grid, Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
 
-CORE: tuple[type[Exchange], ...] = (
-    Plain,
-    Masked,
-    Weighted,
+EXCHANGES: names.BuiltIn[type[Exchange]] = names.BuiltIn(names.EXCHANGES)
+# a built-in exchange, or one that an installed package adds
+find_exchange: Callable[[str], type[Exchange]] = partial(
+    names.find, "tacit.exchanges", EXCHANGES, field="exchange.name", kind=Exchange
 )
-EXCHANGES: BuiltIn[type[Exchange]] = BuiltIn({each.name: each for each in CORE}, FAMILY_EXCHANGES)
-
-
-def find_exchange(name: str) -> type[Exchange]:
-    """A built-in exchange, or one that an installed package adds (``tacit.plugins``)."""
-    return find("tacit.exchanges", EXCHANGES, name, "exchange.name", Exchange)
-
 
 __all__ = [
     "EXCHANGES",
@@ -40,7 +32,6 @@ __all__ = [
     "SumFacts",
     "Summing",
     "ThirdRole",
-    "Weighted",
     "find_exchange",
     "people_of",
     "places_of",

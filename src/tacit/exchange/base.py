@@ -32,21 +32,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, 
 from tacit.crypto import EVERYONE, Identity, Replayed
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew
 from tacit.exchange.sums import SumFacts
-from tacit.family_names import PlanPart
 from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import Stream
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tacit.exchange.grid import Grid
     from tacit.exchange.masked import Masked
     from tacit.exchange.session import Summing
+    from tacit.exchange.sums import Grid
 
 # What silos hand over: a sum inside the compiled round, integers on a grid, such integers of each subject, single
 # reports, or messages to neighbours.
 Carried = Literal["sum", "integers", "subjects", "reports", "neighbours"]
 Place = Literal["shares", "once"]
+
+
+class PlanPart(Protocol):
+    """What an exchange adds to a plan: as an object of its JSON, and in a sentence or two."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+    @property
+    def words(self) -> str: ...
 
 
 class Keys(NamedTuple):

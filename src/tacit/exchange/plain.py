@@ -13,10 +13,9 @@ import numpy as np
 
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
-from tacit.exchange.grid import LARGEST_STEPS, REACH
 from tacit.exchange.post import Terms, read_numbers, read_steps, write_numbers, write_steps
-from tacit.exchange.sums import SumFacts
-from tacit.kernels.grid_integers import FINEST, Steps, doublings, noise_steps
+from tacit.exchange.sums import LARGEST_STEPS, REACH, SumFacts
+from tacit.kernels.exact_sums import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Noise, Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT

@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
 from tacit.crypto.crypto_errors import CodedRefusal
-from tacit.exchange.grid import LARGEST_STEPS, beyond
+from tacit.exchange.sums import LARGEST_STEPS, beyond
 
 SERVER = "server"
 _LENGTH_BYTES = 8
@@ -91,7 +91,8 @@ def join(parts: Sequence[bytes]) -> bytes:
 
 def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
     """The parts that :func:`join` joined (exactly ``count`` of them, where given)."""
-    parts, start = [], 0
+    parts: list[bytes] = []
+    start = 0
     while start < len(data) and (count is None or len(parts) <= count):
         size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
         start += _LENGTH_BYTES

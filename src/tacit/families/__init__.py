@@ -1,4 +1,4 @@
 """Complete families on top of the core: method, proofs, commands and report parts of each in one package.
 
-The core never imports a family. It finds them by the names in :mod:`tacit.family_names`.
+The core never imports a family. It finds them by the names in :mod:`tacit.names`.
 """

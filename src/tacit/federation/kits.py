@@ -41,7 +41,7 @@ from pydantic import Field, field_validator, model_validator
 from tacit.crypto import Identity, Secret
 from tacit.data.options import Section
 from tacit.engine.folder import PRIVATE, read_json, write_json
-from tacit.engine.trees import write_bytes
+from tacit.engine.learner import write_bytes
 from tacit.errors import InvalidSetting, UserError
 from tacit.exchange.post import SERVER
 from tacit.transport import packed

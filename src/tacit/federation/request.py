@@ -28,9 +28,9 @@ from tacit.federation.protocol.agreement import check_method, meant, refuse_in_f
 from tacit.federation.site.limits import MOST_TEXT, check_counts, check_job, deadline, parsed
 from tacit.methods import METHODS
 from tacit.models import is_built_in
+from tacit.names import plugin_names
 from tacit.planning.experiment import Experiment, read_experiment
 from tacit.planning.plan import Plan, plan
-from tacit.plugins import plugin_names
 from tacit.transport.packed import REQUEST, files
 
 NOWHERE = Path("/nonexistent")  # where the relative paths of an experiment that travels would start

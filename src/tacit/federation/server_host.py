@@ -20,11 +20,9 @@ from tacit.data import source_facts
 from tacit.data.encode import Columns, FeatureEncoder
 from tacit.engine import folder as files
 from tacit.engine.charges import Charges
-from tacit.engine.clock import Clock
 from tacit.engine.evaluate import RANKING, Numbers, Scores
-from tacit.engine.loop import Constants, Hooks, Status
-from tacit.engine.result import NOT_EVALUATED, evaluation_due, metrics_line, summary
-from tacit.engine.trees import save_tree, write_bytes
+from tacit.engine.learner import save_tree, write_bytes
+from tacit.engine.loop import Clock, Constants, Hooks, Status
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
 from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Evaluated, Reply, calls
@@ -73,7 +71,7 @@ class CoordinatorHost(Hooks):
         self._rules: dict[str, tuple[str, ...]] = {}
         self._silent: set[str] = set()
         self._without_metrics: set[str] = set()
-        self._scores: Scores = NOT_EVALUATED
+        self._scores: Scores = files.NOT_EVALUATED
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
         self._ended: dict[str, Any] = {}
@@ -234,7 +232,7 @@ class CoordinatorHost(Hooks):
             save_tree(self.folder / files.MODEL, self._side.model(), {"round": str(number)})
             files.write_json(self.folder / files.CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
-        if evaluation_due(self._plan, number):
+        if files.evaluation_due(self._plan, number):
             self._evaluate(number)
         self.progress["done"] = number
 
@@ -286,14 +284,14 @@ class CoordinatorHost(Hooks):
         return None
 
     def _write_metrics(self, number: int) -> None:
-        line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
+        line = files.metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
         self._history = [old for old in self._history if old["round"] < number] + [line]
         write_bytes(self.folder / files.METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
         self.progress["metrics"] = self._scores.overall
 
     def _write_result(self, status: str) -> None:
         side = self._side
-        result = summary(
+        result = files.summary(
             self._plan,
             self.folder,
             status,

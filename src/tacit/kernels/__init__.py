@@ -1,17 +1,23 @@
 """The numeric kernels, on plain arrays: objectives, batches, clipping, noise, work of silos and people, server."""
 
-from tacit.kernels.batches import Batches, Rows, Schedule, power_of_two, shuffled, stack
+from tacit.kernels.batches import Batches, PoissonBatches, Rows, Sampled, Schedule, power_of_two, shuffled, stack
 from tacit.kernels.clipped_sum import ClippedSum, clipped_gradient_sum
-from tacit.kernels.clipping import bounded, clipped
-from tacit.kernels.descent import Work, descend, walk
-from tacit.kernels.grid_integers import Counts, Steps
+from tacit.kernels.exact_sums import Counts, Steps, bounded, clipped
 from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn
-from tacit.kernels.noise import gaussian, key_words, nonce_words, random_bits
+from tacit.kernels.noise import gaussian, key_words, nonce_words
 from tacit.kernels.noisy_descent import StepTally, noisy_descend
-from tacit.kernels.objective import Arrays, Objective, split_frozen, tree_zeros
 from tacit.kernels.people import ClippedVectors, Local, PeopleSum, each_person, people_sum
-from tacit.kernels.sampling import PoissonBatches, Sampled
-from tacit.kernels.server_optimizer import ServerOptimizer, ServerStep
+from tacit.kernels.training import (
+    Arrays,
+    Objective,
+    ServerOptimizer,
+    ServerStep,
+    Work,
+    descend,
+    split_frozen,
+    tree_zeros,
+    walk,
+)
 
 __all__ = [
     "Arrays",
@@ -46,7 +52,6 @@ __all__ = [
     "nonce_words",
     "people_sum",
     "power_of_two",
-    "random_bits",
     "shuffled",
     "split_frozen",
     "stack",

@@ -36,10 +36,10 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipping import clip_factors, norms
-from tacit.kernels.grid_integers import FINEST, REACHED, Counts, Steps, toward_zero
+from tacit.kernels.batches import blocks_for, most_expected
+from tacit.kernels.exact_sums import FINEST, REACHED, Counts, Steps, clip_factors, norms, toward_zero
 from tacit.kernels.noise import LARGEST_NORMAL, PIECE
-from tacit.kernels.objective import Arrays, Objective
+from tacit.kernels.training import Arrays, Objective
 from tacit.models import Params
 from tacit.privacy.invalid import InvalidArgument
 
@@ -48,9 +48,7 @@ CHUNK = 32
 # Numbers below 1.1e-19 have squares that vanish: a norm from squares misses less than this for each, in l2 norm.
 VANISHING = 1.1e-19
 
-# Entries of a block on average. A block is summed in single precision and then goes to the grid, and TOGETHER blocks
-# are added up in 32 bits: fewer than 2^31 steps, unless they have three times as many entries as expected.
-BLOCK = 256
+# Blocks that are added up in 32 bits: fewer than 2^31 steps, unless they have three times as many entries as expected.
 TOGETHER = 3
 
 # Operations that only rearrange numbers
@@ -143,16 +141,6 @@ def clipped_gradient_sum(
 
     found = jax.lax.fori_loop(0, -(-number // TOGETHER), add_group, ClippedSum.nothing(numbers + -numbers % PIECE))
     return found._replace(total=jax.tree.map(lambda word: word[:numbers], found.total))
-
-
-def blocks_for(expected: float) -> int:
-    """The number of blocks to which the expected number of entries of a batch are assigned, by a coin each."""
-    return max(1, math.ceil(expected / BLOCK))
-
-
-def most_expected(declared: float) -> float:
-    """The largest expected size of a batch for which :func:`rounding` holds where ``declared`` is the public one."""
-    return 1.5 * declared + 8 * blocks_for(declared)
 
 
 class Rounding(NamedTuple):

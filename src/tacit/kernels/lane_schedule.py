@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from tacit.kernels.batches import power_of_two
-from tacit.kernels.objective import Arrays, Objective
+from tacit.kernels.training import Arrays, Objective
 from tacit.models import Params, parameter_count
 from tacit.privacy.invalid import InvalidArgument
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from tacit.privacy import Stream
 
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
-_BLOCK_WORDS = 16
 # 15 words of a block make 5 pairs of normals, from 3 words each
 _PAIRS_PER_BLOCK = 5
 _NORMALS_PER_BLOCK = 2 * _PAIRS_PER_BLOCK
@@ -37,18 +36,13 @@ LARGEST_NORMAL = math.sqrt(2 * 65 * math.log(2))
 
 
 def key_words(stream: Stream) -> npt.NDArray[np.uint32]:
-    """A key for :func:`random_bits` and :func:`gaussian` from the next 256 bits of a host stream: ``uint32 [8]``."""
+    """A key for :func:`gaussian` from the next 256 bits of a host stream: ``uint32 [8]``."""
     return stream.words(4).astype("<u8").view("<u4").astype(np.uint32)
 
 
 def nonce_words(purpose: int | jax.Array, step: int | jax.Array = 0, part: int | jax.Array = 0) -> jax.Array:
     """The nonce ``uint32 [3]`` of one use: what for, in which step, for which part; each below 2^32."""
     return jnp.stack([jnp.asarray(word, jnp.uint32) for word in (purpose, step, part)])
-
-
-def random_bits(key: jax.Array, nonce: jax.Array, count: int, counter: int | jax.Array = 0) -> jax.Array:
-    """``count`` words ``uint32`` of the key stream in RFC 8439's order, from block number ``counter`` on."""
-    return _blocks(key, nonce, -(-count // _BLOCK_WORDS), counter).T.reshape(-1)[:count]
 
 
 def gaussian(key: jax.Array, nonce: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -1,7 +1,7 @@
 """Private local training: steps along clipped, noised gradients of Poisson batches, as one compiled loop.
 
 What a batch gives is a sum of whole steps of a grid, and the noise is rounded to whole steps before it is added
-(``steps.py``): the step that follows is computed from the noisy integers alone.
+(``exact_sums.py``): the step that follows is computed from the noisy integers alone.
 
 The noise of step t has standard deviation ``noise_t * clip`` on every number of what the batch gave, whatever it holds,
 also if it is empty. What is divided by is public. Where a clip follows a quantile, every batch also gives a noisy count
@@ -17,13 +17,21 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipped_sum import FINEST, clipped_gradient_sum
-from tacit.kernels.clipping import bounded, clipped
-from tacit.kernels.descent import Work
-from tacit.kernels.grid_integers import COUNT_MARGIN, REACHED, Counts, Steps, noise_steps, toward_zero
+from tacit.kernels.batches import Sampled
+from tacit.kernels.clipped_sum import clipped_gradient_sum
+from tacit.kernels.exact_sums import (
+    COUNT_MARGIN,
+    FINEST,
+    REACHED,
+    Counts,
+    Steps,
+    bounded,
+    clipped,
+    noise_steps,
+    toward_zero,
+)
 from tacit.kernels.noise import LARGEST_NORMAL, PIECE, gaussian, nonce_words
-from tacit.kernels.objective import rows
-from tacit.kernels.sampling import Sampled
+from tacit.kernels.training import Work, rows
 from tacit.models import Params
 
 # The use of a round's key for the noise on batches; noise on sums over silos uses another number.
@@ -176,6 +184,6 @@ def _counts(quantile: float | jax.Array, scale: float | jax.Array) -> Counts:
 
 
 def _doublings(noise: jax.Array) -> jax.Array:
-    """``steps.doublings`` of a traced noise multiplier: the step in which noise reaches every step of the grid."""
+    """``exact_sums.doublings`` of a traced noise multiplier: the step in which noise reaches every step of the grid."""
     steps = jnp.maximum(noise, 1e-30) * (LARGEST_NORMAL / FINEST / REACHED)
     return jnp.maximum(jnp.ceil(jnp.log2(steps)), 0.0).astype(jnp.int32)

@@ -5,14 +5,14 @@ The inner loop of ULDP-AVG and ULDP-SGD ([ULDP-FL], algorithm 3) and of every me
     x_u   = x;  x_u <- x_u - rate * gradient of person u's mean loss at x_u,  repeated
     total = sum_u  trunc(w_u * clip(x_u - x) / step)
 
-One compiled function per shape of ``lanes.py`` goes through chunks of people and adds to one total. A person's model
-exists only while it is worked on, so memory does not depend on the number of people.
+One compiled function per shape of ``lane_schedule`` goes through chunks of people and adds to one total. A person's
+model exists only while it is worked on, so memory does not depend on the number of people.
 
 Formal guarantees, for any records, rates and weights:
 
 - a person adds at most ``w_u * clip`` to the total in l2 norm, after rounding: weighted vectors are rounded toward
-  zero one by one, and their sum is one of integers (``steps.py``). So a person less changes the total by exactly what
-  this person adds alone, and lanes, chunks and their order change nothing;
+  zero one by one, and their sum is one of integers (``exact_sums``). So a person less changes the total by exactly
+  what this person adds alone, and lanes, chunks and their order change nothing;
 - a person whose work is not finite adds zero, and is counted;
 - what a person adds depends on that person's records alone. Padding repeats the person's own records, never others':
   a masked record cannot move a mean, but an overflow in it can still turn a product with 0 into NaN.
@@ -30,10 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipping import bounded
-from tacit.kernels.grid_integers import Counts, Steps, toward_zero
+from tacit.kernels.exact_sums import Counts, Steps, bounded, toward_zero
 from tacit.kernels.lane_schedule import Lane, Layout, People, Shape
-from tacit.kernels.objective import Arrays, Objective
+from tacit.kernels.training import Arrays, Objective
 from tacit.models import Params, parameter_count
 
 Kind = Literal["training", "gradient", "record-gradients"]
@@ -76,7 +75,7 @@ class PeopleSum(NamedTuple):
     total       ``[parameters]`` steps, in the order of ``ravel_pytree``
     people      ``[]`` int32, who took part (with records and a weight)
     not_finite  ``[]`` int32, people whose work, and clipped records whose gradient, was not finite: they are zero
-    below       ``[]`` int32, who was not clipped: norms within the clip (to ``clipping.MARGIN``)
+    below       ``[]`` int32, who was not clipped: norms within the clip (to ``exact_sums.MARGIN``)
     counted     ``[1]`` steps, what they and the others count for (``Counts``); 0 where nothing is counted
     """
 

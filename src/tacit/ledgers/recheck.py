@@ -31,7 +31,8 @@ from typing import Any, Literal
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import EXCHANGES
-from tacit.kernels.clipped_sum import CHUNK, most_expected
+from tacit.kernels.batches import most_expected
+from tacit.kernels.clipped_sum import CHUNK
 from tacit.methods import METHODS, Method
 from tacit.planning.claims import Once, Promise, cost
 from tacit.planning.plan import Plan, plan

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.kernels import Schedule, ServerStep, Work, descend, tree_zeros
-from tacit.kernels.descent import Direction, plain
+from tacit.kernels.training import Direction, plain
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -30,9 +31,8 @@ from tacit.methods.base import (
     ServerState,
     like,
     minus,
+    part,
 )
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 
 

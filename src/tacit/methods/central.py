@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from tacit.errors import UserError
 from tacit.kernels import PoissonBatches, ServerStep, Work, bounded, descend
-from tacit.kernels.clipped_sum import FINEST
+from tacit.kernels.exact_sums import FINEST
 from tacit.kernels.noisy_descent import clipped_records
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, one_batch, one_batch_numbers, training, training_numbers
@@ -25,6 +25,7 @@ from tacit.methods.base import (
     ContributionCount,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -32,10 +33,9 @@ from tacit.methods.base import (
     Options,
     ServerRule,
     difference,
+    part,
 )
 from tacit.methods.clips import AdaptiveClip, RecordClip, RoundedBatches, SiloClip
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.proofs.subject_events import binomial_mixture, sampled_place, subject_rate
 

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from tacit.errors import UserError
 from tacit.kernels import Counts
 from tacit.kernels.clipped_sum import Rounding, rounding
-from tacit.kernels.grid_integers import COUNT_MARGIN
+from tacit.kernels.exact_sums import COUNT_MARGIN
 from tacit.methods import option_keys as keys
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
+from tacit.methods.base import Facts, part
 from tacit.privacy import Relation, Unit
 
 

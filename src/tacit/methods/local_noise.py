@@ -27,6 +27,7 @@ from tacit.methods.base import (
     Claim,
     ContributionCount,
     Divisors,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -35,10 +36,9 @@ from tacit.methods.base import (
     ServerRule,
     ServerState,
     difference,
+    part,
 )
 from tacit.methods.clips import AdaptiveClip, BatchClip, RecordClip, RoundedBatches, Shift
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.privacy import (
     AsPublished,
     Composed,

@@ -22,10 +22,19 @@ import numpy as np
 from tacit.kernels import Local
 from tacit.kernels.people import Kind
 from tacit.methods import option_keys as keys
-from tacit.methods.base import Claim, ContributionCount, Divisors, Info, LocalWork, Method, Options, ServerRule
+from tacit.methods.base import (
+    Claim,
+    ContributionCount,
+    Divisors,
+    Facts,
+    Info,
+    LocalWork,
+    Method,
+    Options,
+    ServerRule,
+    part,
+)
 from tacit.methods.clips import AdaptiveClip, SubjectClip
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects

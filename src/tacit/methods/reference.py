@@ -10,9 +10,19 @@ import jax.numpy as jnp
 
 from tacit.kernels import ServerStep, Work, descend
 from tacit.methods.averaging import SiloTraining, Training
-from tacit.methods.base import Claim, Divisors, Drawing, Info, LocalResult, LocalWork, Method, ServerRule, ServerState
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
+from tacit.methods.base import (
+    Claim,
+    Divisors,
+    Drawing,
+    Facts,
+    Info,
+    LocalResult,
+    LocalWork,
+    Method,
+    ServerRule,
+    ServerState,
+    part,
+)
 from tacit.models import Params
 
 

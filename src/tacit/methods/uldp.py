@@ -23,6 +23,7 @@ from tacit.methods.base import (
     ContributionCount,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -30,14 +31,13 @@ from tacit.methods.base import (
     Options,
     ServerRule,
     difference,
+    part,
 )
 from tacit.methods.clips import SiloClip
-from tacit.methods.facts import Facts
 from tacit.methods.local_noise import COMMON as BATCHES
 from tacit.methods.local_noise import NoisyBatches, NoisyBatchesClaim, noisy_batches
 from tacit.methods.per_subject import COMMON as SUBJECTS
 from tacit.methods.per_subject import CorrelatedNoise, PerSubject, SubjectWork, per_subject
-from tacit.methods.tree import part
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import subject_events as subjects
 

@@ -1,10 +1,8 @@
 """Small models, and the tasks (loss and metrics) that they are trained for."""
 
-from tacit.models.linear import Convexity, convexity
-from tacit.models.metrics import higher_is_better
-from tacit.models.model import Model, Params, layer_names, parameter_count
-from tacit.models.registry import MODELS, ModelKind, build, check_fit, check_options, is_built_in, model_options
-from tacit.models.tasks import Task, mean_over_mask, task_for
+from tacit.models.model import Convexity, Model, Params, convexity, parameter_count
+from tacit.models.registry import MODELS, ModelKind, build, check_fit, check_options, is_built_in
+from tacit.models.tasks import Task, higher_is_better, mean_over_mask, task_for
 
 __all__ = [
     "MODELS",
@@ -19,9 +17,7 @@ __all__ = [
     "convexity",
     "higher_is_better",
     "is_built_in",
-    "layer_names",
     "mean_over_mask",
-    "model_options",
     "parameter_count",
     "task_for",
 ]

@@ -12,9 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.models import checks
-from tacit.models.layers import Layer, dense, dense_init, glorot, he
-from tacit.models.model import Model, Params
+from tacit.models.model import Layer, Model, Params, count, dense, dense_init, glorot, he
 
 
 def fits_texts(input_shape: tuple[int, ...]) -> bool:
@@ -37,9 +35,9 @@ def lstm(
     ``x [b, characters]`` int codes 0 .. vocabulary-1 ``-> logits [b, outputs]``. The vocabulary is what is predicted
     (``outputs``) unless it is given. Codes beyond it count as its last.
     """
-    codes = outputs if vocabulary is None else checks.count("vocabulary", vocabulary)
-    width, units = checks.count("embedding", embedding), checks.count("hidden", hidden)
-    depth, narrow = checks.count("layers", layers), checks.count("dense_units", dense_units)
+    codes = outputs if vocabulary is None else count("vocabulary", vocabulary)
+    width, units = count("embedding", embedding), count("hidden", hidden)
+    depth, narrow = count("layers", layers), count("dense_units", dense_units)
 
     def init(key: jax.Array) -> Params:
         keys = jax.random.split(key, depth + 3)

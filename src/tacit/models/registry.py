@@ -1,6 +1,6 @@
 """From a name in an experiment file to a model: built in, of an installed package, or of the user's own.
 
-An installed package adds a :class:`ModelKind` as an entry point of the group ``tacit.models`` (``tacit.plugins``). A
+An installed package adds a :class:`ModelKind` as an entry point of the group ``tacit.models`` (``tacit.names``). A
 model of the user's own is named ``"package.module:factory"``.
 
 A factory is ``(input_shape, outputs, **numbers) -> Model``; ``input_shape`` is the shape of one record, ``outputs`` how
@@ -15,8 +15,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -25,14 +24,11 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import UserError, nearest
-from tacit.models.cnn import cnn, fits_images
-from tacit.models.edges import edges, fits_edges
-from tacit.models.linear import cox, linear, logistic
+from tacit.models.images import cnn, edges, fits_edges, fits_images
 from tacit.models.lstm import fits_texts, lstm
-from tacit.models.mlp import mlp
-from tacit.models.model import Model
-from tacit.models.tasks import KINDS
-from tacit.plugins import find
+from tacit.models.model import Model, cox, linear, logistic, mlp
+from tacit.models.tasks import check_kind
+from tacit.names import find
 
 Factory = Callable[..., Any]
 
@@ -79,19 +75,17 @@ def build(name: str, input_shape: tuple[int, ...], outputs: int, **numbers: Any)
     take, and a factory of the user's own that cannot be loaded or does not give a model.
     """
     input_shape = tuple(int(size) for size in input_shape)
-    if ":" in name:
-        return _build_own(name, input_shape, outputs, numbers)
-    _check_keys(name, numbers)
-    known = _known(name)
+    known = _kind(name)
+    _check_keys(name, known.factory, numbers)
     if not known.fits(input_shape):
         fitting = [other for other, kind in MODELS.items() if kind.fits(input_shape) and other != name]
         problem = f"{name} takes {known.takes}, but a record here has shape {list(input_shape)}"
         fix = f"models that take it: {', '.join(fitting) or 'none, records are empty'}"
         raise UserError("not-supported", "model.name", problem, fix)
-    if not is_built_in(name):
-        return _made(name, known.factory, input_shape, outputs, numbers)
-    model: Model = known.factory(input_shape, outputs, **numbers)
-    return model
+    if is_built_in(name):
+        model: Model = known.factory(input_shape, outputs, **numbers)
+        return model
+    return _checked(name, known.factory, input_shape, outputs, numbers)
 
 
 def is_built_in(name: str) -> bool:
@@ -99,28 +93,18 @@ def is_built_in(name: str) -> bool:
     return name in MODELS
 
 
-def model_options(name: str) -> dict[str, Any]:
-    """The keys that a model accepts, with their defaults; for a factory of the user's own, those that it names."""
-    factory = _load(name) if ":" in name else _known(name).factory
-    return _keys(factory)[0]
-
-
 def check_options(name: str, **numbers: Any) -> None:
     """Refuse unknown keys of ``[model]`` before any data is read."""
-    if ":" in name:
-        _check_own_keys(name, _load(name), numbers)
-    else:
-        _check_keys(name, numbers)
+    _check_keys(name, _kind(name).factory, numbers)
 
 
 def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
     """Refuse a model that is not made for this kind of label, or for columns of a table; a factory of the user's own is
     trusted."""
-    if task_kind not in KINDS:
-        raise UserError("unknown-name", "data.task", f"unknown kind of label '{task_kind}'", nearest(task_kind, KINDS))
+    check_kind(task_kind)
     if ":" in name:
         return
-    kind = _known(name)
+    kind = _kind(name)
     if task_kind not in kind.tasks:
         fitting = [other for other in MODELS if task_kind in MODELS[other].tasks]
         problem = f"{name} is for {' or '.join(kind.tasks)} labels, these are {task_kind}"
@@ -131,35 +115,36 @@ def check_fit(name: str, task_kind: str, *, is_table: bool = False) -> None:
         raise UserError("not-supported", "model.name", problem, f"use {fitting[0]}")
 
 
-def _known(name: str) -> ModelKind:
+def _kind(name: str) -> ModelKind:
+    if ":" in name:
+        return ModelKind(_load(name), (), fits=lambda shape: True)
     return find("tacit.models", MODELS, name, "model.name", ModelKind)
 
 
-def _check_keys(name: str, numbers: Mapping[str, Any]) -> None:
-    known = model_options(name)
+def _check_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> None:
+    """Refuse keys that a factory does not name beyond shape and outputs, and miss those that it has no default for."""
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except ValueError:  # some builtins have no signature
+        return
+    known = {p.name: p.default for p in parameters[2:] if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
     for key in numbers:
-        if key not in known:
-            raise _unknown_key(name, key, known)
+        if key not in known and not takes_any:
+            hint = nearest(key, known) if known else "remove it: this model has no numbers to set"
+            raise UserError("unknown-key", f"model.{key}", f"'{name}' has no such number", hint)
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in numbers:
+            problem = f"missing, and '{name}' has no default for it"
+            raise UserError("missing", f"model.{key}", problem, f"add {key} to [model]")
 
 
-def _keys(factory: Factory) -> tuple[dict[str, Any], bool]:
-    """The keys that a factory names beyond shape and outputs, and whether it takes any others."""
-    parameters = list(inspect.signature(factory).parameters.values())
-    named = [p for p in parameters[2:] if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    return {p.name: p.default for p in named}, any(p.kind == p.VAR_KEYWORD for p in parameters)
+# --- a factory that is not part of Tacit ---
 
 
-# --- a factory of the user's own ---
-
-
-def _build_own(name: str, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]) -> Model:
-    factory = _load(name)
-    _check_own_keys(name, factory, numbers)
-    return _made(name, factory, input_shape, outputs, numbers)
-
-
-def _made(name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]) -> Model:
-    """What a factory that is not part of Tacit gives, checked."""
+def _checked(
+    name: str, factory: Factory, input_shape: tuple[int, ...], outputs: int, numbers: Mapping[str, Any]
+) -> Model:
     try:
         made = factory(input_shape, outputs, **numbers)
     except UserError:
@@ -175,46 +160,23 @@ def _made(name: str, factory: Factory, input_shape: tuple[int, ...], outputs: in
 
 
 def _load(name: str) -> Factory:
+    """The factory of the user's own; its folder is importable only meanwhile, and never hides an installed module."""
     module_path, _, attribute = name.partition(":")
     folder, _, module_name = module_path.rpartition("/")
+    folder = folder or os.getcwd()
+    sys.path.append(folder)
     try:
-        with _importable(folder or os.getcwd()):
-            module = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:
-        raise _own(
-            name,
-            f"module '{module_name}' cannot be imported ({_say(error)})",
-            "install it or start from its folder",
-        ) from error
+        problem = f"module '{module_name}' cannot be imported ({_say(error)})"
+        raise _own(name, problem, "install it or start from its folder") from error
+    finally:
+        sys.path.remove(folder)
     factory: Factory | None = getattr(module, attribute, None)
     if not callable(factory):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
         raise _own(name, f"module '{module_name}' has no function '{attribute}'", nearest(attribute, public))
     return factory
-
-
-@contextmanager
-def _importable(folder: str) -> Iterator[None]:
-    """A module of the folder is found, as with ``python -m``, but never hides an installed one."""
-    sys.path.append(folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-
-
-def _check_own_keys(name: str, factory: Factory, numbers: Mapping[str, Any]) -> None:
-    try:
-        known, takes_any = _keys(factory)
-    except ValueError:  # some builtins have no signature
-        return
-    for key in numbers:
-        if key not in known and not takes_any:
-            raise _unknown_key(name, key, known)
-    for key, default in known.items():
-        if default is inspect.Parameter.empty and key not in numbers:
-            problem = f"missing, and '{name}' has no default for it"
-            raise UserError("missing", f"model.{key}", problem, f"add {key} to [model]")
 
 
 def _check_shapes(model: Model, name: str, input_shape: tuple[int, ...], outputs: int) -> None:
@@ -251,11 +213,6 @@ def _output_shape(model: Model, params: Any, input_shape: tuple[int, ...]) -> tu
 
 def _say(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _unknown_key(name: str, key: str, known: Mapping[str, Any]) -> UserError:
-    hint = nearest(key, known) if known else "remove it: this model has no numbers to set"
-    return UserError("unknown-key", f"model.{key}", f"'{name}' has no such number", hint)
 
 
 def _own(name: str, problem: str, fix: str) -> UserError:

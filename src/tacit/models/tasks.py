@@ -5,15 +5,20 @@ multiclass  one logit per class, softmax cross-entropy; labels ``[b]`` 0 .. clas
 real        one number, squared error; labels ``[b]``
 survival    one risk score, Cox partial likelihood of the batch; labels ``[b, 2]`` (time, event)
 
-Batches come padded to fixed shapes, with a mask. A masked row never influences a loss or a gradient, whatever it holds;
-an empty batch has loss 0 and gradient 0.
+Losses: batches come padded to fixed shapes, with a mask. A masked row never influences a loss or a gradient, whatever
+it holds; an empty batch has loss 0 and gradient 0.
+
+Metrics, in plain numpy, take a model's raw outputs (scores, logits: ``[records]`` or ``[records, outputs]``) and the
+labels of a whole test set. NaN means that the number is not defined on these records: no record, only one class, no
+comparable pair, or a model that has diverged to NaN.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import MappingProxyType
 
 import jax
@@ -21,10 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.errors import UserError, nearest
-from tacit.models import metrics
 
 Losses = Callable[[jax.Array, jax.Array], jax.Array]
 Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +42,7 @@ class Task:
                loss (Cox). Methods that clip per record need it.
     loss       ``(outputs [b, k], labels [b, ...], mask [b]) -> scalar``: mean loss of the rows whose mask is 1; 0 for
                an empty mask; never NaN. Cox: mean over the batch's events, see :func:`cox_loss`
-    metrics    ``name -> (outputs, labels) -> float`` on numpy arrays; NaN where undefined (one class only, no event)
+    metrics    by name
     headline   the metric that people read first
     """
 
@@ -45,27 +50,40 @@ class Task:
     outputs: int
     losses: Losses | None
     loss: Loss
-    metrics: Mapping[str, Callable[[np.ndarray, np.ndarray], float]]
+    metrics: Mapping[str, Metric]
     headline: str
+
+
+def check_kind(kind: str) -> None:
+    """Refuse an unknown kind of label."""
+    if kind not in KINDS:
+        raise UserError("unknown-name", "data.task", f"unknown kind of label '{kind}'", nearest(kind, KINDS))
 
 
 @lru_cache(maxsize=64)  # the same task is the same object, so that functions compiled for it are found again
 def task_for(kind: str, classes: int = 0) -> Task:
     """The task for a kind of label; ``classes`` counts for ``multiclass`` only."""
-    if kind not in KINDS:
-        raise UserError("unknown-name", "data.task", f"unknown kind of label '{kind}'", nearest(kind, KINDS))
+    check_kind(kind)
     if kind == "multiclass" and classes < 2:
         problem = f"a multiclass task with {classes} classes"
         raise UserError("out-of-range", "data.classes", problem, "declare two or more")
-    losses, names, headline = KINDS[kind]
+    losses, metrics = KINDS[kind]
     return Task(
         name=kind,
         outputs=classes if kind == "multiclass" else 1,
         losses=losses,
         loss=cox_loss if losses is None else mean_over_mask(losses),
-        metrics=MappingProxyType({name: getattr(metrics, name) for name in names}),
-        headline=headline,
+        metrics=MappingProxyType({metric.__name__: metric for metric in metrics}),
+        headline=metrics[0].__name__,
     )
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether a larger value of this metric means a better model."""
+    known = {known.__name__ for _, metrics in KINDS.values() for known in metrics}
+    if metric not in known:
+        raise UserError("unknown-name", "metric", f"unknown metric '{metric}'", nearest(metric, sorted(known)))
+    return metric not in ("log_loss", "rmse")
 
 
 def sigmoid_cross_entropy(outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -135,16 +153,162 @@ def mean_over_mask(losses: Losses) -> Loss:
     return loss
 
 
-# kind of label -> losses of single records (None: there are none), metrics, headline
-KINDS: Mapping[str, tuple[Losses | None, tuple[str, ...], str]] = MappingProxyType(
+# --- metrics ---
+
+
+def _where_defined(metric: Metric) -> Metric:
+    """NaN instead of a number (or an exception) on no records and on outputs that hold a NaN."""
+
+    @wraps(metric)
+    def guarded(outputs: np.ndarray, labels: np.ndarray) -> float:
+        outputs, labels = np.asarray(outputs, dtype=np.float64), np.asarray(labels)
+        if len(labels) == 0 or np.isnan(outputs).any():
+            return math.nan
+        return float(metric(outputs, labels))
+
+    return guarded
+
+
+@_where_defined
+def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Share of records whose predicted class is their label; one output means a logit, cut at 0."""
+    return float(np.mean(_classes(outputs) == labels))
+
+
+@_where_defined
+def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Area under the ROC curve: the chance that a positive record scores above a negative one, ties counted half."""
+    positive = labels > 0
+    positives, negatives = positive.sum(), (~positive).sum()
+    if positives == 0 or negatives == 0:
+        return math.nan
+    # Mann-Whitney: sum of the positives' average ranks
+    _, group, sizes = np.unique(outputs.reshape(-1), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+@_where_defined
+def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Precision averaged over the recall gained at each distinct score, not interpolated; NaN without positives."""
+    scores, positive = outputs.reshape(-1), labels > 0
+    if not positive.any():
+        return math.nan
+    order = np.argsort(-scores, kind="stable")
+    last_of_score = np.append(np.diff(scores[order]) != 0, True)
+    hits = np.cumsum(positive[order])[last_of_score]
+    picked = np.flatnonzero(last_of_score) + 1
+    recall_gained = np.diff(hits, prepend=0) / positive.sum()
+    return float(np.sum(recall_gained * hits / picked))
+
+
+@_where_defined
+def f1(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Harmonic mean of precision and recall of the positive class (one output), or its mean over classes (several).
+
+    The mean runs over the classes that occur as a label or as a prediction. For one output NaN where no record is
+    positive and none is predicted to be.
+    """
+    predicted = _classes(outputs)
+    labels = labels.astype(np.int64)
+    binary = _width(outputs) == 1
+    classes = np.array([1]) if binary else np.union1d(labels, predicted)
+    size = max(int(labels.max()), int(predicted.max()), 1) + 1
+    true_positives = np.bincount(labels[labels == predicted], minlength=size)[classes]
+    # 2TP + FP + FN: everyone labelled plus everyone predicted
+    touched = (np.bincount(labels, minlength=size) + np.bincount(predicted, minlength=size))[classes]
+    if not touched.all():
+        return math.nan
+    return float(np.mean(2 * true_positives / touched))
+
+
+@_where_defined
+def log_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Mean negative log-likelihood of the labels: sigmoid of one logit, softmax of several."""
+    if _width(outputs) == 1:
+        logits = outputs.reshape(-1)
+        return float(np.mean(np.logaddexp(0.0, logits) - (labels > 0) * logits))
+    shifted = outputs - outputs.max(axis=1, keepdims=True)
+    own = np.take_along_axis(shifted, labels.astype(np.int64)[:, None], axis=1)[:, 0]
+    return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - own))
+
+
+@_where_defined
+def rmse(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Root of the mean squared error."""
+    return float(np.sqrt(np.mean((outputs.reshape(-1) - labels.reshape(-1)) ** 2)))
+
+
+@_where_defined
+def r2(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Share of the labels' variance that the model explains; NaN where the labels do not vary."""
+    labels = labels.reshape(-1).astype(np.float64)
+    variation = np.sum((labels - labels.mean()) ** 2)
+    if variation == 0:
+        return math.nan
+    return 1.0 - float(np.sum((outputs.reshape(-1) - labels) ** 2) / variation)
+
+
+@_where_defined
+def c_index(outputs: np.ndarray, labels: np.ndarray) -> float:
+    """Harrell's concordance: how often the one who dies first had the higher risk score; equal scores count half.
+
+    A pair is comparable when the earlier of the two times is an event; at equal times, when exactly one of them is.
+    ``outputs`` are risks (more means sooner), ``labels [records, 2]`` are (time, event). O(n log n).
+    """
+    risk, times, event = outputs.reshape(-1), labels[:, 0], labels[:, 1] > 0
+    # longest survivor first; at equal times the censored (who outlive the dead) first
+    order = np.lexsort((event, -times))
+    times, event = times[order], event[order]
+    rank = np.unique(risk[order], return_inverse=True)[1]
+    # records before position `outlived[i]` outlive i: ends before i's first companion in (time, event)
+    starts = np.append(True, (times[1:] != times[:-1]) | (event[1:] != event[:-1]))
+    outlived = np.maximum.accumulate(np.where(starts, np.arange(len(times)), 0))[event]
+    pairs = outlived.sum()
+    if pairs == 0:
+        return math.nan
+    lower = _count_below(rank, outlived, rank[event]).sum()
+    not_higher = _count_below(rank, outlived, rank[event] + 1).sum()
+    return float((lower + not_higher) / (2 * pairs))
+
+
+def _count_below(values: np.ndarray, prefix: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """For each query q: how many of ``values[:prefix[q]]`` are below ``bound[q]`` (non-negative integers).
+
+    A wavelet matrix, one pass per bit: at each bit the values are split stably into zeros and ones, and each query
+    follows the side of its own bit; on a one it has passed all zeros of its range, which are below its bound.
+    """
+    counts = np.zeros(len(prefix), dtype=np.int64)
+    start, stop = np.zeros_like(prefix), prefix.copy()
+    bits = max(int(values.max(initial=0)), int(bound.max(initial=0))).bit_length()
+    for bit in reversed(range(bits)):
+        ones = (values >> bit) & 1 == 1
+        zeros_before = np.concatenate(([0], np.cumsum(~ones)))
+        zero_start, zero_stop = zeros_before[start], zeros_before[stop]
+        is_one = (bound >> bit) & 1 == 1
+        counts += np.where(is_one, zero_stop - zero_start, 0)
+        start = np.where(is_one, zeros_before[-1] + start - zero_start, zero_start)
+        stop = np.where(is_one, zeros_before[-1] + stop - zero_stop, zero_stop)
+        values = np.concatenate((values[~ones], values[ones]))
+    return counts
+
+
+def _width(outputs: np.ndarray) -> int:
+    return 1 if outputs.ndim == 1 else outputs.shape[1]
+
+
+def _classes(outputs: np.ndarray) -> np.ndarray:
+    """The predicted class of each record, ``[records]``."""
+    classes: np.ndarray = outputs.reshape(-1) > 0 if _width(outputs) == 1 else np.argmax(outputs, axis=1)
+    return classes.astype(np.int64)
+
+
+# kind of label -> losses of single records (None: there are none), metrics (the headline first)
+KINDS: Mapping[str, tuple[Losses | None, tuple[Metric, ...]]] = MappingProxyType(
     {
-        "binary": (
-            sigmoid_cross_entropy,
-            ("accuracy", "auc", "average_precision", "f1", "log_loss"),
-            "accuracy",
-        ),
-        "multiclass": (softmax_cross_entropy, ("accuracy", "f1", "log_loss"), "accuracy"),
-        "real": (squared_error, ("rmse", "r2"), "rmse"),
-        "survival": (None, ("c_index",), "c_index"),
+        "binary": (sigmoid_cross_entropy, (accuracy, auc, average_precision, f1, log_loss)),
+        "multiclass": (softmax_cross_entropy, (accuracy, f1, log_loss)),
+        "real": (squared_error, (rmse, r2)),
+        "survival": (None, (c_index,)),
     }
 )

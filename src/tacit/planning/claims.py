@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from tacit.errors import UserError
 from tacit.exchange import EXCHANGES, Exchange
 from tacit.methods import Facts, Info, Method, Options
-from tacit.methods.facts import FACT_KEYS
+from tacit.methods.base import FACT_KEYS
 from tacit.privacy import (
     RELATIONS,
     UNITS,

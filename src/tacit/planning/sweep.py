@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import UserError, nearest
-from tacit.family_names import PlanPart
+from tacit.exchange.base import PlanPart
 from tacit.methods import METHODS, find_method
 from tacit.planning.claims import Once, beside, cost
 from tacit.planning.experiment import read_experiment

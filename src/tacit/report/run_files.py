@@ -11,9 +11,11 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
@@ -22,64 +24,98 @@ from tacit.privacy.statement import epsilon_text
 if TYPE_CHECKING:
     from tacit.ledgers.recheck import Checked
 
-Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
 AUDIT = "audit.json"
 
 
-@dataclass(frozen=True)
-class Evaluated:
+# ---- values of files that may be of any version: what is missing or of another type is empty
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _metrics(value: Any) -> dict[str, float | None]:
+    return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
+
+
+def epsilon_of(value: Any) -> float:
+    """Infinity for a value that cannot be read."""
+    number = _number(value)
+    return math.inf if number is None else number
+
+
+Text = Annotated[str, BeforeValidator(lambda value: str(value or ""))]
+Number = Annotated[float | None, BeforeValidator(_number)]
+Epsilon = Annotated[float, BeforeValidator(epsilon_of)]
+Facts = Annotated[Mapping[str, Any], BeforeValidator(_mapping)]
+Metrics = Annotated[Mapping[str, float | None], BeforeValidator(_metrics)]
+Silos = Annotated[Mapping[str, Metrics], BeforeValidator(_mapping)]
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Evaluated(_Read):
     """The model after one round, on the test set and on each silo's part of it. Round 0 is before training.
 
     epsilon  what the rounds so far cost, by view; None where that is infinite
     """
 
     round: int
-    seconds: float | None
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    epsilon: Metrics = field(default_factory=dict)
+    seconds: Number = None
+    metrics: Metrics = {}
+    silos: Silos = {}
+    epsilon: Metrics = {}
 
 
-@dataclass(frozen=True)
-class StatedAsPublished:
+class StatedAsPublished(_Read):
     """What the paper's own accounting would say, and whether that holds: ``yes``, ``only-if`` or ``no``."""
 
-    epsilon: float
-    valid: str
-    reason: str
+    epsilon: Epsilon = math.inf
+    valid: Text = ""
+    reason: Text = ""
 
 
-@dataclass(frozen=True)
-class StatedGuarantee:
-    """One guarantee. ``epsilon`` is ``math.inf`` if there is none."""
+class StatedGuarantee(_Read):
+    """One guarantee. ``epsilon`` is ``math.inf`` if there is none, or if it cannot be read."""
 
-    unit: str
-    view: str
-    epsilon: float
-    delta: float | None
-    relation: str = ""
-    sampling: str = ""
-    accountant: str = ""
-    assumptions: tuple[str, ...] = ()
-    as_published: StatedAsPublished | None = None
-    linked: float | None = None  # epsilon of a person with two unlinked identifiers; None in old folders
+    unit: Text = ""
+    view: Text = ""
+    epsilon: Epsilon = math.inf
+    delta: Number = None
+    relation: Text = ""
+    sampling: Text = ""
+    accountant: Text = ""
+    assumptions: Annotated[tuple[Text, ...], BeforeValidator(lambda value: tuple(value or ()))] = ()
+    as_published: Annotated[
+        StatedAsPublished | None, BeforeValidator(lambda value: value if isinstance(value, dict) else None)
+    ] = None
+    linkage: Facts = {}  # of a person with two unlinked identifiers; empty in old folders
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.epsilon)
 
+    @property
+    def linked(self) -> float | None:
+        return epsilon_of(self.linkage.get("epsilon")) if self.linkage else None
 
-@dataclass(frozen=True)
-class Baseline:
-    """Results on the same data without a federation.
+
+class Scores(_Read):
+    """Results of a model, or of models of each silo.
 
     over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
     """
 
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    over_silos: Metrics = field(default_factory=dict)
+    metrics: Metrics = {}
+    silos: Silos = {}
+    over_silos: Metrics = {}
     curve: tuple[Evaluated, ...] = ()
 
 
@@ -94,41 +130,36 @@ class Released:
     problem: str | None = None
 
 
-@dataclass(frozen=True)
-class RunFiles:
+class RunFiles(Scores):
     """A run, as far as it may be shared."""
 
-    name: str
-    title: str
-    status: str
-    rounds: int
+    name: Text
+    title: Text
+    status: Text
+    rounds: int = 0
     rounds_planned: int
-    method: Mapping[str, Any]
-    model: Mapping[str, Any]
-    task: str
-    headline: str
-    higher_is_better: Mapping[str, bool]
-    guarantees: tuple[StatedGuarantee, ...]
-    noise_multiplier: float | None
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    silo_count: int | None
-    baselines: Mapping[str, Baseline]
-    curve: tuple[Evaluated, ...]
-    seconds: Mapping[str, float]
-    environment: Mapping[str, Any]
-    seed: int | None
-    evaluation: Mapping[str, Any]
-    source: str
-    over_silos: Metrics = field(default_factory=dict)
-    clip: float | None = None
-    noise_deviation: float | None = None
-    budget_file: Mapping[str, Any] = field(default_factory=dict)
-    released: Released = Released()
-    audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    network: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    plan: str = field(repr=False, default="")
-    shared: Baseline | None = None  # the one model for all silos, if silos also have models of their own
+    method: Facts = {}
+    model: Facts = {}
+    task: Text = ""
+    headline: Text = ""
+    higher_is_better: Facts = {}
+    guarantees: tuple[InstanceOf[StatedGuarantee], ...] = ()
+    noise_multiplier: Number = None
+    silo_count: int | None = None
+    baselines: Mapping[str, InstanceOf[Scores]] = {}
+    seconds: Metrics = {}
+    environment: Facts = {}
+    seed: int | None = None
+    evaluation: Facts = {}
+    source: Text = ""
+    clip: Number = None
+    noise_deviation: Number = None
+    budget_file: Facts = {}
+    released: InstanceOf[Released] = Released()
+    audit: Facts = {}
+    network: Facts = {}
+    plan: str = ""
+    shared: Scores | None = None  # the one model for all silos, if silos also have models of their own
     correction: str = ""  # what a run of an earlier version printed, if that was too little
 
     @property
@@ -138,11 +169,22 @@ class RunFiles:
         return [name for name in seen if self.has_number(name)]
 
     def has_number(self, metric: str) -> bool:
-        return self.metrics.get(metric) is not None or any(p.metrics.get(metric) is not None for p in self.curve)
+        every = [self.metrics, *(point.metrics for point in self.curve)]
+        return any(metrics.get(metric) is not None for metrics in every)
 
     def better(self, metric: str) -> int:
         """1 where more is better, -1 where less is."""
         return 1 if self.higher_is_better.get(metric, True) else -1
+
+    @property
+    def private(self) -> bool:
+        """Whether any guarantee is finite."""
+        return any(line.finite for line in self.guarantees)
+
+    @property
+    def label(self) -> str:
+        """The method in a few words."""
+        return str(self.method.get("label") or self.method.get("name") or "")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -180,59 +222,40 @@ def read_run(path: Path) -> RunFiles:
     if (path / "plan.toml").is_file() and not (path / "result.json").exists():
         problem = f"'{path}' has no result yet: the run was cut off"
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
-    result = _clean(_read_json(path / "result.json"))
-    task = _mapping(result.get("task"))
-    metrics = _metrics(result.get("metrics"))
-    data = _mapping(result.get("data"))
-    checked = _checked(path)
+    result = {key: value for key, value in read_object(path / "result.json").items() if value is not None}
+    task, data, checked = _mapping(result.get("task")), _mapping(result.get("data")), _checked(path)
+    baselines = {
+        # a name in a JSON file is not a path: it may not lead out of the folder
+        name: Scores(**_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")})
+        for name, value in _mapping(result.get("baselines")).items()
+    }
     return RunFiles(
-        name=Path(str(result.get("run") or path)).name or path.name,
-        title=str(result.get("title") or path.resolve().name),
-        status=str(result.get("status") or "finished"),
-        rounds=int(result.get("rounds") or 0),
-        rounds_planned=int(result.get("rounds_planned") or result.get("rounds") or 0),
-        method=_mapping(result.get("method")),
-        model=_mapping(result.get("model")),
-        task=str(task.get("name") or ""),
-        headline=str(task.get("headline") or next(iter(metrics), "")),
-        higher_is_better=_mapping(task.get("higher_is_better")),
-        guarantees=tuple(_corrected(_guarantee(line), checked) for line in result.get("guarantees") or ()),
-        correction=_correction(checked),
-        noise_multiplier=_number(result.get("noise_multiplier")),
-        metrics=metrics,
-        silos=_silos(result.get("silos")),
-        silo_count=data.get("silos"),
-        baselines=_baselines(path, _mapping(result.get("baselines"))),
-        curve=_curve(path / "metrics.jsonl", epsilons=checked is None),
-        seconds={k: v for k, v in _mapping(result.get("seconds")).items() if v is not None},
-        environment=_mapping(result.get("environment")),
-        seed=result.get("seed"),
-        evaluation=_mapping(result.get("evaluation")),
-        source=str(data.get("source") or ""),
-        over_silos=_metrics(result.get("over_silos")),
-        clip=_number(result.get("clip")),
-        noise_deviation=_number(result.get("noise_deviation")),
-        budget_file=_mapping(result.get("budget_file")),
-        released=_released(path / "ledger.jsonl", events=checked is None),
-        audit=read_audit(path) if (path / AUDIT).is_file() else {},
-        network=_mapping(result.get("network")),
-        plan=_read_text(path / "plan.toml"),
-        shared=_shared(result.get("shared")),
+        **result
+        | {
+            "name": Path(str(result.get("run") or path)).name or path.name,
+            "title": result.get("title") or path.resolve().name,
+            "status": result.get("status") or "finished",
+            "rounds_planned": result.get("rounds_planned") or result.get("rounds") or 0,
+            "task": task.get("name"),
+            "headline": task.get("headline") or next(iter(_metrics(result.get("metrics"))), ""),
+            "higher_is_better": task.get("higher_is_better"),
+            "guarantees": [_corrected(StatedGuarantee(**line), checked) for line in result.get("guarantees") or ()],
+            "correction": _correction(checked),
+            "silo_count": data.get("silos"),
+            "source": data.get("source"),
+            "baselines": {name: scores for name, scores in baselines.items() if _any_number(scores)},
+            "curve": _curve(path / "metrics.jsonl", epsilons=checked is None),
+            "seconds": {key: value for key, value in _mapping(result.get("seconds")).items() if value is not None},
+            "released": _released(path / "ledger.jsonl", events=checked is None),
+            "audit": read_object(path / AUDIT) if (path / AUDIT).is_file() else {},
+            "plan": _read_text(path / "plan.toml"),
+            "shared": _mapping(result.get("shared")) or None,
+        }
     )
 
 
-def read_audit(path: Path) -> dict[str, Any]:
-    """What ``tacit audit`` wrote into a folder."""
-    return _clean(_read_json(path / AUDIT))
-
-
-def read_local(path: Path) -> dict[str, Any] | None:
-    """The exact numbers of the private data, where the run folder has them. For ``local.html`` only."""
-    file = path / "local.json"
-    return _clean(_read_json(file)) if file.exists() else None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object of a file, with every number that is not finite replaced: infinity by ``"inf"``, NaN by None."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
@@ -243,7 +266,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise UserError("file-damaged", "run", problem, "run the experiment again") from None
     if not isinstance(value, dict):
         raise UserError("file-damaged", "run", f"'{file}' does not hold an object", "run the experiment again")
-    return value
+    return _mapping(_clean(value))
 
 
 def _read_text(file: Path) -> str:
@@ -251,50 +274,11 @@ def _read_text(file: Path) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """The same value with every number that is not finite replaced: infinity by ``"inf"``, NaN by ``None``."""
     if isinstance(value, float) and not math.isfinite(value):
         return "inf" if value == math.inf else None
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    return value
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _metrics(value: Any) -> dict[str, float | None]:
-    return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
-
-
-def _silos(value: Any) -> dict[str, dict[str, float | None]]:
-    return {name: _metrics(metrics) for name, metrics in _mapping(value).items()}
-
-
-def _guarantee(line: dict[str, Any]) -> StatedGuarantee:
-    published, linkage = line.get("as_published"), line.get("linkage")
-    return StatedGuarantee(
-        unit=str(line.get("unit") or ""),
-        view=str(line.get("view") or ""),
-        epsilon=_epsilon(line.get("epsilon")),
-        delta=_number(line.get("delta")),
-        relation=str(line.get("relation") or ""),
-        sampling=str(line.get("sampling") or ""),
-        accountant=str(line.get("accountant") or ""),
-        assumptions=tuple(str(item) for item in line.get("assumptions") or ()),
-        as_published=StatedAsPublished(
-            _epsilon(published.get("epsilon")), str(published.get("valid") or ""), str(published.get("reason") or "")
-        )
-        if isinstance(published, dict)
-        else None,
-        linked=_epsilon(linkage.get("epsilon")) if isinstance(linkage, dict) else None,
-    )
+    return [_clean(item) for item in value] if isinstance(value, list) else value
 
 
 def _checked(path: Path) -> Checked | None:
@@ -313,7 +297,8 @@ def _corrected(line: StatedGuarantee, checked: Checked | None) -> StatedGuarante
         return line
     infinite = math.isinf(found.corrected)
     reason = ("nothing is proved about this version (TACIT-2026-01)",) if infinite else ()
-    return replace(line, epsilon=found.corrected, assumptions=(*reason, *line.assumptions), linked=None)
+    changes = {"epsilon": found.corrected, "assumptions": (*reason, *line.assumptions), "linkage": {}}
+    return line.model_copy(update=changes)
 
 
 def _correction(checked: Checked | None) -> str:
@@ -327,36 +312,8 @@ def _correction(checked: Checked | None) -> str:
     return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
 
 
-def _epsilon(value: Any) -> float:
-    """Infinity for a value that cannot be read."""
-    number = _number(value)
-    return math.inf if number is None else number
-
-
-def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
-    """Baselines that have at least one number."""
-    found = {
-        name: Baseline(
-            _metrics(_mapping(value).get("metrics")),
-            _silos(_mapping(value).get("silos")),
-            _metrics(_mapping(value).get("over_silos")),
-            # a name in a JSON file is not a path: it may not lead out of the folder
-            _curve(path / "baselines" / Path(name).name / "metrics.jsonl"),
-        )
-        for name, value in final.items()
-    }
-    return {name: baseline for name, baseline in found.items() if _any_number(baseline)}
-
-
-def _shared(value: Any) -> Baseline | None:
-    scores = _mapping(value)
-    if not scores:
-        return None
-    return Baseline(_metrics(scores.get("metrics")), _silos(scores.get("silos")), _metrics(scores.get("over_silos")))
-
-
-def _any_number(baseline: Baseline) -> bool:
-    return any(value is not None for table in (baseline.metrics, *baseline.silos.values()) for value in table.values())
+def _any_number(scores: Scores) -> bool:
+    return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 
 def _released(file: Path, events: bool) -> Released:
@@ -382,14 +339,8 @@ def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
     rounds: dict[int, Evaluated] = {}
     for line in _read_text(file).splitlines():
         try:
-            entry = _clean(json.loads(line))
-            rounds[int(entry["round"])] = Evaluated(
-                int(entry["round"]),
-                _number(entry.get("seconds")),
-                _metrics(entry.get("metrics")),
-                _silos(entry.get("silos")),
-                {view: _number(value) for view, value in _mapping(entry.get("epsilon")).items()} if epsilons else {},
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
+            point = Evaluated(**_clean(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
+        except (ValueError, TypeError):
             continue
+        rounds[point.round] = point
     return tuple(rounds[number] for number in sorted(rounds))

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from tacit.errors import Deprecated, TacitError, UserError
-from tacit.family_names import COMMANDS as FAMILY_COMMANDS
-from tacit.family_names import load
+from tacit.names import COMMANDS as FAMILY_COMMANDS
+from tacit.names import load
 from tacit.ui import (
     audit_commands,
     experiment_commands,

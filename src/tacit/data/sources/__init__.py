@@ -1,4 +1,4 @@
-"""Named sources: one small module each, this list, and those that installed packages add (``tacit.plugins``)."""
+"""Named sources: one small module each, this list, and those that installed packages add (``tacit.names``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tacit.data.sources import (
     user_table,
 )
 from tacit.data.sources.base import Source, SourceFacts
-from tacit.plugins import find
+from tacit.names import find
 
 __all__ = ["SOURCES", "Source", "SourceFacts", "find_source", "source_facts"]
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tacit.exchange.base import Exchange
-from tacit.family_names import PlanPart
+from tacit.exchange.base import Exchange, PlanPart
 from tacit.privacy import Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT
 

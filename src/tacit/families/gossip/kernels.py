@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 
-from tacit.kernels.clipping import clipped
-from tacit.kernels.grid_integers import FINEST, doublings, noise_steps
+from tacit.kernels.exact_sums import FINEST, clipped, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
-from tacit.kernels.objective import Arrays, Objective, rows
+from tacit.kernels.training import Arrays, Objective, rows
 from tacit.models import Convexity, Params
 
 # The uses of a round's key: noise on what nodes send, and on the steps of a walk.
@@ -30,7 +29,7 @@ NORMALS_AT_ONCE = 1 << 17
 
 
 def node_step(clip: float, deviation: float) -> float:
-    """The step of the grid on which a node's update and its noise are added up: a public number (``steps.py``)."""
+    """The public step of the grid on which a node's update and its noise are added up (``kernels.exact_sums``)."""
     finest = clip * FINEST
     return finest * 2.0 ** doublings(deviation, finest)
 

@@ -48,6 +48,7 @@ from tacit.methods.base import (
     Claim,
     Divisors,
     Drawing,
+    Facts,
     Info,
     LocalResult,
     LocalWork,
@@ -56,9 +57,8 @@ from tacit.methods.base import (
     ServerRule,
     ServerState,
     like,
+    part,
 )
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 from tacit.privacy import (
     AsPublished,

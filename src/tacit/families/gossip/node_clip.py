@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tacit.methods.base import Facts, part
 from tacit.methods.clips import Clip, Shift
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.privacy import Relation, Unit
 
 

@@ -2,7 +2,7 @@
 
 The view is some nodes of the network. In gossip what they see is Gaussian, and the cost is exact, for the nodes that
 are named: ``mu`` is the shift of the view's Gaussian in standard deviations, and the event is ``Gaussian(1 / mu)``.
-Nothing is claimed for coalitions that are not named. What a walk costs is in ``privacy.accounting.random_walk``.
+Nothing is claimed for coalitions that are not named. What a walk costs is in ``random_walk``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tacit.engine.worker import Site, Worker
 from tacit.families.gossip.kernels import Walk, contracting_weights, node_step, noised, walked
 from tacit.families.gossip.methods import node_count
 from tacit.kernels import Arrays, Schedule, key_words
-from tacit.kernels.grid_integers import toward_zero
+from tacit.kernels.exact_sums import toward_zero
 from tacit.models import Params
 
 

@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.exchange.base import Exchange, Keys
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.sums import SumFacts
+from tacit.exchange.base import Exchange, Keys, PlanPart
+from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, SumFacts
 from tacit.families.pairwise.proofs import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
 from tacit.families.pairwise.server import PairwiseServer
 from tacit.families.pairwise.silo import PairwiseSilo
 from tacit.families.pairwise.summary import Pairs
 from tacit.families.pairwise.terms import PairwiseTerms
-from tacit.family_names import PlanPart
 from tacit.planning.plan import sum_facts
 from tacit.privacy import Randomness, Reveals, View
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from tacit.crypto import Refused, Secret
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, ServerRole
-from tacit.exchange.grid import Grid, Integers
 from tacit.exchange.post import TooFew, join_named, named_parts
+from tacit.exchange.sums import Grid, Integers
 from tacit.families.pairwise.terms import KEYS, PHASES, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.privacy.randomness import Stream
 

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.crypto import KeyPair, Refused, Secret
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, SiloRole
-from tacit.exchange.grid import Grid, Integers, check_vector
 from tacit.exchange.post import SERVER, join_named, named_parts
+from tacit.exchange.sums import Grid, Integers, check_vector
 from tacit.families.pairwise.terms import KEYS, PROTOCOL, SEEDS, VECTORS, PairwiseTerms
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream

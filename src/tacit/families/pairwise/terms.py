@@ -7,8 +7,8 @@ from fractions import Fraction
 from functools import cached_property
 
 from tacit.crypto import Refused, Secret
-from tacit.exchange.grid import Integers
 from tacit.exchange.post import Terms
+from tacit.exchange.sums import Integers
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import jax
 
-from tacit.kernels.descent import stepped
+from tacit.kernels.training import stepped
 from tacit.models import Params
 
 Gradient = Callable[[Params], Params]

@@ -37,10 +37,18 @@ from tacit.families.personal.model_mixture import em_descend, fitted_weights, mi
 from tacit.families.personal.proximal import learned_relations, proximal_point, smoothing, towards
 from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
 from tacit.methods import option_keys as keys
-from tacit.methods.base import ContributionCount, Divisors, Drawing, Method, ServerRule, ServerState, difference
+from tacit.methods.base import (
+    ContributionCount,
+    Divisors,
+    Drawing,
+    Facts,
+    Method,
+    ServerRule,
+    ServerState,
+    difference,
+    part,
+)
 from tacit.methods.central import CentralTraining, Upload, central, silo_info
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.models import Params
 
 # How different the components of a mixture are at the start: enough to part ways, little compared with what they learn.

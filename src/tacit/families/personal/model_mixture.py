@@ -16,8 +16,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tacit.kernels.descent import Work, stepped
-from tacit.kernels.objective import Objective, mean_in_passes, rows
+from tacit.kernels.training import Objective, Work, mean_in_passes, rows, stepped
 from tacit.models import Params, Task
 
 

@@ -27,16 +27,16 @@ from tacit.methods.base import (
     Claim,
     ContributionCount,
     Divisors,
+    Facts,
     Info,
     LocalWork,
     Method,
     Options,
     ReportNumbers,
     ServerRule,
+    part,
 )
 from tacit.methods.clips import Clip, Shift
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
 from tacit.privacy import (
     Event,
     Exposure,

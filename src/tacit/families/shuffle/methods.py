@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
+from tacit.families.randomizers import Kind, randomizer
 from tacit.families.shuffle import proofs as protocols
 from tacit.families.shuffle.encoders import (
     COMMON,
@@ -35,11 +36,9 @@ from tacit.families.shuffle.encoders import (
     one_encoder,
 )
 from tacit.methods import option_keys as keys
-from tacit.methods.base import Claim, ContributionCount, Divisors, Method, ReportNumbers, ServerRule
-from tacit.methods.facts import Facts
-from tacit.methods.tree import part
+from tacit.methods.base import Claim, ContributionCount, Divisors, Facts, Method, ReportNumbers, ServerRule, part
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Pure, Repeated, Stream, Unprotected
-from tacit.privacy.mechanisms.randomizers import Kind, Randomizer, randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 
 Indices = npt.NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from tacit.privacy.accounting.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
-from tacit.privacy.accounting.shuffle_bounds import (
+from tacit.families.shuffle.shuffle_bounds import (
     LARGEST,
     binomial_bulk,
     binomial_pmf,
@@ -25,6 +24,7 @@ from tacit.privacy.accounting.shuffle_bounds import (
     shuffled_deviation,
     shuffled_pld,
 )
+from tacit.privacy.accounting.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
 from tacit.privacy.invalid import InvalidArgument
 
 Randomizer = Literal["any", "laplace", "response"]

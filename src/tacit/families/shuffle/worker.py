@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.engine.kernel import Worked
-from tacit.engine.lanes import LANES, in_lanes
+from tacit.engine.kernel import LANES, Worked, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of

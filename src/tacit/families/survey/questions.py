@@ -10,7 +10,7 @@ a question with categories by one record, drawn at random, which has the same me
 people is public. Central: every view of the result, but not the server. A person's part of the counts is a probability
 vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
 (high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
-Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
+Local: every view, the server too, since a report is epsilon-private by itself (``families.randomizers``).
 Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
 
 **Errors** are those of the noise: how far an estimate is from the result without noise. They do not include that these
@@ -26,12 +26,11 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit.families.randomizers import LaplaceReports, LevelReports, Response
 from tacit.privacy.accounting.events import Event, Pure
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism
+from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism, Randomizer
 from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
-from tacit.privacy.mechanisms.randomized_response import Response
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports, Randomizer
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]

@@ -17,12 +17,18 @@ from tacit.crypto import EVERYONE, Refused
 from tacit.crypto.crypto_errors import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
-from tacit.engine.evaluate import Scores
-from tacit.engine.learner import Learner, learner
+from tacit.engine.evaluate import (
+    Scores,
+    constants_found,
+    constants_query,
+    masked_sum,
+    metrics_found,
+    metrics_query,
+    noise_in_sum,
+)
+from tacit.engine.learner import Learner, is_finite, learner, packed
 from tacit.engine.loop import Answers, Diverged, Hooks, Part, Status, driven, loop
-from tacit.engine.paid import constants_found, constants_query, masked_sum, metrics_found, metrics_query, noise_in_sum
-from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
-from tacit.engine.trees import is_finite, packed
+from tacit.engine.simulate import LocalSilos, noise_keys, sum_noise
 from tacit.escape import escaped
 from tacit.exchange import Keys, ServerRole
 from tacit.exchange.plain import Total

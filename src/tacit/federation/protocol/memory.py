@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.crypto import Refused
 from tacit.engine.folder import PRIVATE
-from tacit.engine.trees import WrongTree, packed, unpacked, write_bytes
+from tacit.engine.learner import WrongTree, packed, unpacked, write_bytes
 from tacit.errors import UserError
 from tacit.exchange.post import join, parted
 

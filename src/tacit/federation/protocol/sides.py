@@ -10,7 +10,7 @@
     analyzer = AnalyzerSide(plan, keys)           only in a shuffled exchange: a party of its own, called ``analyzer``
     answer = analyzer.handle(message)             on the roster and in what is carried
 
-Local work, sums and steps are those of the simulator (``engine.silos``), protocols those of ``exchange``. With one
+Local work, sums and steps are those of the simulator (``engine.simulate``), protocols those of ``exchange``. With one
 seed, simulator and federation draw the same numbers.
 """
 

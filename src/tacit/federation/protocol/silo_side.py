@@ -18,11 +18,10 @@ from tacit.data import Federation, Records
 from tacit.data.holdout_and_caps import within_caps
 from tacit.data.invalid_rows import FINEST
 from tacit.engine.charges import check_goes_on, events, once_events
+from tacit.engine.evaluate import constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.kernel import outputs
-from tacit.engine.learner import Learner, learner
-from tacit.engine.paid import constants_query, masked_sum, metric_values, metrics_query
-from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
-from tacit.engine.trees import WrongTree, is_finite, unpacked
+from tacit.engine.learner import Learner, WrongTree, is_finite, learner, unpacked
+from tacit.engine.simulate import LocalSilos, noise_keys, sum_noise
 from tacit.exchange import SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, parted, read_sums, write_sums
 from tacit.federation.protocol import agreement

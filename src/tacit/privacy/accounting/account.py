@@ -41,6 +41,7 @@ from tacit.privacy.accounting.events import (
     SampledWithoutReplacement,
     Selected,
     ShuffledReports,
+    bounds_of,
 )
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
@@ -107,9 +108,7 @@ def _account(flat: Flat, delta: float) -> Bound:
             parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
         blanket = _with_blanket(flat)
         if blanket is not None:
-            from tacit.privacy.accounting.shuffle_bounds import blanket_epsilon
-
-            parts["blanket"] = blanket_epsilon(blanket, delta)
+            parts["blanket"] = bounds_of(blanket).blanket_epsilon(blanket, delta)
         selected = _only_selected(flat)
         if selected is not None:
             from tacit.privacy.accounting.selection_bounds import selection_epsilon
@@ -151,8 +150,7 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
     blanket = _with_blanket(flat)
     if blanket is not None:
-        from tacit.privacy.accounting.shuffle_bounds import blanket_delta
-
+        blanket_delta = bounds_of(blanket).blanket_delta
         values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
     selected = _only_selected(flat)
     if selected is not None:

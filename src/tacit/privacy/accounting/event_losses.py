@@ -28,6 +28,7 @@ from tacit.privacy.accounting.events import (
     RandomizedResponse,
     SampledWithoutReplacement,
     ShuffledReports,
+    bounds_of,
 )
 from tacit.privacy.accounting.gaussian_mixture import loss_deviation, loss_range, mixture_losses
 from tacit.privacy.accounting.pld import (
@@ -135,12 +136,10 @@ def _either_way(remove: Pld) -> Losses:
 
 def _shuffled(event: ShuffledReports, grid: float) -> Losses:
     """From one fine table for all coarser grids: the outcomes are many, and splitting them twice is as pessimistic."""
-    from tacit.privacy.accounting.shuffle_bounds import shuffled_deviation, shuffled_table
-
-    finest = max(shuffled_deviation(event), 1e-12) / 512
+    bounds = bounds_of(event)
+    finest = max(bounds.shuffled_deviation(event), 1e-12) / 512
     if grid <= finest:
-        low, mass = shuffled_table(event, grid)
-        one_way = Pld(grid, low, mass)
+        one_way = Pld(grid, *bounds.shuffled_table(event, grid))
     else:
         fine = _fine_shuffled(event, finest)
         one_way = from_atoms(fine.losses, fine.mass, grid).remove
@@ -149,9 +148,7 @@ def _shuffled(event: ShuffledReports, grid: float) -> Losses:
 
 @lru_cache(maxsize=64)
 def _fine_shuffled(event: ShuffledReports, grid: float) -> Pld:
-    from tacit.privacy.accounting.shuffle_bounds import shuffled_table
-
-    return Pld(grid, *shuffled_table(event, grid))
+    return Pld(grid, *bounds_of(event).shuffled_table(event, grid))
 
 
 def by_pld(parts: Parts) -> tuple[tuple[tuple[Event, int], ...], tuple[tuple[Event, int], ...]]:

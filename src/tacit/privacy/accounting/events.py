@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from tacit.privacy.invalid import InvalidArgument
@@ -244,6 +245,17 @@ EVENTS: dict[str, type[Event]] = {
         Largest,
     )
 }
+
+# modules of families that say what their events cost; imported when such an event is accounted for
+_BOUNDS = {
+    "shuffled-reports": "tacit.families.shuffle.shuffle_bounds",
+    "random-walk": "tacit.families.gossip.random_walk",
+}
+
+
+def bounds_of(event: Event) -> Any:
+    """The module of a family that says what ``event`` costs."""
+    return import_module(_BOUNDS[event.kind])
 
 
 def event_from_dict(values: Mapping[str, Any]) -> Event:

@@ -32,6 +32,7 @@ from tacit.privacy.accounting.events import (
     SampledWithoutReplacement,
     Selected,
     ShuffledReports,
+    bounds_of,
 )
 from tacit.privacy.accounting.gaussian_mixture import loss_and_slope
 
@@ -123,11 +124,9 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
 
 def _walk(event: RandomWalk, orders: Array) -> Array:
     """Every order is a bound by itself; of a long walk, where each takes a while, a few will do (:func:`_few`)."""
-    from tacit.privacy.accounting.random_walk import random_walk_rdp
-
     chosen = _few(orders) if event.contracts and event.steps > LONG_WALK else np.arange(len(orders))
     found: Array = np.full(len(orders), np.inf)
-    found[chosen] = random_walk_rdp(event, orders[chosen])
+    found[chosen] = bounds_of(event).random_walk_rdp(event, orders[chosen])
     return found
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,28 @@ def standard_laplace(count: int, stream: Stream) -> Floats:
     words = stream.words(count)
     sign = np.where(words & np.uint64(1), 1.0, -1.0)
     return np.asarray(-sign * np.log((words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54))
+
+
+class Randomizer(Protocol):
+    """Reports about numbers in [0, 1]. ``kept`` is the part of ``value - 1/2`` that a report has on average."""
+
+    @property
+    def epsilon(self) -> float: ...
+
+    @property
+    def kept(self) -> float: ...
+
+    def report(self, values: Floats, stream: Stream) -> Floats:
+        """A report about each of ``values``, which are in [0, 1]; E[report - 1/2] = kept (value - 1/2)."""
+
+    def blanket(self, count: int, stream: Stream) -> Floats:
+        """``count`` reports that depend on no value."""
+
+    def variance(self, values: Floats) -> Floats:
+        """The variance of a report about each of ``values``."""
+
+    @property
+    def blanket_variance(self) -> float: ...
 
 
 @dataclass(frozen=True)

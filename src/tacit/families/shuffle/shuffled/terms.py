@@ -14,7 +14,7 @@ from tacit.crypto import EVERYONE, Context, Refused
 from tacit.crypto.sealed import OVERHEAD
 from tacit.exchange.post import SERVER, join, parted
 from tacit.exchange.sums import people_of
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 
 PROTOCOL = "tacit-shuffled-1"
 SHUFFLER, ANALYZER = "shuffler", "analyzer"

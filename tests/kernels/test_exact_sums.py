@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels.clipping import MARGIN, bounded, clip_factors, clipped
+from tacit.kernels.exact_sums import MARGIN, bounded, clip_factors, clipped
 
 CLIP = jax.jit(clipped)
 

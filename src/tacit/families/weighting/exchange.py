@@ -10,15 +10,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys
-from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
-from tacit.exchange.sums import SumFacts
-from tacit.exchange.weighted.server import WeightedServer
-from tacit.exchange.weighted.silo import Members, WeightedSilo
-from tacit.exchange.weighted.terms import WeightedTerms, agreed
+from tacit.exchange.sums import Grid, Members, SumFacts
+from tacit.families.weighting.paillier import DEFAULT_BITS, LEAST_BITS
+from tacit.families.weighting.server import WeightedServer
+from tacit.families.weighting.silo import WeightedSilo
+from tacit.families.weighting.terms import WeightedTerms, agreed
 from tacit.privacy import Index, Reveals, View
 from tacit.privacy.randomness import shares
 

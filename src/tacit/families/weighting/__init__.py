@@ -12,22 +12,14 @@ re-randomised and masked, so that the owner of the key cannot read how it was co
 so that none is 0 and weights are n_su / (1 + sum_s n_su) (C); and with hidden sampling all silos ask for the same
 of M freshly encrypted slots.
 
-    terms      what is agreed on, and whether it fits the modulus
-    silo       a silo's side, a handler of messages
-    server     the server's side
-    exchange   the exchange as a plan sees it
+    terms               what is agreed on, and whether it fits the modulus
+    silo                a silo's side, a handler of messages
+    server              the server's side
+    exchange            the exchange as a plan sees it
+    paillier            integers that are added and multiplied while encrypted
+    blinding            encryption randomness from precomputed tables, uniform also for the owner of the key
+    modular_powers      products of many powers
+    oblivious_transfer  1-out-of-M oblivious transfer
+
+Processes that share the work on long integers import this package: it imports nothing.
 """
-
-from tacit.exchange.weighted.exchange import Weighted
-from tacit.exchange.weighted.server import WeightedServer
-from tacit.exchange.weighted.silo import Members, PersonVectors, WeightedSilo
-from tacit.exchange.weighted.terms import WeightedTerms
-
-__all__ = [
-    "Members",
-    "PersonVectors",
-    "Weighted",
-    "WeightedServer",
-    "WeightedSilo",
-    "WeightedTerms",
-]

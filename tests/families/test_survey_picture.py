@@ -1,14 +1,12 @@
-"""SVG pictures of the report: marks are where the axis says, and nothing needs a script."""
+"""SVG pictures of surveys: marks are where the axis says, and nothing needs a script."""
 
 from __future__ import annotations
 
-import math
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from tacit.report.styles import DANGER, RUN_STYLES
-from tacit.report.svg import Mark, Marks, dots, rows
+from tacit.families.survey.picture import Mark, dots
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -38,21 +36,6 @@ def test_a_line_reaches_one_deviation_to_both_sides():
     spread = next(e for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "2").get("d")
     ends = [float(point.split()[0]) for point in spread.lstrip("M").split("L")]
     assert ends == pytest.approx([ticks["0.4"], ticks["0.6"]], abs=0.2)
-
-
-def test_marks_stand_in_the_order_of_their_values_and_what_is_wrong_is_red():
-    series = {
-        "at least": Marks(RUN_STYLES[0], [Mark(2.0), Mark(5.0, wrong=True)]),
-        "proved": Marks(RUN_STYLES[2], [Mark(4.0), Mark(math.inf)]),
-        "published": Marks(RUN_STYLES[1], [None, Mark(1.0)]),
-    }
-    root = ET.fromstring(rows(["a <b>", "c"], series, "epsilon", from_zero=True))
-    found = {text.text for text in root.iter(f"{SVG}text")}
-    assert found >= {"a <b>", "c", "epsilon", "∞", "0", "at least", "proved", "published"}
-    circles = [c for c in root.iter(f"{SVG}circle") if float(c.get("cy")) > 30]
-    assert float(circles[0].get("cx")) < float(circles[1].get("cx"))
-    assert [c.get("fill") == DANGER for c in circles] == [False, True]
-    assert ET.fromstring(rows(["a", "c"], series, "epsilon", log=True)) is not None
 
 
 def test_equal_values_still_have_an_axis():

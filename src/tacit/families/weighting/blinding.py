@@ -9,7 +9,7 @@ from which silos must hide. So the pool here gives what is *statistically* unifo
     X = h_1^a_1 ... h_k^a_k,   h_j = x_j^n for uniform x_j in G (drawn once),   a_j uniform in 2^t consecutive integers
 
 With tables of each base's powers a draw takes k t / w entries of them, for windows of w bits, and half as many
-multiplications (:mod:`tacit.crypto.modular_powers`).
+multiplications (:mod:`tacit.families.weighting.modular_powers`).
 
 How close to uniform. Let chi run over the characters of G, o be the order of chi and E the mean over a_1 .. a_k. The
 distance of X from uniform, for a given pool, is at most 1/2 sqrt(S), S = sum over chi != 1 of |E chi(X)|^2.
@@ -42,7 +42,7 @@ import numpy.typing as npt
 from gmpy2 import gcd, mpz
 
 from tacit.crypto.crypto_errors import Misused
-from tacit.crypto.modular_powers import WIDEST, power_tables, powers, product, quotients
+from tacit.families.weighting.modular_powers import WIDEST, power_tables, powers, product, quotients
 
 WINDOW = 8
 _LEAST_BASES = 64

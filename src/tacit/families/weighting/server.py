@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import gcd, invert, mpz
 
-from tacit.crypto import Ciphertexts, Refused, SecretKey, TransferSender
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto import Refused
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, ServerRole
-from tacit.exchange.grid import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
-from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.exchange.sums import Grid
+from tacit.families.weighting.oblivious_transfer import TransferSender
+from tacit.families.weighting.paillier import Ciphertexts, SecretKey
+from tacit.families.weighting.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 from tacit.privacy.randomness import Stream
 
 

@@ -1,4 +1,4 @@
-"""Families are found by name, and imported only when they are used."""
+"""Methods and exchanges are found by name, and imported only when they are used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from tacit import family_names
+from tacit import names
 from tacit.exchange import EXCHANGES, Exchange
 from tacit.families.shuffle.shuffled.terms import ANALYZER
-from tacit.family_names import BuiltIn
 from tacit.methods import METHODS, Options
+from tacit.names import BuiltIn
 from tacit.transport import table
 
 PLAN = """
@@ -34,14 +34,14 @@ def imported(method: str, exchange: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("name", family_names.METHODS)
-def test_a_method_of_a_family_has_the_name_by_which_it_is_found(name):
+@pytest.mark.parametrize("name", names.METHODS)
+def test_a_method_has_the_name_by_which_it_is_found(name):
     assert issubclass(METHODS[name], Options)
     assert METHODS[name].info.name == name
 
 
-@pytest.mark.parametrize("name", family_names.EXCHANGES)
-def test_an_exchange_of_a_family_has_the_name_by_which_it_is_found(name):
+@pytest.mark.parametrize("name", names.EXCHANGES)
+def test_an_exchange_has_the_name_by_which_it_is_found(name):
     assert issubclass(EXCHANGES[name], Exchange)
     assert EXCHANGES[name].name == name
 
@@ -56,8 +56,8 @@ def test_a_plan_imports_the_family_that_it_uses_and_no_other():
 
 
 def test_names_are_known_without_an_import_and_members_with_one():
-    known = BuiltIn({"one": int}, {"two": "fractions:Fraction", "missing": "no_such_module:Thing"})
-    assert list(known) == ["one", "two", "missing"]
+    known = BuiltIn({"two": "fractions:Fraction", "missing": "no_such_module:Thing"})
+    assert list(known) == ["two", "missing"]
     assert "missing" in known
     assert known["two"].__name__ == "Fraction"
     with pytest.raises(ModuleNotFoundError):

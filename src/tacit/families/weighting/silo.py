@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from gmpy2 import mpz
 
-from tacit.crypto import (
-    EVERYONE,
-    Ciphertexts,
-    KeyPair,
-    MaskStream,
-    PublicKey,
-    Refused,
-    SealingKey,
-    Secret,
-    TransferReceiver,
-    seal,
-)
-from tacit.crypto.blinding import blinding_for
-from tacit.crypto.key_agreement import KEY_BYTES
+from tacit.crypto import EVERYONE, KeyPair, MaskStream, Refused, SealingKey, Secret, seal
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, SiloRole
-from tacit.exchange.grid import Grid, Integers, beyond
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
-from tacit.exchange.weighted.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.exchange.sums import Grid, Members, PersonVectors, beyond
+from tacit.families.weighting.blinding import blinding_for
+from tacit.families.weighting.oblivious_transfer import TransferReceiver
+from tacit.families.weighting.paillier import Ciphertexts, PublicKey, residues, units
+from tacit.families.weighting.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
 
 # so many exponentiations are made one by one before the tables that make them quick are worth their time
 _BEFORE_TABLES = 150
-
-
-class Members(NamedTuple):
-    """The people of one silo: the slot and the number of records of each, ``[people of the silo]``."""
-
-    slots: np.ndarray
-    counts: np.ndarray
-
-
-class PersonVectors(NamedTuple):
-    """What people of one silo add: their ``places [n]`` among its :class:`Members`, and ``vectors [n, numbers]`` in
-    steps of the grid, clipped and not weighted."""
-
-    places: np.ndarray
-    vectors: Integers
 
 
 class WeightedSilo(SiloRole):
@@ -147,11 +121,11 @@ class WeightedSilo(SiloRole):
             if len(opened) != KEY_BYTES:
                 raise Refused("wrong-length", "a seed of another length", leader)
             self._seed = Secret(opened)
-        self._blinds = self._common_stream("blinds").units(n, self.terms.people)
+        self._blinds = units(self._common_stream("blinds"), n, self.terms.people)
         phantom = int(self.name == leader)
         blinded = [r * (int(count) + phantom) % n for r, count in zip(self._blinds, self._counts, strict=True)]
         for sign, stream in self._pair_streams("counts"):
-            masks = stream.residues(n, self.terms.people)
+            masks = residues(stream, n, self.terms.people)
             blinded = [(value + sign * mask) % n for value, mask in zip(blinded, masks, strict=True)]
         self._phase = None if self.terms.sampling else "weights"
         self._set_up = bool(self.terms.sampling)
@@ -202,7 +176,7 @@ class WeightedSilo(SiloRole):
         """Ask for one of M slots of each person: which, R says, so that all silos ask for the same."""
         assert self.terms.sampling is not None
         slots = self.terms.sampling[1]
-        choices = [int(c) for c in self._common_stream("choices").residues(slots, self.terms.people)]
+        choices = [int(c) for c in residues(self._common_stream("choices"), slots, self.terms.people)]
         place = self._post.place(SERVER, self.name, "transfer")
         self._transfer = TransferReceiver(place, content, choices, slots)
         self._phase = SUMS

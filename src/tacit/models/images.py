@@ -1,9 +1,4 @@
-"""A small convolutional network for images.
-
-Convolutions are written as patches and a matrix product. Training many people or silos at once means weights that
-differ per person, and there a convolution proper falls back to a slow path (6-8 times slower in a loop over people on
-a CPU), while a matrix product stays a matrix product.
-"""
+"""Models for images: a small convolutional network, and a linear model on oriented gradients."""
 
 from __future__ import annotations
 
@@ -13,9 +8,22 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from tacit.models import checks
-from tacit.models.layers import ACTIVATIONS, INITIAL, Layer, dense, dense_init, glorot
-from tacit.models.model import Model, Params
+from tacit.errors import UserError
+from tacit.models.model import (
+    INITIAL,
+    Layer,
+    Model,
+    Params,
+    activation_named,
+    affine,
+    count,
+    counts,
+    dense,
+    dense_init,
+    glorot,
+)
+
+# --- the convolutional network ---
 
 
 def fits_images(input_shape: tuple[int, ...]) -> bool:
@@ -36,10 +44,14 @@ def cnn(
     ``x [b, h, w]`` or ``[b, h, w, c] -> logits [b, outputs]``. The small network on which private learning is usually
     shown; 26,010 parameters on 28 x 28 greyscale images with ten classes. Kernels ``w [size*size*in, out]`` are ordered
     by row, column, channel.
+
+    Convolutions are written as patches and a matrix product. Training many people or silos at once means weights that
+    differ per person, and there a convolution proper falls back to a slow path (6-8 times slower in a loop over people
+    on a CPU), while a matrix product stays a matrix product.
     """
-    first, second = checks.counts("channels", channels, length=2)
-    units = checks.count("hidden", hidden)
-    act = ACTIVATIONS[checks.choice("activation", activation, tuple(ACTIVATIONS))]
+    first, second = counts("channels", channels, length=2)
+    units = count("hidden", hidden)
+    act = activation_named(activation)
     initial = INITIAL[activation]
     depth = input_shape[2] if len(input_shape) == 3 else 1
     flat = math.prod(_size(_size(side + 6, 8), 4) for side in input_shape[:2]) * second
@@ -100,3 +112,49 @@ def max_pool(x: jax.Array) -> jax.Array:
 def _size(side: int, kernel: int) -> int:
     """Side after a convolution of ``kernel`` at stride 2 and the pooling after it."""
     return (side - kernel) // 2 + 1 - 1
+
+
+# --- oriented gradients ---
+
+# Contrast below which a patch counts as empty, for pixels of about unit deviation.
+SOFTENING = 5.0
+# Brings features to a norm of a few units, whatever their number.
+GAIN = 4.0
+
+
+def fits_edges(input_shape: tuple[int, ...]) -> bool:
+    """Whether a record is a greyscale image ``[h, w]`` or ``[h, w, 1]`` with room for two cells a side."""
+    return len(input_shape) in (2, 3) and min(input_shape[:2]) >= 8 and input_shape[2:] in ((), (1,))
+
+
+def edges(input_shape: tuple[int, ...], outputs: int, *, cell: int = 4, directions: int = 8) -> Model:
+    """Softmax regression on histograms of oriented gradients: ``x [b, h, w] -> logits [b, outputs]``; starts at zero.
+
+    A private sum pays for every number of the model, so few and telling features beat many raw pixels. These are fixed
+    by formula (Dalal and Triggs 2005, simplified): where, and in which direction, does brightness change?
+
+    Brightness changes in ``directions`` directions are added up in windows of 2 x 2 cells (``cell`` pixels a side) and
+    divided by the window's contrast. 2,890 parameters on 28 x 28 images with ten classes.
+    """
+    cell, directions = count("cell", cell), count("directions", directions)
+    rows, cols = (side // cell for side in input_shape[:2])
+    if min(rows, cols) < 2:
+        problem = f"{cell} leaves less than two cells a side of an image of {list(input_shape[:2])}"
+        raise UserError("out-of-range", "model.cell", problem, "lower it")
+    features = (rows - 1) * (cols - 1) * directions
+    scale = GAIN / math.sqrt(features)
+    angles = jnp.arange(directions) * (2 * math.pi / directions)
+
+    def described(x: jax.Array) -> jax.Array:
+        x = x.reshape(-1, *input_shape[:2]).astype(jnp.float32)
+        across = jnp.pad(x[:, :, 2:] - x[:, :, :-2], ((0, 0), (0, 0), (1, 1)))
+        down = jnp.pad(x[:, 2:] - x[:, :-2], ((0, 0), (1, 1), (0, 0)))
+        along = jax.nn.relu(across[..., None] * jnp.cos(angles) + down[..., None] * jnp.sin(angles))
+        along = along[:, : rows * cell, : cols * cell]
+        cells = along.reshape(-1, rows, cell, cols, cell, directions).sum((2, 4))
+        windows = cells[:, 1:] + cells[:, :-1]
+        windows = windows[:, :, 1:] + windows[:, :, :-1]
+        contrast = jnp.sqrt(jnp.square(windows).sum(-1, keepdims=True) + SOFTENING)
+        return scale * (windows / contrast).reshape(len(x), features)
+
+    return affine("edges", features, outputs, prepare=described)

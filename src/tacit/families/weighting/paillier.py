@@ -29,15 +29,23 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
-from tacit.crypto.blinding import WINDOW, Blinding, random_units
 from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.mask_streams import MaskStream
-from tacit.crypto.modular_powers import Exponents, powers, product, products_of_powers, quotients, shared_products
+from tacit.families.weighting.blinding import WINDOW, Blinding, random_units
+from tacit.families.weighting.modular_powers import (
+    Exponents,
+    powers,
+    product,
+    products_of_powers,
+    quotients,
+    shared_products,
+)
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
 _PUBLIC = b"tacit-paillier-1"
 _PRIME_ROUNDS = 40
+_EXTRA_BYTES = 16
 
 
 class WeakKeyWarning(UserWarning):
@@ -182,7 +190,7 @@ class Ciphertexts:
         values, below = list(self.values), [mpz(1)] * len(self)
         for target, streams in ((values, plus), (below, minus)):
             for stream in streams:
-                for place, mask in enumerate(stream.residues(modulus, len(self))):
+                for place, mask in enumerate(residues(stream, modulus, len(self))):
                     target[place] = target[place] * mask % modulus
         return Ciphertexts(self.key, quotients(values, below, modulus))
 
@@ -281,6 +289,24 @@ class SecretKey:
 def insecure_key_for_tests(bits: int = 256) -> SecretKey:
     """A key so short that tests are quick and the factors can be found: for tests only."""
     return SecretKey(*_random_primes(bits), insecure_for_tests=True)
+
+
+def residues(stream: MaskStream, modulus: int, count: int) -> list[mpz]:
+    """``count`` elements of Z_modulus, each within 2^-128 of uniform for a uniform stream: each takes 128 bits more
+    than the modulus has."""
+    if modulus < 2:
+        raise Misused("out-of-range", "modulus", "a modulus of at least 2 is needed")
+    modulus, size = mpz(modulus), (int(modulus).bit_length() + 7) // 8 + _EXTRA_BYTES
+    drawn = stream.take(size * count)
+    return [mpz.from_bytes(drawn[i : i + size], "little") % modulus for i in range(0, size * count, size)]
+
+
+def units(stream: MaskStream, modulus: int, count: int) -> list[mpz]:
+    """``count`` elements of Z_modulus that have an inverse: others are drawn again, by both ends of a stream alike."""
+    found: list[mpz] = []
+    while len(found) < count:
+        found += [unit for unit in residues(stream, modulus, count - len(found)) if gcd(unit, modulus) == 1]
+    return found
 
 
 class _Half:

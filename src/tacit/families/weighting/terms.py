@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tacit.crypto import Refused
-from tacit.crypto.modular_powers import WIDEST
 from tacit.errors import UserError
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
 from tacit.exchange.post import Terms
-from tacit.exchange.sums import SumFacts
+from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, SumFacts
+from tacit.families.weighting.modular_powers import WIDEST
 from tacit.privacy.bisection import smallest_integer
 
 PROTOCOL = "tacit-weighted-1"
@@ -124,7 +123,7 @@ def agreed(
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:
     """Bits for C_LCM (people clip / P + noise) and its sign; so many more than one contribution's as let the digits of
-    its numbers lie apart from those of the next slot (:mod:`tacit.crypto.modular_powers`)."""
+    its numbers lie apart from those of the next slot (:mod:`tacit.families.weighting.modular_powers`)."""
     entry = _entry(facts, precision)
     reach = facts.people * entry * common_multiple(most)
     reach += math.ceil(REACH) * (math.isqrt(facts.silos) + 1) * share_of(facts, precision, most)
