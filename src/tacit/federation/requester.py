@@ -253,7 +253,7 @@ class _Watch:
 
     def _is_given_up(self, session: Any) -> bool:
         """Whether to stop waiting for a job that does not answer: at once where the server was restarted (NVFlare then
-        lists the job as running for ever), and later where it has a process."""
+        always lists the job as running), and later where it has a process."""
         info = session.get_system_info()
         if any(job.job_id == self._asked.job for job in info.job_info):
             return self.silence > _LOST + self._asked.patience

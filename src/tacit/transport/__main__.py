@@ -27,9 +27,8 @@ _LOOK = 0.5  # seconds between two looks whether the parent process is there
 
 
 def end_with(parent: int, terminates: bool) -> None:
-    """End this process when its parent (the attendant, or NVFlare's process of a job) has ended, however that ended: a
-    supervisor can then start the party again. NVFlare asks the process of a job to stop by itself, but one that has not
-    begun its work yet tries to reach the old parent for ever."""
+    """End this process when its parent (the attendant, or NVFlare's process of a job) has ended: a supervisor can then
+    start the party again. NVFlare asks the process of a job to stop, but not one that has not begun its work yet."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     if terminates:

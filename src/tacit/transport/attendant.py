@@ -149,7 +149,7 @@ class Tail:
     """Reads whole lines that are appended to a log, also after it was rotated: cut to nothing, or replaced.
 
     A log that was cut is read from its start again. Of one that was replaced, the rest of the old file is read first;
-    ``follows_name = False`` stays with the old one (that is where NVFlare's process goes on to write).
+    ``follows_name = False`` stays with the old one (NVFlare's process continues to write there).
     """
 
     def __init__(self, log: Path, *, from_end: bool = True, follows_name: bool = True) -> None:
@@ -197,7 +197,7 @@ def rejected_connection(line: str) -> str | None:
 
 
 def attend(kit: Path, tell: Callable[[str], None]) -> int:
-    """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
+    """Run a kit's process in the foreground and pass on its log, until it ends or Ctrl-C; its exit code.
 
     What gRPC says in the server's log about connections that it has turned away is written into the kit's log, too.
     """

@@ -2,7 +2,7 @@
 
 NVFlare 2.9.0's own client writes the files of a result under names that the server chooses, wherever they lead, and it
 carries out a command in the way that the server's list of commands says: any command can become a transfer of files.
-Here, the client has two commands of its own, whatever the server lists. One signs a job and sends it as a property of
+Here, the client has only two commands of its own. One signs a job and sends it as a property of
 the command, the other asks for the list of files of a result. A result is one archive of limited size, written to a
 file of our own, from which only known names are taken. The requester's cell accepts answers and the end of its session
 (:mod:`tacit.transport.table`).
@@ -44,7 +44,7 @@ from tacit.transport.table import SERVER
 
 _SUBMIT, _DOWNLOAD = "submit_job", "download_job"
 _SENDING = 60.0  # seconds until a job has to be there
-_REST = 64 << 20  # bytes of an archive beside the files that are taken from it: logs, the job
+_REST = 64 << 20  # bytes of an archive apart from the files that are taken from it: logs, the job
 _PART = 8 << 20  # bytes of a message to a requester: NVFlare's server sends a file in parts of 5 MB
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _READ = 1 << 20  # bytes that are read at once: of a file, or of the archive's table of contents
@@ -82,7 +82,7 @@ def connected(name: str, kit: Path, timeout: float) -> Session:
 
 def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], target: Path) -> None:
     """Write files of a job's result into the folder ``target``: of its ``folder`` those that are there of ``limits``,
-    which says how many bytes each may have. :class:`Unacceptable` where the server sends an archive that is none."""
+    which says how many bytes each may have. :class:`Unacceptable` where the server sends no valid archive."""
     answer = session._do_command(f"{_DOWNLOAD} {job}")
     offered = answer.get(ProtoKey.META, {}).get(MetaKey.FILES)
     pairs = [pair for pair in offered if isinstance(pair, list) and len(pair) == 2] if isinstance(offered, list) else []

@@ -1,7 +1,7 @@
 """Keeps what NVFlare writes within bounds: uploads, jobs, their folders.
 
-NVFlare 2.9.0 takes in a job of any size, unpacks it, and keeps all jobs, their results, their folders at silos and what
-was uploaded in vain for ever. :func:`limit_uploads` and :func:`limit_deployments` are in force before a main process of
+NVFlare 2.9.0 takes in a job of any size, unpacks it, and never deletes jobs, their results, their folders at silos and
+incomplete uploads. :func:`limit_uploads` and :func:`limit_deployments` are in force before a main process of
 the server or a silo connects; :class:`Upkeep` is a component of these processes (not of those of jobs), named in
 ``local/resources.json``.
 
@@ -77,7 +77,7 @@ class Upkeep(FLComponent):
         is_server = (kit / "startup" / "fed_server.json").is_file()
         if event_type == EventType.SYSTEM_BOOTSTRAP:  # no job is at work yet
             remove_job_folders(kit)
-            if is_server:  # NVFlare would call jobs of a server that was killed running for ever
+            if is_server:  # NVFlare lists jobs of a server that was killed as running
                 fl_ctx.get_engine().job_runner.update_abnormal_finished_jobs((), fl_ctx)
         else:
             engine = fl_ctx.get_engine()
@@ -153,7 +153,7 @@ def limit_deployments(kit: Path) -> None:
                 del known[old]
             known[job] = None
             req.set_header(RequestHeader.JOB_META, {JobMetaKey.JOB_ID.value: job})
-            with suppress(Exception):  # whatever it is: its text is not for others
+            with suppress(Exception):  # its text is not for others
                 reply = process(self, req, app_ctx)
                 if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.OK:
                     return reply

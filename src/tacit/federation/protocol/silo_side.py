@@ -46,7 +46,7 @@ class SiloSide(Party):
     """Everything that one silo does: bytes in, bytes out. Owns its records, its keys and what its method keeps.
 
     ``shard`` holds this silo's records, as the only silo; subjects have the keys that they have in all silos. Records
-    beyond the plan's cap are left out here, whatever was loaded.
+    beyond the plan's cap are left out here.
 
     ``before_release(mechanism, round, events)`` is called before an answer leaves that shows something about records;
     what it raises, ``handle`` raises, and nothing leaves. ``events`` are those of ``engine.charges.events`` for this
@@ -197,8 +197,8 @@ class SiloSide(Party):
         return self._part("statistics", query, columns.values(), train, noise, ("constants",))
 
     def _constants(self, content: bytes) -> bytes:
-        """Our columns under constants that all silos get: public by now, whatever their origin. Not any constants: with
-        a scale so small that a number overflows, our failure would show that there is such a number."""
+        """Our columns under constants that all silos get: they are public. Their bounds are checked: with a scale so
+        small that a number overflows, our failure would show that there is such a number."""
         assert self._unpaid is not None
         low, high = np.array(agreement.column_bounds(self.plan))
         told = read_sums(content, 2 * len(low), SERVER)

@@ -52,7 +52,7 @@ class HoldOut(Section):
     """``[hold_out]``: the people on whom metrics without noise are computed.
 
     fraction  of the subjects, drawn by lot
-    key       a file with the 32 secret bytes of that lot; beside the data file by default, and made when it is missing
+    key       a file with the 32 secret bytes of that lot; next to the data file by default, made when it is missing
     """
 
     fraction: Share
@@ -65,7 +65,7 @@ class SiloData(Section):
     subjects    the table's own column that identifies the subject of each row. An experiment that names another column
                 is refused: with the number of a visit as the subject, it would protect visits and not people
     name        of the data set, for people; by default the name of this file
-    ledger      where everything is written down that was ever released of this table; beside this file by default
+    ledger      the file of all releases of this table; next to this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
     hold_out    who is held out of every run, for metrics without noise; by default such metrics stay here
     """
@@ -153,7 +153,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     if here_alone is not None:
         never = here_alone[fits]
         train, test = train[~never[train]], test[~never[test]]
-        if plan.evaluation is None:  # metrics that are paid for are those of people whom all silos hold out
+        if plan.evaluation is None:  # metrics with noise are those of people whom all silos hold out
             test = np.flatnonzero(never)
     here = np.zeros(len(keys), np.int32)
     train = train[within_caps(keys[train], here[train], records=plan.records_kept)]
