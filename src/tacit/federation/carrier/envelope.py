@@ -54,7 +54,7 @@ def calls(kit: Kit, name: str, request: Request | Sealed) -> Post:
 class Evaluated(Told):
     """Metrics of a silo without noise, and its number of held-out records."""
 
-    records: Annotated[int, Field(ge=0)]
+    records: Annotated[int, Field(ge=0, le=1 << 40)]
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)] | None]
 
 
