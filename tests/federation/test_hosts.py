@@ -554,7 +554,7 @@ def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
     assert set(result["silos"]) == {"north", "south"}
     silos = [silo["accuracy"] for silo in result["silos"].values()]
     assert min(silos) <= result["metrics"]["accuracy"] <= max(silos)
-    assert "refused west: metrics that are none" in (world.server.ours / "log.txt").read_text()
+    assert "refused west: malformed metrics" in (world.server.ours / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(("file", "rule"), [("POLICY.toml", "policy"), ("DATA.toml", "data")])
