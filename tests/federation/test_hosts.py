@@ -539,6 +539,7 @@ def test_metrics_without_noise_stay_where_the_silo_has_no_hold_out_of_its_own(wo
         {"records": 20, "metrics": {"accuracy": float("nan")}},
         {"records": 20, "metrics": {"accuracy": 0.5, "visit our page": 1.0}},
         {"records": -1, "metrics": {"accuracy": 0.5}},
+        {"records": 10**400, "metrics": {"accuracy": 0.5}},
         {"records": 20, "metrics": [0.5]},
         "[" * 200_000,
     ],
