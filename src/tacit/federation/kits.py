@@ -190,8 +190,7 @@ class Kit:
         return x509.load_pem_x509_certificate((self.path / "startup" / name).read_bytes())
 
     def check_certificate(self) -> None:
-        """A UserError where no party would accept this party's certificate: not valid now, with another name, or of
-        another authority than the kit's."""
+        """A UserError where the certificate is not valid now, has another name, or is of another authority."""
         certificate, now = self.certificate(), datetime.now(UTC)
         root = x509.load_pem_x509_certificate((self.path / "startup" / ROOT).read_bytes())
         names = [part.value for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -329,8 +328,7 @@ def _provisioned(
 
 
 def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: bytes) -> bytes | None:
-    """Add Tacit's part of a kit: the limits on what it can be made to do, and ``tacit/``. Returns the public half of
-    its signing key, if it has one."""
+    """Add Tacit's part of a kit: its limits, and ``tacit/``. Returns its public signing key, if it has one."""
     kinds: dict[str, Kind] = {SERVER: "server", ANALYZER: "analyzer", **dict.fromkeys(options.silos, "silo")}
     kind = kinds.get(name, "requester")
     ours = folder / OURS

@@ -85,8 +85,7 @@ class Request:
 
 
 def travelling(planned: Plan) -> str:
-    """The experiment of a plan as text that gives all parties the same plan to the last digit
-    (:func:`~tacit.federation.protocol.agreement.meant`). Refuses (UserError) one that would differ elsewhere."""
+    """The experiment of a plan as text that gives all parties the same plan; a UserError where it would differ."""
     content = meant(planned)
     _check_portable(read_experiment(content))
     return json.dumps(content)

@@ -320,8 +320,7 @@ def _outcome(results: Path) -> _Outcome:
 
 
 def _refused_early(session: Any, kit: Kit, asked: Asked) -> Path | None:
-    """The outcome of a job that silos have refused before they started a process for it, in a folder of the kit; None
-    of every other job."""
+    """A folder with the outcome of a job for which silos started no process; None for every other job."""
     refused, _ = not_deployed(session.get_job_meta(asked.job).get("job_deploy_detail"))
     rules = {silo: found for silo, found in refused.items() if silo in kit.silos}
     if not rules:

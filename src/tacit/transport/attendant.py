@@ -80,8 +80,7 @@ def check_idle(kit: Path) -> None:
 
 
 def _locked(kit: Path) -> int:
-    """A descriptor of the kit's lock file, locked. The lock ends with the last process that holds the descriptor, so a
-    number that is left in ``process.pid`` says nothing."""
+    """A descriptor of the kit's lock file, locked until the last process that holds the descriptor ends."""
     descriptor = os.open(kit / OURS / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -90,8 +90,7 @@ def check_values(packed: bytes | memoryview, most: int) -> None:
 
 
 def check_command(text: object, job: str) -> None:
-    """Raise ForbiddenObject if the text of a command (JSON) holds too many values, or is long without the property
-    ``job``."""
+    """Raise ForbiddenObject if a command (JSON) holds too many values, or is long without the property ``job``."""
     if not isinstance(text, str):
         raise ForbiddenObject("a command is no text")
     if sum(text.count(sign) for sign in "[{,") > MOST_VALUES:  # each value follows one of them

@@ -63,8 +63,7 @@ def prepare_analyzer(path: Path) -> Kit:
 
 
 def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False) -> Kit:
-    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. See
-    :func:`register` about a ``new_budget`` and the ``same_table``."""
+    """The kit of a silo; its data and policy files are read now, to find mistakes. Other options: :func:`register`."""
     kit = _prepared(path, "silo")
     options = read_silo_data(data)
     if not Path(options.path).is_file():
@@ -108,8 +107,7 @@ def in_background(kit: Kit) -> int:
 
 
 def in_foreground(kit: Kit) -> NoReturn:
-    """Become the attendant of a kit's process, which prints the log. It replaces this program and its memory (JAX, to
-    read the policy)."""
+    """Replace this program (and the memory of JAX) by the attendant of a kit's process, which prints the log."""
     _check_idle(kit)
     sys.stdout.flush()
     os.execv(sys.executable, [*_attendant(kit), "--tell"])

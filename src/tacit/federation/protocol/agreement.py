@@ -164,8 +164,7 @@ def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Feder
 
 
 def meant(plan: Plan) -> dict[str, Any]:
-    """The experiment of a plan for all parties: without the paths of its writer, and with the noise that was solved
-    for."""
+    """The experiment of a plan for all parties: without paths, and with the noise that was solved for."""
     content: dict[str, Any] = plan.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     content.get("data", {}).pop("path", None)
     content.get("privacy", {}).pop("budget_file", None)

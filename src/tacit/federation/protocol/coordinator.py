@@ -70,8 +70,7 @@ class RefusedAnswer(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a federation: the model, the rounds done, missing or refused answers, and how the rounds ended
-    (:class:`~tacit.engine.loop.RoundsEnded`)."""
+    """The model, the rounds done, missing or refused answers, and how the rounds ended (``engine.loop.RoundsEnded``)."""
 
     model: Params
     rounds: int
@@ -181,8 +180,7 @@ class CoordinatorSide:
         yield from self._asked("constants", write_sums(np.concatenate(constants)))
 
     def model(self) -> Params:
-        """The shared model, frozen layers included; known when setup has ended. Where silos have only their own models,
-        the one with which they began."""
+        """The shared model after setup, with frozen layers. Where silos have only their own, that of the start."""
         shared = self.plan.method.server.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
 

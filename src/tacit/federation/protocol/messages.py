@@ -138,8 +138,7 @@ class Told(BaseModel):
 
 
 def checked(validate: Callable[[bytes], Read], data: bytes, peer: str) -> Read:
-    """What ``validate`` (of pydantic) makes of JSON that ``peer`` has sent; refused if it is not valid. The error names
-    no value."""
+    """JSON of ``peer`` as ``validate`` (of pydantic) reads it; refused if it is invalid. The error names no value."""
     try:
         return validate(data)
     except ValidationError as error:

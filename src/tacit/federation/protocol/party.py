@@ -105,8 +105,7 @@ class AnalyzerSide(Party):
         return self._here.write(SERVER, "hello", b"")
 
     def _begin(self, content: bytes) -> bytes:
-        """The answers of all silos to hello, from which the name of this run follows; and the public terms of the
-        plan."""
+        """The answers of all silos to hello, from which the name of this run follows."""
         told = self._from_silos("hello", content)
         hellos = {silo: agreement.read_hello(part, silo, self._mark) for silo, part in told.items()}
         facts = sum_facts(self.plan.method, agreement.agreed_facts(self.plan, hellos))

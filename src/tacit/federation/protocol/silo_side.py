@@ -89,8 +89,7 @@ class SiloSide(Party):
         return self._here.write(SERVER, "refused", reason.encode())
 
     def to_evaluate(self, message: bytes) -> Params:
-        """The model whose metrics without noise the coordinator asks for; Refused unless it is signed for
-        this run and round."""
+        """The model to evaluate without noise; Refused unless the server has signed it for this run and round."""
         read, desk = Message.from_bytes(message, SERVER, self._most), self._here
         content = read.check(desk.run, desk.number, "unpaid", SERVER)
         return self._model(desk.read(SERVER, "unpaid", content, to_everyone=True))

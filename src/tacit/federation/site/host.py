@@ -98,8 +98,7 @@ class Host(ABC, Generic[Side]):
         return self._side
 
     def _call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
-        """Checks in the order of their cost: signatures, the requester, the form and the counts of the experiment, its
-        plan, the policy; the table is read last."""
+        """Checks in the order of their cost: signatures, requester, form and counts, plan, policy; last, the table."""
         if self._asked:
             raise Refusal("request", "a second call in one run")
         with _refusing("request"):

@@ -44,8 +44,7 @@ def at_work(folder: Path) -> Iterator[None]:
 
 
 def expire_at_server(runs: Path) -> list[str]:
-    """Reduce the server's folders of old runs to their ledgers, and say which; remove those of runs that never
-    began."""
+    """Reduce old runs at the server to their ledgers, and return which; remove runs that never began."""
     folders = _folders(runs)
     begun = [folder for folder in folders if (folder / LEDGER).is_file()]
     whole = [folder for folder in begun if (folder / PLAN).is_file()]  # the others have expired before
