@@ -70,7 +70,7 @@ class RefusedAnswer(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The model, the rounds done, missing or refused answers, and how the rounds ended (``engine.loop.RoundsEnded``)."""
+    """The model, rounds done, missing or refused answers, and how the rounds ended (``engine.loop.RoundsEnded``)."""
 
     model: Params
     rounds: int
