@@ -135,7 +135,7 @@ def check_federated(plan: Plan) -> None:
     refuse_in_federation(
         ("data.standardize", not carries and plan.statistics is not None, f"{problem} constants with noise", fix),
         ("evaluation.status", not carries and is_noisy, f"{problem} metrics with noise", fix),
-        ("evaluation.status", info.personal and is_noisy, "every silo has its own model", "leave it out"),
+        ("evaluation.status", info.personal and is_noisy, f"{info.name} has no shared model", "leave it out"),
         ("method.group_size", median, "'median' looks at the records of all silos", "use a number"),
     )
 
