@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.planning.sweep import noise_text
+from tacit.planning.preview import noise_text
 from tacit.privacy.statement import REFERENCES
 from tacit.ui import console as console_module
 from tacit.ui import experiment_commands

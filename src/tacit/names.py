@@ -32,7 +32,7 @@ EXCHANGES = {
     "plain": "tacit.exchange.plain:Plain",
     "masked": "tacit.exchange.masked:Masked",
     "weighted": "tacit.families.weighting.exchange:Weighted",
-    "shuffled": "tacit.families.shuffle.shuffled.exchange:Shuffled",
+    "shuffled": "tacit.families.shuffle.exchange:Shuffled",
     "pairwise": "tacit.families.pairwise.exchange:Pairwise",
     "direct": "tacit.families.gossip.exchange:Direct",
 }

@@ -20,7 +20,7 @@ from tacit.engine.simulate import Simulation
 from tacit.exchange import places_of
 from tacit.exchange.post import SERVER
 from tacit.exchange.session import introduced
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.federation.protocol.sides import (
     AnalyzerSide,
     CoordinatorSide,

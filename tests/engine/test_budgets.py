@@ -18,7 +18,7 @@ from tacit.engine.charges import Charges
 from tacit.engine.learner import load_arrays, save_tree
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.correlated_noise import sensitivity

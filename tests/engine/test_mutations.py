@@ -21,7 +21,7 @@ import pytest
 from tacit.crypto import Identity, Refused, Secret
 from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.families.weighting.paillier import SecretKey
 from tacit.federation.carrier.envelope import Call, Evaluated, Reply
 from tacit.federation.protocol.agreement import Greeting, Progress, read_hello

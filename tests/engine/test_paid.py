@@ -18,7 +18,7 @@ import tacit
 from tacit.engine import evaluate, load_federation, read_metrics
 from tacit.engine import run as running
 from tacit.engine.learner import load_arrays
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.planning.plan import Plan
 from tacit.privacy import Gaussian, Ledger, Moments, Randomness, View, account, spent
 from tacit.privacy.ledger import place
@@ -204,6 +204,7 @@ def test_scores_of_classes_and_of_numbers():
 
 
 def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path, visits):
+    paying["seed"] = 3  # which of the exact metrics have many digits depends on the model
     run = tacit.run(tacit.plan(paying), visits, out=tmp_path / "run")
     assert set(run.metrics) == {"accuracy", "log_loss"}
     assert run.result["silos"] == {}

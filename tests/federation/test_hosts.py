@@ -161,13 +161,19 @@ def world(kits, tmp_path) -> World:
     return World(copy, tmp_path)
 
 
+def is_between_silos(result: dict) -> bool:
+    """Whether the accuracy is a mean of those of the silos. The noise has no seed, so that any accuracy may come."""
+    silos = [silo["accuracy"] for silo in result["silos"].values()]
+    return bool(min(silos) - 1e-9 <= result["metrics"]["accuracy"] <= max(silos) + 1e-9)
+
+
 def test_a_run_ends_with_a_folder_like_any_other_and_every_side_has_written_every_round(world):
     ended, host = world.attempt()
     assert ended == Ended("finished")
     run = Run.load(host.folder)
     assert run.result["rounds"] == 3
-    assert 0 < run.metrics["accuracy"] <= 1
     assert set(run.result["silos"]) == set(SILOS)
+    assert is_between_silos(run.result)
     assert {line["view"]: line["epsilon"] for line in run.guarantees()}["server"] < 3.0
     assert len(run.predict(pd.DataFrame({"age": [20.0, 80.0], "pressure": [120.0, 120.0]}))) == 2
     with Ledger(host.folder / LEDGER) as book:
@@ -333,7 +339,7 @@ def test_a_server_that_is_killed_after_a_checkpoint_makes_up_for_what_it_has_not
     assert ended.status == "finished"
     run = Run.load(host.folder)
     assert run.result["rounds"] == 3
-    assert 0 < run.metrics["accuracy"] <= 1
+    assert is_between_silos(run.result)
     assert [line["round"] for line in read_metrics(host.folder / "metrics.jsonl")][-1] == 3
     with safe_open(host.folder / "model.safetensors", "np") as model:
         assert json.loads(model.metadata()["facts"])["round"] == "3"
@@ -553,8 +559,7 @@ def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
     assert ended.status == "finished"
     result = Run.load(host.folder).result
     assert set(result["silos"]) == {"north", "south"}
-    silos = [silo["accuracy"] for silo in result["silos"].values()]
-    assert min(silos) <= result["metrics"]["accuracy"] <= max(silos)
+    assert is_between_silos(result)
     assert "refused west: malformed metrics" in (world.server.ours / "log.txt").read_text()
 
 

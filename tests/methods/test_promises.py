@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tacit.planning.sweep import outlook
+from tacit.planning.preview import outlook
 from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
 from tacit.privacy.proofs.subject_events import central_group
 from tests.methods.worlds import epsilon, planned, published

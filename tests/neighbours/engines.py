@@ -29,7 +29,7 @@ from tacit.exchange.post import SERVER, read_numbers, read_steps
 from tacit.exchange.session import introduced
 from tacit.families.gossip import worker
 from tacit.families.gossip.kernels import noised
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.federation.protocol.messages import Desk, Message
 from tacit.federation.protocol.sides import (
     AnalyzerSide,

@@ -76,7 +76,6 @@ class Exchange:
     carries_once whether sums that a plan releases once can travel between parties that use this exchange
     repeats      whether a round that is done again with the same seed is the same release to the last number
     noise_from_silos_only  whether silos add all noise, whatever the method says, so that no other party is trusted
-    unsuited     why a method with a server cannot use it that does not suit it; None: by what the method sends
     """
 
     name: ClassVar[str]
@@ -88,7 +87,6 @@ class Exchange:
     carries_once: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
     noise_from_silos_only: ClassVar[bool] = False
-    unsuited: ClassVar[str | None] = None
 
     # -- what a plan asks
 

@@ -39,6 +39,7 @@ from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
 from tacit.exchange.post import SERVER, Terms, TooFew, join, join_named, named_parts, parted
 from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, Integers, SumFacts, check_vector, ring_bits, share_variance
+from tacit.planning.settings import Natural, Positive
 from tacit.privacy import Reveals, View
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.randomness import Stream
@@ -73,9 +74,9 @@ class Masked(Exchange):
     carries = "integers"
     carries_once = True
 
-    drop_outs: int = 0
-    colluding: int = 0
-    precision: float = 1e-8
+    drop_outs: Natural = 0
+    colluding: Natural = 0
+    precision: Positive = 1e-8
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal
 from tacit.errors import UserError
 from tacit.exchange import EXCHANGES, Exchange
 from tacit.methods import Facts, Info, Method, Options
-from tacit.methods.base import FACT_KEYS
 from tacit.privacy import (
     RELATIONS,
     UNITS,
@@ -391,57 +390,6 @@ class Promise:
         return f"no noise reaches {epsilon:g}", "raise it, or lower rounds and rates"
 
 
-def promise(
-    options: Options,
-    exchange: Exchange,
-    facts: Facts,
-    *,
-    unit: Unit | None,
-    relation: Relation | None,
-    against: tuple[View, ...] | None,
-    delta: float,
-    seeded: bool,
-    leaks: tuple[str, ...],
-    once: tuple[Once, ...] = (),
-    beforehand: tuple[str, ...] = (),
-) -> Promise:
-    """The promise of a plan. Without ``against``: every view that the exchange speaks of, and the target binds those
-    that the method does not trust and that learn nothing from the run's own rules about silos."""
-    info = options.declared
-    chosen = unit or info.units[0]
-    if chosen not in info.units:
-        protects = " or ".join(info.units)
-        problem = f"{info.name} does not protect a {chosen}"
-        raise UserError("not-supported", "privacy.unit", problem, f"use {protects}")
-    known = exchange.views(facts.silos)
-    views = against if against is not None else tuple(View.parse(text) for text in known)
-    for view in views:
-        if exchange.reveals_to(view) is None:
-            fix = f"use {', '.join(known)}"
-            problem = f"the {exchange.name} exchange has no view '{view}'"
-            raise UserError("unknown-name", "privacy.against", problem, fix)
-    trusts = () if exchange.noise_from_silos_only else info.trusts
-    relation = relation or info.relation(chosen)
-    made = Promise(
-        options,
-        exchange,
-        facts,
-        chosen,
-        relation,
-        views,
-        views,
-        delta,
-        seeded,
-        leaks,
-        once,
-        beforehand,
-    )
-    if against is not None:
-        return made
-    learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}
-    return replace(made, against=tuple(view for view in views if view.kind not in trusts and view not in learns))
-
-
 def exchanges_for(info: Info) -> tuple[str, ...]:
     """The exchanges that suit a method."""
     return tuple(name for name, kind in EXCHANGES.items() if suits(kind, info))
@@ -464,16 +412,6 @@ def beside(before: Event, event: Event) -> Event:
 
 def _composed(parts: tuple[Event, ...]) -> Event:
     return parts[0] if len(parts) == 1 else Composed(parts)
-
-
-def check_facts(options: Options, unit: Unit, facts: Facts) -> None:
-    """Refuse a plan that lacks a public fact which the method needs."""
-    for fact in options.needs(unit):
-        if not getattr(facts, fact):
-            fix = "declare it; it is public and cannot be counted from private records"
-            raise UserError(
-                "missing", FACT_KEYS[fact], f"is missing: {options.info.name} needs it to protect a {unit}", fix
-            )
 
 
 @lru_cache(maxsize=4096)

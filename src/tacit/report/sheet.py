@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.planning.sweep import noise_text
+from tacit.planning.preview import noise_text
 from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
 from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence

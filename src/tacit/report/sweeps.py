@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tacit.planning.sweep import Axis, Point, Sweep, noise_text
+from tacit.planning.preview import noise_text
+from tacit.planning.sweep import Axis, Point, Sweep
 from tacit.report import figures, words
 from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
 

@@ -14,6 +14,7 @@ from tacit.ui.console import console, errors, show, show_json, show_line, table_
 from tacit.ui.guarantees import show_finished
 
 if TYPE_CHECKING:
+    from tacit.planning.experiment import Experiment as Sections
     from tacit.planning.plan import Plan
 
 # references of the demo: no privacy, records protected instead of subjects, each silo alone, all records pooled
@@ -71,26 +72,26 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show the guarantees and the noise of an experiment. Reads no data."""
-    from tacit.planning import sweep as planner
+    from tacit.planning.experiment import read_experiment
     from tacit.planning.plan import plan as make
+    from tacit.planning.preview import outlook
     from tacit.ui.outlook import show_outlook
 
-    content = planner.read_content(experiment, changes, epsilon)
-    folder = experiment.resolve().parent
+    found, folder = read_experiment(experiment, changes, epsilon), experiment.resolve().parent
     if sweeps:
-        _sweep(content, sweeps, folder, out or Path(f"{experiment.stem}-sweep.html"), as_json)
+        _sweep(found, sweeps, folder, out or Path(f"{experiment.stem}-sweep.html"), as_json)
         return
-    outlook = planner.outlook(make(content, folder=folder))
-    show_json(outlook.as_dict()) if as_json else show_outlook(outlook)
+    shown = outlook(make(found, folder=folder))
+    show_json(shown.as_dict()) if as_json else show_outlook(shown)
 
 
-def _sweep(content: dict[str, Any], sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
-    from tacit.planning import sweep as planner
+def _sweep(experiment: Sections, sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
+    from tacit.planning.sweep import sweep
     from tacit.report import sweep_page
     from tacit.ui.outlook import show_sweep
 
     with _SweepProgress() as progress:
-        found = planner.sweep(content, sweeps, folder, told=progress.update)
+        found = sweep(experiment, sweeps, folder, report=progress.update)
     page = sweep_page(found, file)
     if as_json:
         show_json({**found.as_dict(), "report": str(page)})

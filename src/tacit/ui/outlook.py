@@ -9,7 +9,8 @@ from tacit.ui.console import plain_table, show, table_of
 from tacit.ui.guarantees import seed_warning, show_guarantees
 
 if TYPE_CHECKING:
-    from tacit.planning.sweep import NoiseToSignal, Outlook, PaidOnce, Sweep
+    from tacit.planning.preview import NoiseToSignal, Outlook, PaidOnce
+    from tacit.planning.sweep import Sweep
 
 
 def show_outlook(outlook: Outlook) -> None:
@@ -29,7 +30,7 @@ def show_outlook(outlook: Outlook) -> None:
     show_guarantees([guarantee.as_dict() for guarantee in outlook.guarantees], rests_on=True)
     if made.experiment.seed is not None and finite:
         show(seed_warning("experiment has"), "red")
-    for part in (outlook.pairs, outlook.slots, outlook.network, outlook.over_silos):
+    for part in (*outlook.parts.values(), outlook.over_silos):
         if part is not None:
             show(f"\n{part.words}", highlight=False)
     if outlook.rounds_within_budget is not None:
@@ -37,7 +38,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
-    from tacit.planning.sweep import noise_text
+    from tacit.planning.preview import noise_text
 
     origin = "solved for the target" if noise.solved else "given"
     rows = [
@@ -82,7 +83,7 @@ def _show_budget(outlook: Outlook) -> None:
 
 def show_sweep(sweep: Sweep) -> None:
     """A row per point."""
-    from tacit.planning.sweep import noise_text
+    from tacit.planning.preview import noise_text
     from tacit.privacy.statement import epsilon_text
 
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"

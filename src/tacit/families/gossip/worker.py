@@ -13,7 +13,6 @@ from tacit.engine.kernel import Worked
 from tacit.engine.silo_work import Group, SiloWork
 from tacit.engine.worker import Site, Worker
 from tacit.families.gossip.kernels import Walk, contracting_weights, node_step, noised, walked
-from tacit.families.gossip.methods import node_count
 from tacit.kernels import Arrays, Schedule, key_words
 from tacit.kernels.exact_sums import toward_zero
 from tacit.models import Params
@@ -56,7 +55,7 @@ class NodeWork(Worker):
 
     def participants(self, drawn: Gathering) -> int:
         if self.method.private:  # how many people share their places is not told
-            return round(self.method.work.rate * node_count(self.method.work.graph.nodes, self.facts))
+            return round(self.method.work.rate * self.method.work.graph.nodes)
         return self.nodes.participants(drawn.lanes)
 
     def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
@@ -74,7 +73,7 @@ class NodeWork(Worker):
             key = key_words(self.randomness.stream("noise", drawn.number))
             trained = states + noised(moves, step, deviation, key).astype(np.float32)
         graph = method.work.graph
-        network = graph.network(self.facts, drawn.number)
+        network = graph.network(drawn.number)
         averaged = network.gossip(np.asarray(trained), graph.steps, graph.acceleration)
         kept = jnp.asarray(graph.kept(averaged))
         if graph.adopt:

@@ -5,5 +5,6 @@ methods          reports of single numbers, which are shuffled
 proofs           the protocols, as events
 shuffle_bounds   what shuffled reports cost
 worker           the local work of encoders
-shuffled         the exchange: encoders, shuffler, analyzer
+protocol         terms, encoders, shuffler and analyzer of the exchange
+exchange         the exchange, and the roles of its parties
 """

@@ -13,7 +13,7 @@ from tacit.engine.kernel import LANES, Worked, in_lanes
 from tacit.engine.worker import Contributed, Site, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
-from tacit.families.shuffle.shuffled.encoder import Collected
+from tacit.families.shuffle.protocol import Collected
 from tacit.kernels import Arrays, Lane, arrange, each_person
 from tacit.models import Params
 from tacit.privacy import Stream
@@ -77,7 +77,7 @@ class EncoderWork(Worker):
         method = self.method
 
         def add(total: np.ndarray, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            total += method.work.encoding.send(vectors, stream, self.facts).sum(axis=0)
+            total += method.work.encoding.send(vectors, stream).sum(axis=0)
 
         zeros = partial(np.zeros, self._layout.parameters)
         sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
@@ -97,7 +97,7 @@ class EncoderWork(Worker):
         sent = np.zeros((len(people), self._layout.parameters))
 
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream, self.facts)
+            sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream)
 
         self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
         return sent
@@ -109,7 +109,7 @@ class EncoderWork(Worker):
         method = self.method
 
         def add(collected: Collected, people: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
-            person, index, value = method.work.encoding.encode(vectors, stream, self.facts)
+            person, index, value = method.work.encoding.encode(vectors, stream)
             collected.add(people[person], index, value)
 
         found, not_finite = self._everybody(drawn, broadcast, frozen, arrays, form, add)

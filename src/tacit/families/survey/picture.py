@@ -1,4 +1,4 @@
-"""A survey as a picture: a row per answer, with its error bar; and what such SVG pictures are made of.
+"""SVG pictures of marks on rows, such as the answers of a survey with their error bars.
 
 A picture is a file without scripts. Its ``aria-label`` describes it to screen readers. Values that are missing or not
 finite are not drawn.
@@ -7,24 +7,12 @@ finite are not drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tacit.report.page import ACCENT, FONT, INK, SOFT, Html, Style, join, line, mark, pixels, tag
 
 WIDTH = 760
-PLACES = {"central": "noise by a trusted server", "local": "every person randomises"}
-
-
-def picture(survey: Mapping[str, Any]) -> str:
-    """The SVG of what ``Survey.as_dict`` says; lines reach over the 95 % intervals."""
-    rows = [
-        (answer["answer"], Mark(answer["estimate"], answer["estimate"] - answer["low"])) for answer in survey["answers"]
-    ]
-    unit = "share of people, and 95 % interval" if survey["kind"] == "shares" else "mean over people, and 95 % interval"
-    title = f"{survey['column']}: {survey['people']:,} people, epsilon {survey['epsilon']:g}, {PLACES[survey['place']]}"
-    return dots(rows, title, unit)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The shuffled exchange: people send reports to a shuffler, which mixes them for an analyzer that adds them up."""
+"""The shuffled exchange: subjects send reports to a shuffler, which mixes them for an analyzer that adds them up.
+
+The server is the shuffler; a silo holds the encoders of its subjects.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,29 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tacit.crypto import IDENTITY_BYTES, Refused
 from tacit.errors import UserError
-from tacit.exchange.base import Exchange, Keys
+from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
+from tacit.exchange.post import SERVER, join_named, named_parts, read_sums
 from tacit.exchange.session import Summing
 from tacit.exchange.sums import SumFacts
-from tacit.families.shuffle.shuffled.analyzer import Analyzer
-from tacit.families.shuffle.shuffled.encoder import Collected
-from tacit.families.shuffle.shuffled.mixing import places
-from tacit.families.shuffle.shuffled.roles import ShuffledServer, ShuffledSilo
-from tacit.families.shuffle.shuffled.terms import ANALYZER, Indices, ShuffledTerms, Values, servers_of
+from tacit.families.shuffle.protocol import (
+    ANALYZER,
+    MIXED,
+    PEOPLE,
+    PROTOCOL,
+    REPORTS,
+    SHUFFLER,
+    Analyzer,
+    Collected,
+    Encoders,
+    Indices,
+    ShuffledTerms,
+    Shuffler,
+    Values,
+    encoder_name,
+    places,
+)
 from tacit.privacy import Reveals, View
 from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
@@ -44,7 +61,6 @@ class Shuffled(Exchange):
     adds = frozenset()
     opens = True
     third_party = ANALYZER
-    unsuited = "its people make no single reports that could be mixed"
 
     sealed: bool = True
     linked: bool = False
@@ -101,6 +117,102 @@ class Shuffled(Exchange):
 
     def third(self, terms: ShuffledTerms, keys: Keys) -> Analyzer:
         return Analyzer(terms, keys.identity, servers_of(keys.roster), os.cpu_count() or 1)
+
+
+def servers_of(roster: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Of the roster of a run, the server as the shuffler, and the analyzer."""
+    if ANALYZER not in roster:
+        raise Refused("bad-terms", "the roster has no analyzer")
+    return {SHUFFLER: roster[SERVER], ANALYZER: roster[ANALYZER]}
+
+
+class ShuffledSilo(SiloRole):
+    """Hands over the sealed reports of its people. In setup, their public identities."""
+
+    releases = (REPORTS,)
+    signs_opening = False
+    terms: ShuffledTerms
+
+    def __init__(self, terms: ShuffledTerms, keys: Keys, people: Sequence[int]) -> None:
+        super().__init__(PROTOCOL, terms, keys, Collected)
+        self.encoders = Encoders(terms, people, servers_of(keys.roster), os.cpu_count() or 1)
+
+    @property
+    def longest(self) -> int:
+        return 0
+
+    def open(self) -> bytes:
+        return join_named(self.encoders.roster)
+
+    def begin(self, number: int, contribution: Sequence[Collected], noise: Stream, preface: bytes = b"") -> bytes:
+        """``preface`` is the analyzer's key of the round."""
+        self._made = REPORTS
+        return join_named(dict(self.encoders.submitted(number, preface, contribution)))
+
+
+class ShuffledServer(ServerRole):
+    """Mixes what silos hand over, and asks the analyzer for the sums. Fillings take the places of missing reports."""
+
+    signs_opening = False
+    terms: ShuffledTerms
+    shuffler: Shuffler
+
+    def __init__(self, terms: ShuffledTerms, keys: Keys) -> None:
+        super().__init__(PROTOCOL, terms, keys)
+        self._identity, self._roster = keys.identity, servers_of(keys.roster)
+        self._people = {silo: [encoder_name(person) for person in terms.people_of(silo)] for silo in terms.silos}
+
+    @property
+    def longest(self) -> int:
+        return self.terms.longest(-(-self.terms.people // len(self.terms.silos)))
+
+    @property
+    def least(self) -> int:
+        return 0 if self._phase == REPORTS and not self.terms.complete else len(self._there)
+
+    def open(self) -> None:
+        self._begin(0, PEOPLE)
+
+    def begin(self, number: int, stream: Stream | None = None, preface: bytes = b"") -> None:
+        """``preface``: the analyzer's key of the round. ``stream`` decides what is cut, the fillings, and the order."""
+        self._begin(number, REPORTS)
+        self._stream = stream
+        self.shuffler.begin(number, preface)
+
+    def _opened(self, phase: str, sender: str, message: bytes) -> bytes:
+        return message  # reports are signed by people one by one, all else by the carrier
+
+    def _written(self, recipient: str, phase: str, content: bytes) -> bytes:
+        return content
+
+    def _read(self, phase: str, sender: str, content: bytes) -> None:
+        if phase == MIXED:
+            self.total = read_sums(content, self.terms.dimensions, ANALYZER)
+            return
+        told = named_parts(content, sender, self._people[sender])
+        if phase == PEOPLE:
+            if len(told) < len(self._people[sender]) or any(len(public) != IDENTITY_BYTES for public in told.values()):
+                raise Refused("wrong-parties", "not the identities of all of its people", sender)
+            self._roster |= told
+            return
+        refusals = []
+        for person in self._people[sender]:
+            try:
+                if person in told:
+                    self.shuffler.receive(person, told[person])
+            except Refused as refused:  # the other people of the silo are not to blame
+                refusals.append(refused)
+        if refusals:
+            raise refusals[0]
+
+    def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
+        if phase == PEOPLE:
+            self.shuffler = Shuffler(self.terms, self._identity, self._roster)
+        if phase != REPORTS:
+            return None, {}
+        assert self._stream is not None
+        self._there = (ANALYZER,)
+        return MIXED, {ANALYZER: self.shuffler.mix(self._stream, os.cpu_count() or 1)}
 
 
 class AddedUp(Collected):
