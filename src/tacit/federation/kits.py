@@ -175,6 +175,10 @@ class Kit:
     def ours(self) -> Path:
         return self.path / OURS
 
+    @property
+    def startup(self) -> Path:
+        return self.path / "startup"
+
     def identity(self) -> Identity:
         return Identity(read_secret(self.ours / IDENTITY, "KIT"))
 
@@ -187,12 +191,12 @@ class Kit:
 
     def certificate(self) -> x509.Certificate:
         name = "server.crt" if self.kind == "server" else "client.crt"
-        return x509.load_pem_x509_certificate((self.path / "startup" / name).read_bytes())
+        return x509.load_pem_x509_certificate((self.startup / name).read_bytes())
 
     def check_certificate(self) -> None:
         """A UserError where the certificate is not valid now, has another name, or is of another authority."""
         certificate, now = self.certificate(), datetime.now(UTC)
-        root = x509.load_pem_x509_certificate((self.path / "startup" / ROOT).read_bytes())
+        root = x509.load_pem_x509_certificate((self.startup / ROOT).read_bytes())
         names = [part.value for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         problem = None
         if now > certificate.not_valid_after_utc:

@@ -189,7 +189,7 @@ def read_job(app: Path, kit: Kit) -> tuple[Sealed, int]:
     from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 
     check_job(app)
-    verified, signers = verify_folder_signature_and_get_signers(str(app), str(kit.path / "startup" / "rootCA.pem"))
+    verified, signers = verify_folder_signature_and_get_signers(str(app), str(kit.startup / "rootCA.pem"))
     # all parties of the federation have a key that signs; the certificate says who is a requester
     if not verified or len(signers) != 1 or signers[0][2] != REQUESTER_ROLE:
         problem = "no requester of this federation has signed it"
