@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import platform
 import re
@@ -63,6 +64,15 @@ def free_folder(title: str) -> Path:
 
 def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
     write_bytes(path, json.dumps(content, indent=1).encode(), mode)
+
+
+def plain_values(value: Any) -> Any:
+    """For JSON, at any depth: infinity as "inf", other numbers that are not finite as null, tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    if isinstance(value, dict):
+        return {key: plain_values(item) for key, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_json(path: Path, field: str) -> Any:

@@ -18,8 +18,8 @@ from tacit.exchange.sums import LARGEST_STEPS, REACH, SumFacts
 from tacit.kernels.exact_sums import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Noise, Reveals, View
-from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import FLOATING_POINT
 
 PROTOCOL, UPDATE = "tacit-plain-1", "update"
 # The use of a round's key for the noise on a sum; local work uses other numbers.
