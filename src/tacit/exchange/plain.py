@@ -66,7 +66,7 @@ class Plain(Exchange):
     def step(self, facts: SumFacts) -> float:
         """The step of the grid on which contributions are added up: a public number.
 
-        The finest one, doubled until a party's noise reaches every step (``grid_integers``).
+        The finest one, doubled until a party's noise reaches every step (``exact_sums``).
         """
         finest = facts.bound * FINEST
         noise = facts.noise
@@ -125,7 +125,7 @@ class Plain(Exchange):
         keys: jax.Array,
         weights: jax.Array,
     ) -> Steps:
-        """``vector`` with the noise of one of so many silos, from its own ``keys [rounds, 8]``.
+        """``vector`` with the noise of one of that many silos, from its own ``keys [rounds, 8]``.
 
         The sum of rounded Gaussians of at least LEAST_STEPS steps is, up to 2^-900 in total variation, the rounding of
         their sum with independent uniform numbers added: what samples of densities miss of their integrals is below

@@ -284,7 +284,7 @@ class SiloSide(Party):
         """What this silo hands to the exchange, what it keeps, and how much was not finite."""
         silos = self.silos
         if self.plan.exchange.compiled:
-            worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
+            worked = silos.work.do(drawn, silos.given(broadcast))
             keys = noise_keys(silos.noise, number, self._randomness, [self.place])
             vector = silos.kernels.sent(worked.totals, (keys[0][:, 0], keys[1]) if keys else ())
             return vector, worked.states, sum(worked.not_finite)
