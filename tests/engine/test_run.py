@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tacit.ui.progress import Bars
 
 import tacit
 from tacit.engine import read_metrics
 from tacit.engine.learner import load_arrays
 from tacit.errors import DivergedWarning, UserError
 from tacit.privacy import Ledger
+from tacit.ui.console import Bars
 from tacit.ui.main import main
 from tests.refusals import refuses
 

@@ -211,7 +211,7 @@ class UldpGroupClaim(NoisyBatchesClaim):
             return Repeated(Gaussian(noise / moved), steps)
         if exposure.unit == "record":  # the cap lets another one take its place
             return Repeated(subjects.sampled_place(rate, Gaussian(noise / 2)), steps)
-        return subjects.grouped_records(rate, records, noise, steps)
+        return subjects.summed_records(rate, records, noise, steps)
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         group, m = self.group_size, self.facts.silos_of_a_subject
