@@ -31,7 +31,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.families.weighting.paillier import WeakKeyWarning
 from tacit.methods import METHODS
 from tacit.planning.claims import exchanges_for

@@ -25,14 +25,13 @@ from scipy.special import logsumexp
 from tacit.audit.bounds import guess, guesses_to_make, one_run_epsilon
 from tacit.audit.canaries import plant
 from tacit.audit.cases import case
-from tacit.audit.mechanism import observed
+from tacit.audit.mechanism import observed, weigh
 from tacit.audit.one_run import score_uploads, train
-from tacit.audit.runs import weigh
 from tacit.engine.learner import learner
-from tacit.families.gossip.proofs import as_published_gossip, gossip_event
+from tacit.families.gossip.proofs import as_published_gossip, gossip_exposure
 from tacit.families.shuffle.proofs import as_published_flame_simple
 from tacit.privacy import Pure, Randomness, Unprotected, View, account
-from tacit.privacy.accounting.gaussian import gaussian_mu
+from tacit.privacy.accounting.gaussian import gaussian_event, gaussian_mu
 from tacit.privacy.accounting.rdp import ORDERS, rdp_epsilon
 
 Array = npt.NDArray[np.float64]
@@ -128,7 +127,7 @@ def marginal_gossip(randomness: Randomness, runs: int = 40_000) -> Exhibit:
     noise = ratio * rng.normal(size=(2, runs, nodes))
     messages = (noise + np.array([1.0, 0.0])[:, None, None] * ring[target]) @ sees.T
     scores = messages @ weights
-    event = gossip_event(mixing, steps, ratio, target, (0,))
+    event = gaussian_event(math.sqrt(gossip_exposure(mixing, steps, (0,))[target]) / ratio)
     found = weigh(scores[0][:, None], scores[1][:, None], event, DELTA, CONFIDENCE)
     share = float(as_published_gossip(mixing, steps, 0)[target])
     published = rdp_epsilon(ORDERS, ORDERS * share / (2 * ratio**2), DELTA)

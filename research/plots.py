@@ -1,8 +1,9 @@
-"""Pictures of the documentation, drawn with the shapes of :mod:`tacit.report.svg`.
+"""Pictures of the documentation, drawn with the shapes of :mod:`tacit.families.survey.picture`.
 
 curves(panels, spoken)     panels side by side with one legend: lines, with a band for the spread over seeds
 lines(places, tracks, …)   means with deviations over named places
 bars(names, values, …)     upright bars
+rows(names, series, unit)  marks of several series in named rows; infinity is at the right edge
 images(columns, images)    grey images
 graph_grid(graphs, spoken) graphs as points and lines
 shades(tables, spoken)     square tables of numbers as shades
@@ -14,17 +15,17 @@ import base64
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.report.markup import Html, join, tag
-from tacit.report.styles import ACCENT, GRID, PALE, SOFT, Style
-from tacit.report.svg import DASHES, LETTER, WIDTH, Scale, document, legend, line, mark, path, text, upward_text
+from tacit.families.survey.picture import WIDTH, Scale, document, text
+from tacit.report.page import ACCENT, DANGER, DASHES, GRID, PALE, SOFT, Html, Style, join, line, mark, path, tag
 
+LETTER = 7  # width of a letter, in pixels
 PANEL_WIDTH, PANEL_HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 30, 44
 MOST_MARKS = 12  # a curve with more points is drawn without marks
@@ -178,6 +179,93 @@ def _frame(axis: Scale, left: float, right: float, title: str, across: str, unit
         upward_text(14, (axis.start + axis.end) / 2, unit),
         text((left + right) / 2, height - 8, across, "middle", SOFT),
     ]
+
+
+# ---- marks in rows
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value on a row; ``wrong`` is red."""
+
+    value: float
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Marks:
+    """One series of :func:`rows`: a mark for each row, None where there is none."""
+
+    style: Style
+    marks: Sequence[Mark | None]
+
+
+def rows(
+    names: Sequence[str],
+    series: Mapping[str, Marks],
+    unit: str,
+    *,
+    title: str = "",
+    log: bool = False,
+    from_zero: bool = False,
+) -> str:
+    """A row for each name with the marks of all series, and a legend; infinite values are at the right edge."""
+    left, right, pitch = 240, WIDTH - 24, 30
+    top = 58 if title else 34
+    bottom = top + pitch * len(names)
+    shown = [one.value for each in series.values() for one in each.marks if one is not None]
+    axis = Scale.of([*shown, *([0.0] if from_zero else [])], left, right - 20, log=log)
+    parts = [text(12, 18, title, size=14, bold=True)] if title else []
+    for x, label in axis.ticks(8):
+        parts += [line([(x, top), (x, bottom)]), text(x, bottom + 16, label, "middle", SOFT)]
+    parts.append(text((left + right) / 2, bottom + 36, unit, "middle", SOFT))
+    parts += legend({name: each.style for name, each in series.items()}, 14, top - 16, WIDTH)[0]
+    for index, name in enumerate(names):
+        y = top + pitch * (index + 0.5)
+        parts += [text(left - 12, y + 4, name, "end"), line([(left, y), (right, y)])]
+        for each in series.values():
+            parts += _marked(each.marks[index], each.style, axis, y, right)
+    spoken = "; ".join(
+        f"{name}: " + ", ".join(_spoken(called, each.marks[index]) for called, each in series.items())
+        for index, name in enumerate(names)
+    )
+    return document(WIDTH, bottom + 46, f"{title or unit}. {spoken}.", parts)
+
+
+def _marked(one: Mark | None, style: Style, axis: Scale, y: float, right: float) -> list[Html]:
+    if one is None:
+        return []
+    color = DANGER if one.wrong else style.color
+    x = axis.place(one.value)
+    if x is None:  # infinite
+        return [mark(right, y, style, color), text(right + 8, y + 5, "∞", size=15)]
+    return [mark(x, y, style, color)]
+
+
+def _spoken(name: str, one: Mark | None) -> str:
+    return f"{name} {'none' if one is None else f'{one.value:.3f}'}"
+
+
+def legend(styles: Mapping[str, Style], left: float, top: float, width: float) -> tuple[list[Html], int]:
+    """A sample of every style with its name, in rows of 20 pixels, and the number of rows."""
+    parts: list[Html] = []
+    x, row = left, 0
+    for name, style in styles.items():
+        needed = 62 + LETTER * len(name)
+        if x > left and x + needed > width:
+            x, row = left, row + 1
+        y = top + 20 * row
+        parts += [line([(x, y), (x + 34, y)], style.color, 2, style.dash), mark(x + 17, y, style, scale=0.6)]
+        parts.append(text(x + 40, y + 4, name))
+        x += needed
+    return parts, row + 1 if styles else 0
+
+
+def upward_text(x: float, y: float, words: str) -> Html:
+    """Text turned by 90 degrees, for a vertical axis."""
+    return tag(
+        "text", words, text_anchor="middle", fill=SOFT, font_size=12, transform=f"translate({x:g} {y:g}) rotate(-90)"
+    )
 
 
 # ---- images

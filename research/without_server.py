@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tacit.families.gossip.proofs import gossip_exposure
 from tacit.families.pairwise.proofs import fewest, gopa, k_out, k_out_orders
-from tacit.privacy.bisection import bisect, doubled
+from tacit.privacy.accounting.gaussian import bisect, doubled
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ def gopa_pairwise_std(
     """
 
     def suffices(std: float) -> bool:
-        return gopa(edges, coalition, independent_std, std, sensitivity).mu <= target_mu
+        return sensitivity * gopa(edges, coalition, independent_std, std).mu <= target_mu
 
     if suffices(0.0):
         return 0.0
@@ -54,7 +54,7 @@ def gopa_neighbours(
     orders = k_out_orders(silos, stream)
 
     def enough(count: int) -> bool:
-        return gopa(k_out(orders, count), coalition, independent_std, pairwise_std, sensitivity).mu <= target_mu
+        return sensitivity * gopa(k_out(orders, count), coalition, independent_std, pairwise_std).mu <= target_mu
 
     found = fewest(enough, silos - 1)
     return None if found is None else (found, k_out(orders, found))

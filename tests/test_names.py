@@ -9,7 +9,7 @@ import pytest
 
 from tacit import names
 from tacit.exchange import EXCHANGES, Exchange
-from tacit.families.shuffle.shuffled.terms import ANALYZER
+from tacit.families.shuffle.protocol import ANALYZER
 from tacit.methods import METHODS, Options
 from tacit.names import BuiltIn
 from tacit.transport import table
@@ -17,7 +17,7 @@ from tacit.transport import table
 PLAN = """
 import sys
 import tacit
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.exchange import EXCHANGES
 from tacit.methods import METHODS
 found = {"method": {"name": sys.argv[1], "noise_multiplier": 2.0, "clip": 1.0}, "exchange": {"name": sys.argv[2]}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 
 import tacit
 from tacit import report
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
+from tacit.planning import sweep as sweeper
 from tacit.privacy import Gaussian, PoissonSampled, Repeated, account
 from tacit.ui.main import main
 from tests.refusals import refuses
@@ -154,7 +157,7 @@ def test_the_plan_command_prints_both_numbers(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_a_sweep_is_written_as_people_write_it(texts, values):
-    found = {axis.key: axis.values for axis in planner.axes(texts, "dp-fedavg")}
+    found = {axis.key: axis.values for axis in sweeper.axes(texts, "dp-fedavg")}
     assert found == values
 
 
@@ -168,12 +171,12 @@ def test_a_sweep_is_written_as_people_write_it(texts, values):
 )
 def test_a_sweep_that_makes_no_sense_is_a_users_mistake(text, code):
     with refuses(code, "--sweep"):
-        planner.axes([text], "dp-fedavg")
+        sweeper.axes([text], "dp-fedavg")
 
 
 def test_a_target_needs_more_noise_for_more_rounds_and_keeps_its_epsilon():
     target = {"name": "dp-fedavg", "clip": 0.5, "target_epsilon": 2.0, "silo_sample_rate": 0.5}
-    sweep = planner.sweep({**content(), "method": target}, ["rounds=10,40,clip=0.5,1"], Path())
+    sweep = sweeper.sweep({**content(), "method": target}, ["rounds=10,40,clip=0.5,1"], Path())
     assert sweep.solves == "noise_multiplier"
     noise = {point.values: point.noise_multiplier for point in sweep.points}
     assert noise[40, 0.5] > noise[10, 0.5] == noise[10, 1]
@@ -183,7 +186,7 @@ def test_a_target_needs_more_noise_for_more_rounds_and_keeps_its_epsilon():
 
 def test_given_noise_costs_more_with_more_rounds():
     told: list[tuple[int, int]] = []
-    sweep = planner.sweep(content(), ["rounds=5,10,20"], Path(), told=lambda done, total: told.append((done, total)))
+    sweep = sweeper.sweep(content(), ["rounds=5,10,20"], Path(), report=lambda done, total: told.append((done, total)))
     assert sweep.solves == "epsilon"
     epsilons = [point.epsilon for point in sweep.points]
     assert epsilons == sorted(epsilons)
@@ -191,32 +194,26 @@ def test_given_noise_costs_more_with_more_rounds():
 
 
 def test_whoever_sweeps_the_target_leaves_the_files_noise_aside():
-    sweep = planner.sweep(content(), ["epsilon=1,4"], Path())
+    sweep = sweeper.sweep(content(), ["epsilon=1,4"], Path())
     assert sweep.points[0].noise_multiplier > sweep.points[1].noise_multiplier
     assert sweep.target is None
 
 
 def test_what_cannot_be_swept_is_refused():
     with refuses("not-private", "method.name"):
-        planner.sweep({**content(), "method": {"name": "fedavg"}}, ["rounds=1,2"], Path())
+        sweeper.sweep({**content(), "method": {"name": "fedavg"}}, ["rounds=1,2"], Path())
     with refuses("too-many", "--sweep"):
-        planner.sweep(content(), [f"rounds={','.join(map(str, range(1, 500)))}"], Path())
+        sweeper.sweep(content(), [f"rounds={','.join(map(str, range(1, 500)))}"], Path())
 
 
 def test_a_sweep_is_drawn_with_a_line_per_combination(tmp_path):
     import plotly.graph_objects as go
 
-    from tacit.report import sweeps
-
-    sweep = planner.sweep(content(), ["rounds=5,10,20", "silo_sample_rate=0.5,1"], Path())
+    sweep = sweeper.sweep(content(), ["rounds=5,10,20", "silo_sample_rate=0.5,1"], Path())
     page = report.sweep_page(sweep, tmp_path / "sweep.html").read_text()
     assert "silo_sample_rate 0.5" in page
-    lines = sweeps._lines(sweep, across=0)
-    chart = sweeps.figures.sweep_chart(
-        "Epsilon",
-        "rounds",
-        sweeps._series(lines, 0, lambda point: point.epsilon, dict.fromkeys(lines, sweeps.RUN_STYLES[0])),
-        "note",
-    )
-    assert [trace["x"] for trace in chart.figure["data"]] == [[5, 10, 20]] * 2
-    go.Figure(chart.figure)
+    figures = [json.loads(found) for found in re.findall(r'data-chart="">(.*?)</script>', page)]
+    assert figures
+    for figure in figures:
+        assert [trace["x"] for trace in figure["data"]] == [[5, 10, 20]] * 2
+        go.Figure(figure)

@@ -19,7 +19,7 @@ from scenes import Figure, Scene
 from research.plots import Curve, Panel, curves
 from research.study import band, spread
 from tacit.report import words
-from tacit.report.styles import RUN_STYLES, Style
+from tacit.report.page import RUN_STYLES, Style
 
 Found = Mapping[str, Any]
 DIGITS = {"accuracy": 4}  # where frauds are rare, the third says nothing

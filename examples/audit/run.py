@@ -21,12 +21,11 @@ import studies
 
 import tacit
 from research.exhibits import EXHIBITS, Exhibit
-from research.plots import Curve, Panel, curves, images
+from research.plots import Curve, Mark, Marks, Panel, curves, images, rows
 from tacit.audit import Audit, audit
 from tacit.privacy import Randomness
-from tacit.report.audit_page import lower
-from tacit.report.styles import AUDIT, RUN_STYLES
-from tacit.report.svg import Mark, Marks, rows
+from tacit.report.audit_page import AUDIT, lower
+from tacit.report.page import RUN_STYLES
 from tacit.report.words import epsilon as upper
 
 SEED = 1

@@ -28,13 +28,13 @@ from research.plots import Curve, Graph, Panel, Shades, curves, graph_grid, in_a
 from research.study import Contender, Settings, judged, planned, trial, written_between
 from tacit.data import Federation
 from tacit.engine import load_federation
+from tacit.families.gossip.exchange import network
 from tacit.families.gossip.graphs import GraphChoice, mixing
-from tacit.families.gossip.network import network
 from tacit.families.gossip.proofs import as_published_gossip
 from tacit.families.pairwise.exchange import Pairwise
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
-from tacit.report.styles import RUN_STYLES
+from tacit.report.page import RUN_STYLES
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -131,7 +131,7 @@ def _averaging(topology: str, numbers: dict) -> Plan:
 
 def _as_published(plan: Plan, steps: int) -> dict[int, float]:
     """The largest epsilon of the published formula, by distance."""
-    weights = plan.method.work.graph.network(plan.promise.facts, 1)
+    weights = plan.method.work.graph.network()
     dense = weights.weights.toarray()
     loss = np.stack([as_published_gossip(dense, steps, v) for v in range(64)], axis=1) / 2.2**2
     epsilon = loss / 2 + np.sqrt(2 * loss * math.log(1 / DELTA))

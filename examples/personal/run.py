@@ -25,9 +25,9 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.evaluate import Scores
+from tacit.families.survey.picture import Mark, dots
 from tacit.planning.plan import Plan
-from tacit.report.styles import RUN_STYLES
-from tacit.report.svg import Mark, dots
+from tacit.report.page import RUN_STYLES
 from tacit.report.words import worst_silo
 
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/

@@ -44,13 +44,12 @@ from research.study import band, epsilons, simulated, spread, written_between
 from tacit.crypto import SealingKey, seal_rows
 from tacit.engine import load_federation
 from tacit.exchange import Session
+from tacit.families.randomizers import LaplaceReports
 from tacit.families.shuffle import proofs as protocols
-from tacit.families.shuffle.shuffled.encoder import Collected
-from tacit.families.shuffle.shuffled.exchange import Shuffled
-from tacit.families.shuffle.shuffled.terms import ShuffledTerms
+from tacit.families.shuffle.exchange import Shuffled
+from tacit.families.shuffle.protocol import Collected, ShuffledTerms
 from tacit.privacy import Randomness, account
-from tacit.privacy.mechanisms.randomizers import LaplaceReports
-from tacit.report.styles import RUN_STYLES, Style
+from tacit.report.page import RUN_STYLES, Style
 
 EPOCHS, SEEDS = 10, (0, 1, 2)
 FAIR = (1.0, 4.0)
@@ -101,12 +100,12 @@ def amplification() -> Panel:
     k = int(rate * d)
     levels = {"randomizer": "response", "levels": 3}
     values = {
-        "SS-Simple, published": [protocols.as_published_flame_ratio(d, n, 2, e) for e in each],
+        "SS-Simple, published": [d * e / protocols.as_published_flame_levels(d, n, 2, e) for e in each],
         "SS-Double, published": [
-            protocols.as_published_flame_ratio(d, n, 2, e, rate=rate, padded=padded) for e in each
+            rate * d * e / protocols.as_published_flame_levels(d, n, 2, e, rate=rate, padded=padded) for e in each
         ],
-        "SS-Simple, proved": [d * e / proved(protocols.ss_simple(d, n, e, **levels)) for e in each],
-        "SS-Double fixed, proved": [k * e / proved(protocols.ss_double_fixed(k, padded, e, **levels)) for e in each],
+        "SS-Simple, proved": [d * e / proved(protocols.ss_fixed(d, n, e, **levels)) for e in each],
+        "SS-Double fixed, proved": [k * e / proved(protocols.ss_fixed(k, padded, e, **levels)) for e in each],
         "SS-Double coins, proved": [
             k * e / proved(protocols.ss_double_bernoulli(d, n, padded, e, rate, **levels)) for e in each
         ],
@@ -123,8 +122,8 @@ def central(settings: list[tuple[int, float]], x: Sequence[float]) -> list[Curve
         values = {
             "SS-Simple, published": protocols.as_published_flame_simple(d, PEOPLE, total, DELTA),
             "Double/Topk, published": protocols.as_published_flame_double(d, PEOPLE, total, 0.02, 333, DELTA),
-            "SS-Simple, proved": proved(protocols.ss_simple(d, PEOPLE, total / d)),
-            "Double fixed, proved": proved(protocols.ss_double_fixed(k, 333, total / k)),
+            "SS-Simple, proved": proved(protocols.ss_fixed(d, PEOPLE, total / d)),
+            "Double fixed, proved": proved(protocols.ss_fixed(k, 333, total / k)),
             "Double coins, proved": proved(protocols.ss_double_bernoulli(d, PEOPLE, 333, total / k, 0.02)),
             "Topk, proved": proved(protocols.ss_topk(k, PEOPLE, 333, total / k, once=True)),
             "Topk n_p = n, proved": proved(protocols.ss_topk(k, PEOPLE, PEOPLE, total / k, once=True)),

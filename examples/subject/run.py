@@ -26,8 +26,8 @@ from worlds import Contender, Outcome, World, compete, people_of, planned, repea
 
 from research import plots
 from research.study import Settings, simulated
-from tacit.report.styles import RUN_STYLES
-from tacit.report.svg import Mark, dots
+from tacit.families.survey.picture import Mark, dots
+from tacit.report.page import RUN_STYLES
 
 HERE = Path(__file__).parent
 

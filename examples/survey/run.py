@@ -19,7 +19,7 @@ import pandas as pd
 from research.plots import Curve, Panel, curves
 from tacit.families.survey.questions import CentralMean, CentralShares, LocalMean, LocalShares, Question
 from tacit.privacy import Randomness
-from tacit.report.styles import RUN_STYLES
+from tacit.report.page import RUN_STYLES
 
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 

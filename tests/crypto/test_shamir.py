@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.crypto import BadShares, Secret, Share, combine, split
 from tacit.crypto.crypto_errors import Misused
-from tacit.crypto.shamir import PRIME
+from tacit.crypto.secret import PRIME
 from tests.refusals import refuses
 
 words = st.binary(min_size=32, max_size=32)

@@ -15,15 +15,15 @@ import pytest
 import tacit
 from tacit.engine import read_metrics
 from tacit.engine.charges import Charges
+from tacit.engine.learner import load_arrays, save_tree
 from tacit.engine.run import Silence
 from tacit.engine.run import run as train
-from tacit.engine.trees import load_arrays, save_tree
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, View, account, spent
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.correlated_noise import sensitivity
 from tacit.report.run_files import RunFiles, read_run
-from tacit.report.sheet import ledger_problem, sections
+from tacit.report.sheet import ledger_problem, page
 from tacit.ui.main import main
 from tests.refusals import refuses
 
@@ -505,4 +505,4 @@ def test_the_sheet_says_what_others_spent_of_a_shared_budget(private, go):
 
 
 def sheet_page(run: RunFiles) -> str:
-    return " ".join(str(part) for part in sections(run).parts)
+    return " ".join(str(part) for part in page(run).parts)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto import EVERYONE
-from tacit.engine.trees import packed
+from tacit.engine.learner import packed
 from tacit.exchange import Grid
 from tacit.exchange.post import SERVER, OutOfTurn, join
 from tacit.federation.protocol.memory import keep, recall

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.crypto import Refused
-from tacit.engine.paid import release_constants, release_metrics
+from tacit.engine.evaluate import release_constants, release_metrics
 from tacit.engine.run import load_federation
 from tacit.exchange.post import OutOfTurn, write_sums
 from tacit.federation.protocol.agreement import mark

@@ -26,7 +26,7 @@ import pytest
 
 import tacit
 from tacit.engine import read_metrics
-from tacit.engine.trees import load_arrays
+from tacit.engine.learner import load_arrays
 from tacit.privacy import Ledger, View, account, spent
 from tacit.privacy.ledger import place as place_of
 
@@ -245,10 +245,21 @@ def model_hash(folder: Path) -> str:
 def test_two_runs_at_once_never_exceed_the_budget_that_they_share_even_when_killed(tmp_path, visits, experiment, turns):
     experiment.pop("seed")
     experiment["train"] = {"rounds": 100_000}
-    shared, chance = tmp_path / "visits.budget", random.Random(turns)
-    budget = 2.0 if turns == 1 else 9.0
-    file = written(tmp_path, visits, experiment, budget=budget, budget_file=shared.name)
-    runs = [Victim(file, tmp_path / name, shared, False, 100_000) for name in ("one", "two")]
+    budget, chance = 2.0 if turns == 1 else 9.0, random.Random(turns)
+    for attempt in range(5):
+        shared = tmp_path / f"visits{attempt}.budget"
+        file = written(tmp_path, visits, experiment, budget=budget, budget_file=shared.name)
+        runs = [Victim(file, tmp_path / f"{name}{attempt}", shared, False, 100_000) for name in ("one", "two")]
+        killed_in_turns(runs, turns, chance, budget)
+        if sum(one.kills for one in runs) == 2 * turns:
+            break  # on a busy machine one of them may have spent the budget before the other one was there to kill
+    else:
+        pytest.fail("the budget was spent too early, five times: nothing was left to kill")
+    check_that_all_is_used(runs, budget)
+
+
+def killed_in_turns(runs: list[Victim], turns: int, chance: random.Random, budget: float) -> None:
+    shared = runs[0].shared
     for _ in range(turns):
         beside = runs[0].start()
         runs[1].kill_somewhere(chance)
@@ -259,20 +270,24 @@ def test_two_runs_at_once_never_exceed_the_budget_that_they_share_even_when_kill
             one.check()
         assert epsilon(verified(shared)) <= budget
         runs.reverse()
-    assert sum(one.kills for one in runs) == 2 * turns, "the budget was spent too early: nothing is left to kill"
+
+
+def check_that_all_is_used(runs: list[Victim], budget: float) -> None:
+    """Both go on to the end: all of the budget is used, and not a round more."""
+    shared = runs[0].shared
     both = [one.start() for one in runs]
     for process in both:
         process.join(LONGEST)
     assert [process.exitcode for process in both] == [3, 3]
     lines = verified(shared)
-    assert epsilon(lines) <= budget < epsilon([*lines, lines[-1]])  # all of it was used, and not a round more
+    assert epsilon(lines) <= budget < epsilon([*lines, lines[-1]])
     for one in runs:
         one.check()
         done = tacit.Run.load(one.out).result
         assert done["status"] == "budget"
         assert done["rounds"] <= len(one.shared_lines()) <= len(one.lines()) <= done["rounds"] + one.kills
     assert len(lines) == sum(len(one.shared_lines()) for one in runs)
-    print(f"{2 * turns} kills, {len(lines)} rounds of epsilon {epsilon(lines):.4f} of {budget:g}")
+    print(f"{sum(one.kills for one in runs)} kills, {len(lines)} rounds of epsilon {epsilon(lines):.4f} of {budget:g}")
     before = [path.read_bytes() for path in (shared, runs[0].out / "ledger.jsonl")]
     assert runs[0].finish() == 3
     assert [path.read_bytes() for path in (shared, runs[0].out / "ledger.jsonl")] == before

@@ -15,10 +15,10 @@ import pytest
 from scipy.stats import chi2
 
 import tacit
-from tacit.engine import load_federation, paid, read_metrics
+from tacit.engine import evaluate, load_federation, read_metrics
 from tacit.engine import run as running
-from tacit.engine.trees import load_arrays
-from tacit.planning import sweep as planner
+from tacit.engine.learner import load_arrays
+from tacit.planning import preview as planner
 from tacit.planning.plan import Plan
 from tacit.privacy import Gaussian, Ledger, Moments, Randomness, View, account, spent
 from tacit.privacy.ledger import place
@@ -153,7 +153,9 @@ def test_sums_carry_the_noise_that_is_paid_for(paying, visits, exchange, draws):
     query = Moments(unpaid.low, unpaid.high, plan.statistics.noise_multiplier, max_silos=3)
     exact = query.total(unpaid.values(), train.subject, train.silo)
     found = [
-        paid._noisy_sum(plan, query, unpaid.values(), train, paid._streams(plan, Randomness.from_seed(i), "statistics"))
+        evaluate._noisy_sum(
+            plan, query, unpaid.values(), train, evaluate._streams(plan, Randomness.from_seed(i), "statistics")
+        )
         for i in range(draws)
     ]
     # one drop-out and one curious silo of three: shares of (3 - 1) / (3 (3 - 1 - 1)) instead of 1 / 3
@@ -188,20 +190,21 @@ def test_constants_and_metrics_come_near_the_truth_with_many_people_or_little_no
 def test_scores_of_classes_and_of_numbers():
     logits = np.array([[2.0, 0.0, -1.0], [0.0, 900.0, 0.0], [0.0, 0.0, 0.0]])
     labels = np.array([0, 2, 1])
-    assert paid.SCORES["accuracy"](logits, labels, 1.0).tolist() == [1, 0, 0]
+    assert evaluate.SCORES["accuracy"](logits, labels, 1.0).tolist() == [1, 0, 0]
     losses = [math.log(math.exp(2) + 1 + math.exp(-1)) - 2, 4.0, math.log(3)]
-    assert paid.SCORES["log_loss"](logits, labels, 4.0) == pytest.approx(losses)
-    binary = paid.SCORES["log_loss"](np.array([[3.0], [-800.0], [1.0]]), np.array([1, 1, 0]), 4.0)
+    assert evaluate.SCORES["log_loss"](logits, labels, 4.0) == pytest.approx(losses)
+    binary = evaluate.SCORES["log_loss"](np.array([[3.0], [-800.0], [1.0]]), np.array([1, 1, 0]), 4.0)
     assert binary == pytest.approx([math.log1p(math.exp(-3)), 4.0, math.log1p(math.e)])
-    assert paid.SCORES["rmse"](np.array([[3.0], [9.0]]), np.array([1.0, 1.0]), 10.0).tolist() == [4.0, 10.0]
-    assert paid._rooted(4.0, 0.4) == (2.0, pytest.approx(0.1))
-    assert paid._rooted(-1.0, 0.09) == (0.0, pytest.approx(0.3))
+    assert evaluate.SCORES["rmse"](np.array([[3.0], [9.0]]), np.array([1.0, 1.0]), 10.0).tolist() == [4.0, 10.0]
+    assert evaluate._rooted(4.0, 0.4) == (2.0, pytest.approx(0.1))
+    assert evaluate._rooted(-1.0, 0.09) == (0.0, pytest.approx(0.3))
 
 
 # -- metrics at the end, and nowhere else ------------------------------------------------------------------------------
 
 
 def test_nothing_but_noisy_final_metrics_leaves_the_data_holder(paying, tmp_path, visits):
+    paying["seed"] = 3  # which of the exact metrics have many digits depends on the model
     run = tacit.run(tacit.plan(paying), visits, out=tmp_path / "run")
     assert set(run.metrics) == {"accuracy", "log_loss"}
     assert run.result["silos"] == {}
@@ -244,7 +247,7 @@ def test_the_width_of_a_masked_sum_follows_from_the_declared_number_of_people_al
     paying["method"] = {"name": "uldp-naive", "noise_multiplier": 4.0}
     paying["exchange"] = {"name": "masked"}
     plan = tacit.plan(paying)
-    assert paid.masked_sum(plan, paid.metrics_query(plan)).people == 60
+    assert evaluate.masked_sum(plan, evaluate.metrics_query(plan)).people == 60
     del paying["data"]["subjects"]["count"]
     with refuses("missing", "data.subjects.count"):
         tacit.plan(paying)

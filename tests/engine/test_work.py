@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tacit.engine.silos import FEWEST_ROWS
+from tacit.engine.simulate import FEWEST_ROWS
 from tests.methods.worlds import before_noise, federation, random_federation, simulation
 
 ERROR = 1e-6

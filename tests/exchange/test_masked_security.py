@@ -8,8 +8,7 @@ from scipy import stats
 
 from tacit.crypto import BadShares, BadSignature, Identity, Refused, Replayed
 from tacit.crypto.crypto_errors import Misused
-from tacit.exchange.masked.silo import OF_OWN, OF_PAIRS, from_bytes, to_bytes
-from tacit.exchange.masked.terms import PHASES
+from tacit.exchange.masked import OF_OWN, OF_PAIRS, PHASES, from_bytes, to_bytes
 from tacit.exchange.post import SERVER, OutOfTurn, TooFew, join, join_named, named_parts, parted
 from tests.exchange.test_masked_sum import session, streams, vanishing, vectors
 from tests.refusals import refuses

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tacit.crypto import Refused
 from tacit.exchange import Grid, Masked, Session, SumFacts
-from tacit.exchange.grid import LEAST_SHARE, ring_bits, share_variance
-from tacit.exchange.masked.terms import PHASES
+from tacit.exchange.masked import PHASES
 from tacit.exchange.post import SERVER, TooFew
+from tacit.exchange.sums import LEAST_SHARE, ring_bits, share_variance
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import advised, refuses

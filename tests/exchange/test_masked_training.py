@@ -16,8 +16,8 @@ from tacit.engine.learner import learner
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Session
-from tacit.exchange.grid import share_variance
 from tacit.exchange.post import TooFew
+from tacit.exchange.sums import share_variance
 from tacit.kernels.exact_sums import FINEST
 from tacit.planning.plan import plan
 from tacit.privacy import Ledger, Randomness

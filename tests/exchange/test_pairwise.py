@@ -19,7 +19,7 @@ from tacit.exchange import Session, SumFacts
 from tacit.exchange.post import TooFew
 from tacit.families.pairwise.exchange import Pairwise
 from tacit.families.pairwise.proofs import gopa
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.invalid import InvalidArgument
@@ -323,14 +323,14 @@ def test_a_target_is_reached_against_the_declared_coalition():
 def test_a_plan_says_how_much_noise_silos_and_pairs_add():
     exchange = {"name": "pairwise", "graph": "ring", "pairwise_multiplier": 6.0}
     plan = planned({"name": "dp-fedavg", "noise_multiplier": 4.0, "clip": 0.5}, exchange)
-    found = planner.outlook(plan).pairs
+    found = planner.outlook(plan).parts["pairs"]
     assert found is not None
     assert (found.graph, found.peers) == ("ring", (2, 2))
     assert found.independent == pytest.approx(4.0 * 0.5 / math.sqrt(5))
     assert found.shared == pytest.approx(6 * found.independent)
     assert found.factor["public"] == pytest.approx(1.0)
     assert "2 others (ring)" in found.words
-    assert planner.outlook(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})).pairs is None
+    assert planner.outlook(planned({"name": "dp-fedavg", "noise_multiplier": 4.0}, {"name": "plain"})).parts == {}
 
 
 def test_what_does_not_go_with_pairs_is_refused():

@@ -15,15 +15,22 @@ from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
-from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered
+from tacit.crypto import BadSignature, Identity, Refused, Replayed, Tampered, seal_rows
 from tacit.exchange import Session
 from tacit.exchange.post import OutOfTurn
-from tacit.families.shuffle.shuffled.encoder import Collected, ShuffledEncoder
-from tacit.families.shuffle.shuffled.exchange import OpenSession, Shuffled
-from tacit.families.shuffle.shuffled.mixing import dealt, missing, places
-from tacit.families.shuffle.shuffled.terms import MIXED, SHUFFLER, Messages, ShuffledTerms
+from tacit.families.randomizers import LaplaceReports, LevelReports
+from tacit.families.shuffle.exchange import OpenSession, Shuffled
+from tacit.families.shuffle.protocol import (
+    MIXED,
+    SHUFFLER,
+    Collected,
+    Messages,
+    ShuffledTerms,
+    dealt,
+    missing,
+    places,
+)
 from tacit.privacy import Randomness, Stream
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports
 from tests.refusals import refuses
 
 LAW = LaplaceReports(1.0)
@@ -356,13 +363,16 @@ def begun(agreed: ShuffledTerms) -> Session:
     return session
 
 
-def encoder(session: Session) -> ShuffledEncoder:
-    return session.silos["all"].encoders.each[0]
+def submitted(session: Session, index: np.ndarray, value: np.ndarray) -> bytes:
+    """The message of the first person in round 1."""
+    encoder, agreed = session.silos["all"].encoders.each[0], session.terms
+    indices, contents = agreed.contents(index, value)
+    return encoder.signed(indices, seal_rows(contents, encoder.key, agreed.sealing(1)))
 
 
 def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybody():
     session = begun(terms())
-    message = encoder(session).submit(np.array([1, 3]), np.array([0.1, 0.2]))
+    message = submitted(session, np.array([1, 3]), np.array([0.1, 0.2]))
     session.server.shuffler.receive("person 0", message)
     with pytest.raises(Replayed):
         session.server.shuffler.receive("person 0", message)
@@ -376,19 +386,19 @@ def test_the_shuffler_takes_one_set_of_reports_from_everybody_and_knows_everybod
 def test_the_shuffler_refuses_dimensions_twice_or_beyond_the_last(index):
     session = begun(terms())
     with refuses("out-of-range", kind=Refused, peer="person 0"):
-        session.server.shuffler.receive("person 0", encoder(session).submit(np.array(index), np.zeros(2)))
+        session.server.shuffler.receive("person 0", submitted(session, np.array(index), np.zeros(2)))
 
 
 def test_the_shuffler_refuses_lists_of_another_length():
     session = begun(terms(listed=3))
     with refuses("wrong-length", kind=Refused, peer="person 0"):
-        session.server.shuffler.receive("person 0", encoder(session).submit(np.arange(2), np.zeros(2)))
+        session.server.shuffler.receive("person 0", submitted(session, np.arange(2), np.zeros(2)))
 
 
 def test_the_shuffler_cannot_open_reports_nor_pass_one_off_as_another():
     session = begun(terms(people=1, dimensions=2, padded=1))
     agreed, analyzer = session.terms, session.third
-    message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    message = submitted(session, np.array([0, 1]), np.array([0.1, 0.2]))
     messages = agreed.parse(message[64:], "person 0")
     turned = Messages(messages.dimension[::-1], messages.sealed)
     forged = session.server.shuffler._post.write("analyzer", MIXED, agreed.write(turned))
@@ -400,7 +410,7 @@ def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
     for change in ("missing", "altered", "foreign"):
         session = begun(terms(people=1, dimensions=2, padded=1))
         agreed = session.terms
-        message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
+        message = submitted(session, np.array([0, 1]), np.array([0.1, 0.2]))
         index, sealed = agreed.parse(message[64:], "person 0")
         if change == "missing":
             index, sealed = index[:1], sealed[:1]
@@ -418,7 +428,7 @@ def test_the_analyzer_refuses_missing_altered_or_foreign_reports():
 
 def test_nothing_of_one_round_is_good_in_another_or_out_of_turn():
     session = begun(terms(people=1, dimensions=2, padded=1))
-    message = encoder(session).submit(np.array([0, 1]), np.array([0.1, 0.2]))
+    message = submitted(session, np.array([0, 1]), np.array([0.1, 0.2]))
     key = session.third.begin(2)
     session.server.shuffler.begin(2, key)
     with pytest.raises(BadSignature):

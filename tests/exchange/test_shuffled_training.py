@@ -10,7 +10,7 @@ import pytest
 import tacit
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Session
-from tacit.families.shuffle.shuffled.exchange import OpenSession
+from tacit.families.shuffle.exchange import OpenSession
 from tacit.kernels import each_person
 from tacit.planning.plan import plan
 from tests.exchange.test_masked_training import simulation, weights

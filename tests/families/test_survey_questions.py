@@ -109,9 +109,9 @@ def test_replacing_a_person_moves_what_noise_is_added_to_by_at_most_the_sensitiv
         changed = np.where(subject == 0, other, one)
         counts = CategoryCounts(3, 0.0)
         moved = counts.total(one, subject) - counts.total(changed, subject)
-        noise = CentralShares(3, 1.0, delta).noise
-        assert np.abs(moved).sum() <= noise.l1 + 1e-9
-        assert np.linalg.norm(moved) <= noise.l2 + 1e-9
+        l1, l2 = CentralShares(3, 1.0, delta).sensitivity
+        assert np.abs(moved).sum() <= l1 + 1e-9
+        assert np.linalg.norm(moved) <= l2 + 1e-9
 
 
 def test_central_noise_shrinks_with_the_number_of_people_and_local_noise_with_its_root():

@@ -13,7 +13,7 @@ pytest.importorskip("nvflare")
 
 from safetensors.numpy import load_file
 
-from tacit.engine.trees import _named_leaves
+from tacit.engine.learner import _named_leaves
 from tacit.federation.demo import PARTS, Trial, parted
 from tacit.methods import METHODS as ALL
 from tacit.planning.claims import exchanges_for

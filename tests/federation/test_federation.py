@@ -15,7 +15,7 @@ pytest.importorskip("nvflare")
 
 from safetensors.numpy import load_file
 
-from tacit.engine.trees import _named_leaves
+from tacit.engine.learner import _named_leaves
 from tacit.federation.demo import PARTS, REQUESTER
 from tacit.privacy import Ledger
 from tests.refusals import refuses

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from tacit.crypto import Secret
 from tacit.engine import Run
 from tacit.engine.folder import CHECKPOINT, LEDGER, read_metrics
-from tacit.engine.trees import packed
+from tacit.engine.learner import packed
 from tacit.exchange.post import join
 from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE, Call, Reply, calls
 from tacit.federation.carrier.processes import prepare_silo
@@ -161,13 +161,19 @@ def world(kits, tmp_path) -> World:
     return World(copy, tmp_path)
 
 
+def is_between_silos(result: dict) -> bool:
+    """Whether the accuracy is a mean of those of the silos. The noise has no seed, so that any accuracy may come."""
+    silos = [silo["accuracy"] for silo in result["silos"].values()]
+    return bool(min(silos) - 1e-9 <= result["metrics"]["accuracy"] <= max(silos) + 1e-9)
+
+
 def test_a_run_ends_with_a_folder_like_any_other_and_every_side_has_written_every_round(world):
     ended, host = world.attempt()
     assert ended == Ended("finished")
     run = Run.load(host.folder)
     assert run.result["rounds"] == 3
-    assert 0 < run.metrics["accuracy"] <= 1
     assert set(run.result["silos"]) == set(SILOS)
+    assert is_between_silos(run.result)
     assert {line["view"]: line["epsilon"] for line in run.guarantees()}["server"] < 3.0
     assert len(run.predict(pd.DataFrame({"age": [20.0, 80.0], "pressure": [120.0, 120.0]}))) == 2
     with Ledger(host.folder / LEDGER) as book:
@@ -333,7 +339,7 @@ def test_a_server_that_is_killed_after_a_checkpoint_makes_up_for_what_it_has_not
     assert ended.status == "finished"
     run = Run.load(host.folder)
     assert run.result["rounds"] == 3
-    assert 0 < run.metrics["accuracy"] <= 1
+    assert is_between_silos(run.result)
     assert [line["round"] for line in read_metrics(host.folder / "metrics.jsonl")][-1] == 3
     with safe_open(host.folder / "model.safetensors", "np") as model:
         assert json.loads(model.metadata()["facts"])["round"] == "3"
@@ -428,13 +434,13 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
     assert ended.status == "failed"
     assert "west" in ended.reason
     log = (world.server.ours / "log.txt").read_text()
-    assert "refused west: an envelope" in log or "without west in round 0, hello: west: a message" in log
+    assert "refused west: a reply" in log or "without west in round 0, hello: west: a message" in log
 
 
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
     host = SiloHost(world.silos["north"])
     assert called(world, host).rules == ()
-    reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
+    reply = Reply.from_bytes(host.message(b"x" * 50_000_000), "north")
     assert (reply.content, reply.rules) == (None, ("message",))
     (line,) = [line for line in log_of(world, "north") if "refused" in line]
     assert f"of the server to run {RUN} (attempt 1) of {ANA}: server: a message of 50000000 bytes" in line
@@ -445,7 +451,7 @@ def called(world: World, host: SiloHost | AnalyzerHost, by: str = "server", atte
     """What a party replies to the call of another: to the first attempt, though it may be signed for another one."""
     asked, kit = Sealed(travelled(EXPERIMENT), RUN, 1, ANA), {"server": world.server, **world.silos}[by]
     signed = calls(kit, "server", replace(asked, attempt=attempt)).write(host.kit.name, CALL, Call().to_bytes())
-    return Reply.from_bytes(host.call(lambda: asked, signed))
+    return Reply.from_bytes(host.call(lambda: asked, signed), "north")
 
 
 @pytest.mark.parametrize(("by", "attempt"), [("west", 1), ("server", 2)])
@@ -487,8 +493,8 @@ def test_a_run_goes_on_after_a_silo_was_stopped_in_the_midst_of_it(world, monkey
 
 def test_a_message_before_a_call_is_refused(world):
     host = SiloHost(world.silos["north"])
-    assert Reply.from_bytes(host.message(b"hello")).rules == ("request",)
-    assert Reply.from_bytes(host.evaluate(b"hello")).rules == ("request",)
+    assert Reply.from_bytes(host.message(b"hello"), "north").rules == ("request",)
+    assert Reply.from_bytes(host.evaluate(b"hello"), "north").rules == ("request",)
 
 
 def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
@@ -518,7 +524,7 @@ def test_metrics_of_fewer_held_out_rows_than_the_policy_wants_stay(world):
 
         def listen(what, silo, answer, told=told):
             if what == EVALUATE and silo == "north":
-                told.append(Reply.from_bytes(answer))
+                told.append(Reply.from_bytes(answer, "north"))
             return answer
 
         assert world.attempt(run=run, text=few, tamper=listen)[0].status == "finished"
@@ -539,6 +545,7 @@ def test_metrics_without_noise_stay_where_the_silo_has_no_hold_out_of_its_own(wo
         {"records": 20, "metrics": {"accuracy": float("nan")}},
         {"records": 20, "metrics": {"accuracy": 0.5, "visit our page": 1.0}},
         {"records": -1, "metrics": {"accuracy": 0.5}},
+        {"records": 10**400, "metrics": {"accuracy": 0.5}},
         {"records": 20, "metrics": [0.5]},
         "[" * 200_000,
     ],
@@ -552,9 +559,8 @@ def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
     assert ended.status == "finished"
     result = Run.load(host.folder).result
     assert set(result["silos"]) == {"north", "south"}
-    silos = [silo["accuracy"] for silo in result["silos"].values()]
-    assert min(silos) <= result["metrics"]["accuracy"] <= max(silos)
-    assert "refused west: metrics that are none" in (world.server.ours / "log.txt").read_text()
+    assert is_between_silos(result)
+    assert "refused west: malformed metrics" in (world.server.ours / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(("file", "rule"), [("POLICY.toml", "policy"), ("DATA.toml", "data")])
@@ -727,7 +733,7 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
     host = AnalyzerHost(world.analyzer)
     assert called(world, host).rules == ("request",)
     assert "masked exchange has no analyzer" in (world.analyzer.ours / "log.txt").read_text()
-    assert Reply.from_bytes(host.evaluate(b"")).rules == ("metrics",)
+    assert Reply.from_bytes(host.evaluate(b""), "north").rules == ("metrics",)
 
 
 # -- a server that lies
@@ -735,8 +741,7 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
 
 def test_a_server_that_relays_other_keys_is_found_out_by_silos_and_nothing_is_released(world, monkeypatch):
     """It passes the keys of north off as those of south: it would open what is meant for south."""
-    from tacit.exchange.masked import MaskedServer
-    from tacit.exchange.masked.terms import KEYS
+    from tacit.exchange.masked import KEYS, MaskedServer
 
     following = MaskedServer._next
 

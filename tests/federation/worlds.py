@@ -15,11 +15,11 @@ from tacit.data import Federation, Records
 from tacit.engine import Run
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.federation.carrier.job import write_job
+from tacit.exchange import EXCHANGES
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.protocol.agreement import in_their_places
 from tacit.federation.protocol.messages import Message
-from tacit.federation.request import travelling
+from tacit.federation.request import travelling, write_job
 from tacit.federation.requester import Asked, ask, follow
 from tacit.federation.site.shard import load_shard, read_silo_data
 from tacit.models import Params
@@ -30,7 +30,7 @@ from tests.engine.federated import Parties
 # everything that the tests of this folder ask for
 POLICY = {
     "methods": ["uldp-avg", "subject-sgd", "local-record", "fedavg", "ss-simple", "dp-fedavg"],
-    "exchanges": ["masked", "plain", "weighted", "shuffled", "pairwise"],
+    "exchanges": [name for name, kind in EXCHANGES.items() if kind.carries != "neighbours"],
     "unit": "record",
     "against": ["public"],
     "epsilon_per_run": float("inf"),

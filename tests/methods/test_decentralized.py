@@ -22,7 +22,7 @@ from tacit.families.gossip.kernels import contracting_weights, node_step, noised
 from tacit.kernels import Arrays, key_words
 from tacit.models import convexity
 from tacit.models.images import edges
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
 from tacit.privacy import Gaussian, Randomness, RandomWalk, Repeated, View, account
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tests.made import experiment as made_experiment
@@ -272,7 +272,7 @@ def test_units_and_relations():
 def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees():
     method = {"name": "muffliato-sgd", "noise_multiplier": 4.0, "topology": "torus", "gossip_steps": 2, "adopt": True}
     plan = planned(method, silos=9, privacy={"against": ["neighbour", "neighbour:2"]})
-    found = planner.outlook(plan).network
+    found = planner.outlook(plan).parts["network"]
     assert found is not None
     assert len(found.edges) == 18
     largest = {at.distance: at.largest for at in found.by_distance}
@@ -280,7 +280,7 @@ def test_the_network_of_a_plan_lists_every_pair_and_agrees_with_its_guarantees()
     assert largest[1] == pytest.approx(guaranteed["neighbour"], rel=2e-3)
     assert largest[2] == pytest.approx(guaranteed["neighbour:2"], rel=2e-3)
     assert all(found.epsilons[k][k] == math.inf for k in range(9))
-    assert planner.outlook(planned({"name": "fedavg"})).network is None
+    assert planner.outlook(planned({"name": "fedavg"})).parts == {}
 
 
 # -- a walk

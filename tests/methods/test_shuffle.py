@@ -15,7 +15,8 @@ from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import LdpGaussian, LdpLaplace, batches_of, fewest_outside
 from tacit.families.shuffle.methods import SSDouble, SSSimple, SSTopk
 from tacit.methods import METHODS, Facts
-from tacit.planning import sweep as planner
+from tacit.planning import preview as planner
+from tacit.planning.sweep import sweep
 from tacit.privacy import Randomness
 from tests.methods.worlds import epsilon, planned, published
 from tests.refusals import refuses
@@ -34,7 +35,7 @@ def encoding(options, facts: Facts = SMALL):
 def lists(facts: Facts, **numbers) -> float:
     """How many indices a person sends of ss-topk, over how many are the largest."""
     found = encoding(SSTopk(**numbers), facts)
-    return found.listed(facts) / found.sent(facts)
+    return found.listed / found.sent
 
 
 def stream(name: str = "people"):
@@ -94,7 +95,7 @@ def test_flame_at_a_tenth_of_the_indices():
 
 def test_the_strongest_index_privacy_is_that_of_theorem_5():
     method = SSTopk(local_epsilon=78.5, padding=333, index_privacy="strongest")
-    assert encoding(method, FACTS).listed(FACTS) == 16 * 157
+    assert encoding(method, FACTS).listed == 16 * 157
     assert lists(FACTS, local_epsilon=1.0, index_privacy=3.125) == 16
     assert lists(FACTS, local_epsilon=1.0, index_privacy=1.0) == 7850 / 157  # l = ceil(1 / beta): every index
     assert lists(FACTS, local_epsilon=1.0) == 1
@@ -206,9 +207,9 @@ def test_people_do_not_divide_evenly_and_every_batch_has_at_least_as_many_as_dec
     method = SSDouble(local_epsilon=1.0, batch_subjects=300)
     facts = Facts(silos=1, subjects=1000, parameters=100, rounds=3)
     assert method.build(facts).turns == 3
-    crowd = encoding(method, facts).crowd(facts)
+    crowd = encoding(method, facts).crowd
     assert (crowd.smallest, crowd.largest) == (333, 334)
-    assert encoding(method, facts).padded(facts) == 334
+    assert encoding(method, facts).padded == 334
     assert crowd.participations(facts.rounds) == 1
 
 
@@ -250,7 +251,7 @@ def test_local_epsilons_can_be_swept():
         "train": {"rounds": 1},
         "exchange": {"name": "shuffled"},
     }
-    found = planner.sweep(content, ["local_epsilon=10,78.5"], Path.cwd())
+    found = sweep(content, ["local_epsilon=10,78.5"], Path.cwd())
     assert found.solves == "epsilon"
     assert [point.epsilon for point in found.points] == sorted(point.epsilon for point in found.points)
 
@@ -260,10 +261,10 @@ def test_local_epsilons_can_be_swept():
 
 def test_simple_sends_every_number_and_topk_the_largest():
     vectors = np.random.default_rng(0).normal(size=(6, 30)).astype(np.float32)
-    simple = encoding(SSSimple(local_epsilon=30e6, value_range=10.0)).encode(vectors, stream(), SMALL)
+    simple = encoding(SSSimple(local_epsilon=30e6, value_range=10.0)).encode(vectors, stream())
     assert np.bincount(simple.person).tolist() == [30] * 6
     np.testing.assert_allclose((2 * simple.value - 1) * 10, vectors.ravel(), atol=1e-3)
-    topk = encoding(SSTopk(local_epsilon=4e6, value_range=10.0, index_rate=4 / 30)).encode(vectors, stream(), SMALL)
+    topk = encoding(SSTopk(local_epsilon=4e6, value_range=10.0, index_rate=4 / 30)).encode(vectors, stream())
     for person, vector in enumerate(vectors):
         own = topk.person == person
         assert set(topk.dimension[own]) == set(np.argsort(-np.abs(vector))[:4])
@@ -277,7 +278,7 @@ def test_topk_hides_the_largest_among_others_that_say_nothing():
     vectors[:, :3] = 5.0
     numbers = {"local_epsilon": 3e6, "value_range": 10.0, "index_rate": 0.1, "index_privacy": 2.5}
     assert lists(SMALL, **numbers) == 4
-    sent = encoding(SSTopk(**numbers)).encode(vectors, stream(), SMALL)
+    sent = encoding(SSTopk(**numbers)).encode(vectors, stream())
     assert np.bincount(sent.person).tolist() == [12] * 200
     counts = np.bincount(sent.dimension, minlength=30)
     assert counts[:3].tolist() == [200] * 3
@@ -288,7 +289,7 @@ def test_topk_hides_the_largest_among_others_that_say_nothing():
 
 
 def test_equal_numbers_are_chosen_by_lot():
-    sent = encoding(SSTopk(local_epsilon=1.0, index_rate=0.1)).encode(np.zeros((3000, 30), np.float32), stream(), SMALL)
+    sent = encoding(SSTopk(local_epsilon=1.0, index_rate=0.1)).encode(np.zeros((3000, 30), np.float32), stream())
     counts = np.bincount(sent.dimension, minlength=30)
     assert (np.abs(counts - 300) < 5 * math.sqrt(300)).all()
 
@@ -296,7 +297,7 @@ def test_equal_numbers_are_chosen_by_lot():
 @pytest.mark.parametrize("sampling", ["fixed", "bernoulli"])
 def test_double_chooses_without_looking(sampling):
     method = SSDouble(local_epsilon=1.0, index_rate=0.1, index_sampling=sampling)
-    sent = encoding(method).encode(np.full((3000, 30), 7.0, np.float32), stream(sampling), SMALL)
+    sent = encoding(method).encode(np.full((3000, 30), 7.0, np.float32), stream(sampling))
     assert (np.abs(np.bincount(sent.dimension, minlength=30) - 300) < 5 * math.sqrt(300)).all()
     own = np.bincount(sent.person, minlength=3000)
     if sampling == "fixed":
@@ -323,16 +324,16 @@ def test_the_analyzers_mean_is_unbiased_and_has_the_predicted_variance(method):
     vectors = rng.uniform(-1.4, 1.4, size=(40, 30)).astype(np.float32)
     clipped = np.clip(vectors, -1, 1)
     reported, scale = encoding(method), 1 / method.build(SMALL).divisors.total
-    draws, law = stream(str(method)), reported.randomizing(SMALL)
-    padded, found = reported.padded(SMALL), []
+    draws, law = stream(str(method)), reported.law
+    padded, found = reported.padded, []
     for _ in range(400):
-        sent = reported.encode(vectors, draws, SMALL)
+        sent = reported.encode(vectors, draws)
         total = np.bincount(sent.dimension, sent.value - 0.5, 30)
         lacking = padded - np.bincount(sent.dimension, minlength=30)
         total += np.bincount(np.repeat(np.arange(30), lacking), law.blanket(int(lacking.sum()), draws) - 0.5, 30)
         found.append(scale * total)
     mean, variance = np.mean(found, axis=0), np.var(found, axis=0)
-    rate = reported.sent(SMALL) / 30
+    rate = reported.sent / 30
     reports = law.variance((clipped + 1) / 2.0)
     # a number is reported with this rate, or its place is filled; its expectation then moves, too
     spread = rate * reports + (1 - rate) * law.blanket_variance + rate * (1 - rate) * (law.kept * clipped / 2) ** 2
@@ -346,7 +347,7 @@ def test_local_noise_is_unbiased_and_as_large_as_planned(method):
     """Sums of 20 people, 2,000 numbers: the deviation is known to 8 % (1e-6)."""
     facts = Facts(silos=1, subjects=20, parameters=2000)
     vectors = np.full((20, 2000), 3.0, np.float32)
-    total = encoding(method, facts).send(vectors, stream(method.info.name), facts).sum(axis=0)
+    total = encoding(method, facts).send(vectors, stream(method.info.name)).sum(axis=0)
     planned_noise = method.build(facts).noise.in_a_round
     assert total.std() == pytest.approx(planned_noise, rel=0.08)
     assert total.mean() == pytest.approx(20.0, abs=5 * planned_noise / math.sqrt(2000))

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import tacit
-from tacit.engine.paid import release_constants, release_metrics
+from tacit.engine.evaluate import release_constants, release_metrics
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments

@@ -19,11 +19,11 @@ from research.textbook import (
     response_epsilon,
     textbook_sigma,
 )
+from tacit.families.randomizers import Response
 from tacit.privacy import Randomness
 from tacit.privacy.accounting import events
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import standard_normal
-from tacit.privacy.mechanisms.randomized_response import Response
 from tests.refusals import refuses
 
 NAMES = {"levels": 10_000, "epsilon": 1.0, "delta": 1e-9, "failure": 0.01}
@@ -111,9 +111,10 @@ def test_histograms_are_unbiased_and_their_errors_exact(epsilon, levels, values)
     assert mean == pytest.approx(shares, abs=1e-9)
     variance = (per_report * (1 - per_report)).sum(axis=0) / n**2 * scale**2
     assert response.squared_error(shares, n) == pytest.approx(variance, rel=1e-9)
-    # S12: the slides' formula has share 0
-    assert response.squared_error(0.0, n) == pytest.approx(response.as_published_squared_error(n))
-    assert (response.squared_error(shares, n) >= response.as_published_squared_error(n) * (1 - 1e-12)).all()
+    # specification 6, row S12: a formula without the share is right for share 0 only
+    without_share = (levels - 1 + gap) / (n * gap**2)
+    assert response.squared_error(0.0, n) == pytest.approx(without_share)
+    assert (response.squared_error(shares, n) >= without_share * (1 - 1e-12)).all()
 
 
 def test_an_estimated_histogram_is_near_the_true_one():

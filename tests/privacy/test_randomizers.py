@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.families.randomizers import LaplaceReports, LevelReports, randomizer
 from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports, randomizer
 from tests.refusals import refuses
 
 LAWS = [LaplaceReports(0.5), LaplaceReports(4.0), LevelReports(0.5, 2), LevelReports(2.0, 1), LevelReports(1.0, 5)]

@@ -71,42 +71,44 @@ def joined(make_run, together, alone, *, overall=(0.8, 0.7), higher=True):
     )
 
 
-def test_joining_that_helps_everyone_is_said_to_help(make_run):
+def test_joining_that_helps_every_silo_is_said_to_help(make_run):
     said = answer(joined(make_run, {"a": 0.8, "b": 0.9}, {"a": 0.7, "b": 0.6}))
     # scores of different silos' models cannot be ranked together: AUC is compared by its mean over silos
     assert said == (
-        "Joining helped all 2 silos. "
-        "On average over silos, AUC is 0.850 together and 0.650 for silos alone: better together."
+        "By AUC, joining helped 2 of 2 silos. "
+        "AUC on average over silos: 0.850 together, 0.650 alone (better together than alone)."
     )
 
 
-def test_joining_that_helps_nobody_is_said_not_to_help(make_run):
+def test_joining_that_helps_no_silo_is_said_not_to_help(make_run):
     said = answer(joined(make_run, {"a": 0.6, "b": 0.5}, {"a": 0.7, "b": 0.6}, overall=(0.55, 0.65)))
-    assert said.startswith("Joining helped none of the 2 silos; all do better alone.")
-    assert said.endswith("worse together.")
+    assert said.startswith("By AUC, joining helped 0 of 2 silos; better alone: 2.")
+    assert said.endswith("(worse together than alone).")
 
 
 def test_for_a_metric_where_less_is_better_the_answer_turns_round(make_run):
     said = answer(joined(make_run, {"a": 0.6, "b": 0.5}, {"a": 0.7, "b": 0.6}, overall=(0.55, 0.65), higher=False))
-    assert said.startswith("Joining helped all 2 silos.")
-    assert said.endswith("better together.")
+    assert said.startswith("By AUC, joining helped 2 of 2 silos.")
+    assert said.endswith("(better together than alone).")
 
 
 def test_mixed_level_and_undefined_silos_are_counted_apart(make_run):
     together = {"a": 0.8, "b": 0.8, "c": 0.70001, "d": None}
     alone = {"a": 0.7, "b": 0.9, "c": 0.70002, "d": 0.5}
     said = answer(joined(make_run, together, alone))
-    assert said.startswith(
-        "Joining helped 1 of the 3 silos; 1 does better alone and 1 is level (1 silo could not be compared)."
-    )
+    assert said.startswith("By AUC, joining helped 1 of 3 silos; better alone: 1; level: 1; not comparable: 1.")
 
 
 @pytest.mark.parametrize(
     ("pooled", "end"),
     [
-        (0.85, "give 0.850; joining closes 67\N{NO-BREAK SPACE}% of the gap between working alone and pooling."),
-        (0.80, "give 0.800, the same as the federation."),
-        (0.79, "give 0.790, no better than the federation."),
+        (
+            0.85,
+            "0.850 pooled (better together than alone). Joining closes 67\N{NO-BREAK SPACE}% of the gap between "
+            "working alone and pooling.",
+        ),
+        (0.80, "0.800 pooled (better together than alone)."),
+        (0.79, "0.790 pooled (better together than alone)."),
     ],
 )
 def test_the_pooled_model_is_the_yardstick(make_run, pooled, end):
@@ -122,9 +124,8 @@ def test_where_joining_hurts_no_gap_is_said_to_close(make_run):
         "silo-only": {"metrics": {"auc": 0.82}, "silos": {}},
         "pooled": {"metrics": {"auc": 0.85}, "silos": {}},
     }
-    said = answer(make_run(metrics={"auc": 0.8}, baselines=baselines))
-    assert "worse together" in said
-    assert said.endswith("better than the federation.")
+    said = answer(make_run(metrics={"auc": 0.8}, silos={}, baselines=baselines))
+    assert said == "AUC: 0.800 together, 0.820 alone, 0.850 pooled (worse together than alone)."
 
 
 def test_without_baselines_nothing_is_claimed(make_run):
@@ -155,13 +156,15 @@ def two_judges(make_run, accuracy: tuple[float, float], auc: tuple[float, float]
 def test_where_a_rare_class_makes_accuracy_blind_the_verdict_says_that_metrics_disagree(make_run):
     said = two_judges(make_run, accuracy=(0.98, 0.97), auc=(0.51, 0.83))
     assert said.startswith("By accuracy, joining helped")
-    assert (
-        "The metrics disagree: by AUC (0.510 against 0.830 alone, on average over silos) it is worse together." in said
-    )
+    assert "AUC on average over silos: 0.510 together, 0.830 alone (worse together than alone)." in said
+    assert said.endswith("The metrics disagree: where one class is rare, AUC says more than accuracy.")
 
 
-def test_metrics_that_agree_are_said_to_agree(make_run):
-    assert "AUC agrees." in two_judges(make_run, accuracy=(0.9, 0.8), auc=(0.9, 0.8))
+def test_metrics_that_agree_are_both_shown_without_a_warning(make_run):
+    said = two_judges(make_run, accuracy=(0.9, 0.8), auc=(0.9, 0.8))
+    assert "Accuracy: 0.900 together, 0.800 alone" in said
+    assert "AUC on average over silos: 0.900 together, 0.800 alone" in said
+    assert "disagree" not in said
 
 
 def test_an_epsilon_is_never_shown_smaller_than_it_is():
@@ -190,8 +193,7 @@ def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(ma
         task={"name": "binary", "headline": "auc", "higher_is_better": {"auc": True}},
     )  # fmt: skip
     said = answer(run)
-    assert "On average over silos, AUC is 0.790 together and 0.710 for silos alone: better together." in said
-    assert "pooled in one place give 0.810 on average over silos" in said
+    assert "AUC on average over silos: 0.790 together, 0.710 alone, 0.810 pooled" in said
 
 
 @pytest.mark.parametrize(
@@ -203,5 +205,5 @@ def test_ranking_metrics_are_judged_by_the_average_that_the_run_s_table_shows(ma
         ({}, False),
     ],
 )
-def test_without_metrics_of_a_federation_the_option_for_paid_ones_is_named(evaluation, names_the_option):
+def test_without_metrics_of_a_federation_the_option_for_private_ones_is_named(evaluation, names_the_option):
     assert ('status = "private"' in words.no_metrics(evaluation)) is names_the_option

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from research import plots
-from research.plots import Curve, Panel, Track, curves, png
-from tacit.report.styles import RUN_STYLES
+from research.plots import Curve, Mark, Marks, Panel, Track, curves, png
+from tacit.report.page import DANGER, RUN_STYLES
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -149,3 +149,18 @@ def test_a_graph_has_all_its_edges_and_infinite_shades_are_white():
     assert (raw[[0, 1], [0, 1]] == 255).all()
     assert (raw[0, 1] == plots.LIGHT).all()
     assert (raw[1, 0] == plots.DARK).all()
+
+
+def test_marks_stand_in_the_order_of_their_values_and_what_is_wrong_is_red():
+    series = {
+        "at least": Marks(RUN_STYLES[0], [Mark(2.0), Mark(5.0, wrong=True)]),
+        "proved": Marks(RUN_STYLES[2], [Mark(4.0), Mark(math.inf)]),
+        "published": Marks(RUN_STYLES[1], [None, Mark(1.0)]),
+    }
+    root = ElementTree.fromstring(plots.rows(["a <b>", "c"], series, "epsilon", from_zero=True))
+    found = {text.text for text in root.iter(f"{NAMESPACE}text")}
+    assert found >= {"a <b>", "c", "epsilon", "∞", "0", "at least", "proved", "published"}
+    circles = [c for c in root.iter(f"{NAMESPACE}circle") if float(c.get("cy")) > 30]
+    assert float(circles[0].get("cx")) < float(circles[1].get("cx"))
+    assert [c.get("fill") == DANGER for c in circles] == [False, True]
+    assert ElementTree.fromstring(plots.rows(["a", "c"], series, "epsilon", log=True)) is not None

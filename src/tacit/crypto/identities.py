@@ -7,22 +7,63 @@ receives it verifies it against a roster of identities that was agreed beforehan
 
     "tacit-signed-1" || context || content
 
-with the injective encoding of :class:`~tacit.crypto.context.Context`. A message that was signed in another run, round
-or protocol, for another recipient or purpose, does not verify here; a second message for the same place is refused as a
-replay by the roster that accepted the first.
+with the injective encoding of :class:`Context`. A message that was signed in another run, round or protocol, for
+another recipient or purpose, does not verify here; a second message for the same place is refused as a replay by the
+roster that accepted the first.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tacit.crypto.context import Context
 from tacit.crypto.crypto_errors import BadSignature, Misused, Refused, Replayed
-from tacit.crypto.secret import Secret
+from tacit.crypto.secret import Secret, key_bytes
+
+EVERYONE = "*"
+_VERSION = b"tacit-context-1"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a message or a key belongs, in one run. ``recipient`` may be ``EVERYONE``; ``round`` counts from 0.
+
+    Every signature, derived key, mask stream and sealed message is bound to a context and worthless in any other. The
+    encoding is injective: every field is preceded by its length, and their number is fixed.
+    """
+
+    protocol: str
+    run: str
+    round: int
+    sender: str
+    recipient: str
+    purpose: str = ""
+
+    def __post_init__(self) -> None:
+        if not (self.protocol and self.run and self.sender and self.recipient):
+            raise Misused("missing", "context", "a context needs protocol, run, sender and recipient")
+        if self.round < 0:
+            raise Misused("out-of-range", "round", f"rounds count from 0, not {self.round}")
+
+    def encode(self) -> bytes:
+        """The bytes that are signed, or from which keys are derived; nothing that follows can be taken for a field."""
+        values = (self.protocol, self.run, self.round, self.sender, self.recipient, self.purpose)
+        fields = [str(value).encode() for value in values]
+        return _VERSION + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+
+    def pair(self) -> Context:
+        """The same place seen from both ends: sender and recipient in the order of their names."""
+        first, second = sorted((self.sender, self.recipient))
+        return replace(self, sender=first, recipient=second)
+
+    def at(self, purpose: str) -> Context:
+        """The same place, for another purpose."""
+        return replace(self, purpose=purpose)
+
 
 _DOMAIN = b"tacit-signed-1"
 _SIGNATURE_BYTES = 64
@@ -34,12 +75,9 @@ class Identity:
 
     def __init__(self, secret: Secret | None = None) -> None:
         """A new identity, or the one whose 32 secret bytes are given."""
-        if secret is None:
-            self._key = Ed25519PrivateKey.generate()
-        elif len(secret) != IDENTITY_BYTES:
-            raise Misused("wrong-length", "secret", f"an identity has {IDENTITY_BYTES} secret bytes, not {len(secret)}")
-        else:
-            self._key = Ed25519PrivateKey.from_private_bytes(secret.expose())
+        self._key = (
+            Ed25519PrivateKey.generate() if secret is None else Ed25519PrivateKey.from_private_bytes(key_bytes(secret))
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def secret(self) -> Secret:

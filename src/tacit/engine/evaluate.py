@@ -1,16 +1,34 @@
-"""Metrics of a model on held-out records: overall, per silo, and by how much a person contributed."""
+"""Metrics of a model on held-out records, without noise; and what a run releases once with noise.
+
+A plan may release constants for standardising before the first round, and metrics after the last. Both are sums over
+the records of all silos in which every subject counts at most once, with noise in shares: each silo adds its own, from
+a stream of its own, before its part leaves it. ``proofs.noisy_silo_sums.paid_event`` proves what each view learns.
+The caller has written the ledger line of the release before.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tacit.data import Records
+from tacit.data import Federation, Records
+from tacit.exchange.sums import SumFacts
 from tacit.models import Task
+from tacit.planning.plan import Plan
+from tacit.privacy import Noise, Randomness, Stream
+from tacit.privacy.mechanisms.noisy_queries import (
+    Means,
+    Metrics,
+    Moments,
+    accuracy_scores,
+    log_loss_scores,
+    squared_error_scores,
+)
+from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 Numbers = dict[str, float | None]
 
@@ -23,7 +41,7 @@ RANKING = {"auc", "average_precision", "c_index"}
 class Scores:
     """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined.
 
-    ``errors``: the standard errors that noise added, where the metrics are paid for. ``over_silos``: ranking metrics
+    ``errors``: the standard errors that noise added, of private metrics. ``over_silos``: ranking metrics
     averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
     ``shared``: where silos have models of their own, the scores of the shared model on the same records.
     """
@@ -100,3 +118,133 @@ def shown(numbers: Mapping[str, float | None]) -> str:
     """The first two metrics in a few characters, for progress displays."""
     found = [f"{name} {value:.3f}" for name, value in numbers.items() if value is not None]
     return "  ".join(found[:2])
+
+
+def release_constants(plan: Plan, federation: Federation, randomness: Randomness) -> tuple[list[float], list[float]]:
+    """Noisy means and deviations of the numeric columns over training subjects, one of each per column."""
+    unpaid = federation.unpaid
+    assert unpaid is not None, "the constants are known already"
+    query = constants_query(plan, unpaid.low, unpaid.high)
+    noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, _streams(plan, randomness, "statistics"))
+    return constants_found(query, noisy, noise)
+
+
+def constants_query(plan: Plan, low: Sequence[float], high: Sequence[float]) -> Moments:
+    """The sum that constants come from, of columns with these public bounds."""
+    once = plan.statistics
+    assert once is not None, "this plan releases no private constants"
+    return Moments(tuple(low), tuple(high), once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
+
+
+def constants_found(query: Moments, noisy: np.ndarray, noise: float) -> tuple[list[float], list[float]]:
+    """Means and deviations from a noisy sum, in which there is that much noise (over the sensitivity)."""
+    found = replace(query, noise_multiplier=noise).estimate(noisy)
+    return found.mean.tolist(), found.deviation.tolist()
+
+
+def release_metrics(plan: Plan, outputs: np.ndarray, records: Records, randomness: Randomness, number: int) -> Scores:
+    """Noisy metrics over the subjects of ``records``, of the model of round ``number`` with its ``outputs [records,
+    k]``, and their standard errors."""
+    streams = _streams(plan, randomness, "evaluation", number)
+    query, values = metrics_query(plan), metric_values(plan, outputs, records)
+    noisy, noise = _noisy_sum(plan, query, values, records, streams)
+    return metrics_found(plan, noisy, noise)
+
+
+def metrics_query(plan: Plan) -> Means:
+    """The sum that metrics come from."""
+    once, bounds = plan.evaluation, plan.paid_metrics
+    assert once is not None, "this plan releases no private metrics"
+    most = plan.promise.facts.silos_of_a_subject
+    return Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
+
+
+def metric_values(plan: Plan, outputs: np.ndarray, records: Records) -> np.ndarray:
+    """The score of every record under every metric, ``[records, metrics]``: private."""
+    numbers, bounds = np.asarray(outputs, np.float64), plan.paid_metrics
+    return np.stack([SCORES[name](numbers, records.labels, bound) for name, bound in bounds.items()], axis=1)
+
+
+def metrics_found(plan: Plan, noisy: np.ndarray, noise: float) -> Scores:
+    """What a noisy sum says, in which there is that much noise (over the sensitivity)."""
+    found = replace(metrics_query(plan), noise_multiplier=noise).estimate(noisy)
+    values, errors = {}, {}
+    for name, value, error in zip(plan.paid_metrics, *found, strict=True):
+        values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
+    return Scores(dict(values), {}, dict(errors))
+
+
+def _streams(plan: Plan, randomness: Randomness, purpose: str, *place: int) -> list[Stream]:
+    """Every silo's own noise."""
+    return [randomness.stream(purpose, *place, k) for k in range(plan.promise.facts.silos)]
+
+
+def _noisy_sum(
+    plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
+) -> tuple[np.ndarray, float]:
+    """The sum over all silos with the noise of each, carried as the exchange carries updates; and the noise that really
+    is in it, over the sensitivity."""
+    silos, masked = plan.promise.facts.silos, plan.exchange.masking
+    silo = np.zeros_like(records.silo) if plan.method.info.pools else records.silo
+    parts = query.parts(values, records.subject, silo, silos)
+    noise = noise_in_sum(plan, query)
+    if masked is None:
+        return noisy_sum(parts, query.sigma, streams), noise
+    session = masked.session([str(k) for k in range(silos)], parts.shape[1], masked_sum(plan, query))
+    return session.sum(1, masked.grid.truncated(parts), streams), noise
+
+
+def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
+    """The standard deviation of the noise in a sum, over the sensitivity."""
+    masked = plan.exchange.masking
+    return query.noise_multiplier * (1.0 if masked is None else masked.surplus(plan.promise.facts.silos))
+
+
+def masked_sum(plan: Plan, query: Means | Moments) -> SumFacts:
+    """What a masked sum is asked for, over the declared number of people.
+
+    On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With
+    noise for a sensitivity of s + S^2 sqrt(D) p every bound of ``paid_event`` still holds: they allow at least 1 / m of
+    it, and S sqrt(D) p is at most 1 / m of the addition.
+    """
+    silos, masked = plan.promise.facts.silos, plan.exchange.masking
+    people = plan.promise.facts.subjects
+    assert masked is not None
+    assert people is not None, "the plan refuses masked sums without a declared number of people"
+    rounding = silos**2 * math.sqrt(query.numbers) * masked.precision
+    std = query.noise_multiplier * (query.sensitivity + rounding)
+    return SumFacts(silos, people, 1.0, Noise(std, "shares"))  # one person adds at most 1 to any number
+
+
+def _rooted(value: float, error: float) -> tuple[float, float]:
+    """The root of a noisy square, and its standard error: to first order, at most the root of the square's own."""
+    root = math.sqrt(max(float(value), 0.0))
+    return root, min(float(error) / (2 * root) if root > 0 else math.inf, math.sqrt(float(error)))
+
+
+def _accuracy(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    predicted = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    return accuracy_scores(predicted.astype(np.int64), labels)
+
+
+def _log_loss(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    """Scores from log-probabilities: a probability may be too small for a float, its logarithm is not."""
+    if outputs.shape[1] == 1:
+        signed = np.where(labels > 0, outputs[:, 0], -outputs[:, 0])
+        of_truth = np.exp(-np.logaddexp(0.0, -signed))
+    else:
+        shifted = outputs - outputs.max(axis=1, keepdims=True)
+        of_truth = np.exp(shifted[np.arange(len(labels)), labels]) / np.exp(shifted).sum(axis=1)
+    return log_loss_scores(of_truth, bound)
+
+
+def _squared_error(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
+    return squared_error_scores(outputs[:, 0], labels, bound)
+
+
+# The score of every record, between 0 and the bound of the metric.
+SCORES: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
+    "accuracy": _accuracy,
+    "log_loss": _log_loss,
+    "rmse": _squared_error,
+}

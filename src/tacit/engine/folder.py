@@ -19,8 +19,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import os
+import platform
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +33,26 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.data import FeatureEncoder, Labels
+from tacit.data import FeatureEncoder, Federation, Labels
+from tacit.engine.evaluate import Scores
 from tacit.engine.kernel import outputs
-from tacit.engine.learner import Learner, learner
-from tacit.engine.trees import load_tree, write_bytes
+from tacit.engine.learner import Learner, learner, load_tree, write_bytes
 from tacit.errors import UserError
 from tacit.kernels import ServerStep
 from tacit.methods import Facts
 from tacit.methods.base import ServerRule
-from tacit.models import Params
+from tacit.models import Params, higher_is_better
 from tacit.planning.experiment import Experiment, read_experiment
-from tacit.privacy import Randomness
+from tacit.planning.plan import Plan
+from tacit.privacy import Guarantee, Randomness
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
 PERSONAL = "personal.safetensors"
 PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
+EVALUATIONS = 100  # most points on a curve, unless the plan says otherwise
+NOT_EVALUATED = Scores({}, {})
 
 
 def free_folder(title: str) -> Path:
@@ -58,13 +66,22 @@ def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
     write_bytes(path, json.dumps(content, indent=1).encode(), mode)
 
 
+def plain_values(value: Any) -> Any:
+    """For JSON, at any depth: infinity as "inf", other numbers that are not finite as null, tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    if isinstance(value, dict):
+        return {key: plain_values(item) for key, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def read_json(path: Path, field: str) -> Any:
     """The content of a JSON file; a UserError on ``field`` where it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", field, problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", field, problem, "restore it, or run the experiment again") from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -76,7 +93,107 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment again") from None
+
+
+def evaluation_due(plan: Plan, number: int) -> bool:
+    """Whether the model of round ``number`` is evaluated; of a run that releases its last model alone, no other is."""
+    if plan.method.info.releases_last:
+        return number == plan.rounds
+    chosen = plan.experiment.train.evaluate_every
+    every = chosen if chosen is not None else -(-plan.rounds // EVALUATIONS)
+    return number % every == 0 or number == plan.rounds
+
+
+def metrics_line(
+    number: int,
+    seconds: float,
+    epsilons: Mapping[str, float | str],
+    scores: Scores,
+    others: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A line of ``metrics.jsonl``."""
+    return {
+        "round": number,
+        "seconds": round(seconds, 3),
+        **(others or {}),
+        "epsilon": dict(epsilons),
+        **scores.as_dict(),
+    }
+
+
+def summary(
+    plan: Plan,
+    place: Path,
+    status: str,
+    *,
+    rounds: int,
+    federation: Federation,
+    learner: Learner,
+    guarantees: Sequence[Guarantee],
+    scores: Scores,
+    seconds: Mapping[str, float],
+    shared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
+    experiment, task, train = plan.experiment, learner.task, federation.train
+    names = list(task.metrics if plan.evaluation is None else plan.paid_metrics)
+    network = plan.exchange.plan_parts(plan.promise).get("network")
+    return {
+        "title": experiment.title,
+        "run": str(place),
+        "status": status,
+        "rounds": rounds,
+        "rounds_planned": plan.rounds,
+        "method": {
+            "name": plan.method.name,
+            "label": plan.label,
+            "about": plan.method.info.summary,
+            "paper": plan.method.info.reference,
+        },
+        "model": {"name": experiment.model.name, "parameters": learner.parameters},
+        "task": {
+            "name": task.name,
+            "headline": task.headline if task.headline in names else names[0],
+            "higher_is_better": {name: higher_is_better(name) for name in names},
+        },
+        "guarantees": [guarantee.as_dict() for guarantee in guarantees],
+        "noise_multiplier": plan.noise_multiplier,
+        "noise_deviation": plan.noise_deviation,
+        "clip": getattr(plan.options, "clip", None),
+        "metrics": scores.overall,
+        "silos": scores.silos,
+        "over_silos": scores.over_silos or {},
+        "shared": None if scores.shared is None else scores.shared.as_dict(),
+        "seconds": dict(seconds),
+        "environment": _environment(),
+        "seed": experiment.seed,
+        "budget_file": shared,
+        "network": None if network is None else network.as_dict(),
+        "evaluation": {
+            "status": experiment.evaluation.status,
+            "held_out": federation.held_out,
+            **({} if plan.evaluation is None else {"standard_errors": scores.errors or {}}),
+        },
+        "data": {"source": experiment.data.source, "silos": federation.silo_count},
+        "personal": list(federation.silo_names) if plan.method.info.personal else [],
+        "inputs": {
+            "shape": list(train.features.shape[1:]),
+            "dtype": str(train.features.dtype),
+            "labels": {"kind": federation.labels.kind, "classes": list(federation.labels.classes)},
+        },
+    }
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "tacit": version("tacit"),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
 
 
 @dataclass(frozen=True)
@@ -142,7 +259,7 @@ class Run:
             try:
                 encoder = FeatureEncoder.from_dict(read_json(source, "run"))
             except (KeyError, TypeError, ValueError):
-                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
+                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment again") from None
             return encoder.encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__

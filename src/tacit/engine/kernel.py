@@ -6,9 +6,10 @@ numbers (clip, noise, rates, divisors) are arguments of what is compiled: runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache, partial, reduce
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,12 @@ from tacit.privacy import Noise
 OUTPUT_ROWS = 256
 # The same of `own_outputs`: rows of one silo, and pieces per call.
 OWN_ROWS, PIECES_TOGETHER = 32, 8
+# Lanes of work side by side, each with its own sum. A constant, not the number of cores, so that the order of additions
+# is always the same (the compiler may still round differently on another machine).
+LANES = 2
+
+Lane = TypeVar("Lane")
+Result = TypeVar("Result")
 
 
 class Summed(NamedTuple):
@@ -126,33 +133,18 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         assert grid is not None
         return total.numbers(grid)
 
-    def work(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-        so_far: Summed,
-    ) -> tuple[Summed, Any]:
+    def work(numbers: list[jax.Array], *given: Any) -> tuple[Summed, Any]:
+        broadcast, frozen, states, arrays, batches, counts, used, so_far = given
+
         def one_silo(so_far: Summed, silo: tuple[Any, Any, jax.Array]) -> tuple[Summed, Any]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return Summed(plain.add(so_far.vector, found.vector), so_far.not_finite + found.not_finite), found.state
 
         return _one_by_one(one_silo, so_far, (states, batches, counts), used)
 
-    def each(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-    ) -> LocalResult:
+    def each(numbers: list[jax.Array], *given: Any) -> LocalResult:
+        broadcast, frozen, states, arrays, batches, counts, used = given
+
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, LocalResult]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return nothing, found._replace(vector=as_numbers(numbers, found.vector))
@@ -184,16 +176,8 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found.vector)
         return Summed(zeros, jnp.int32(0))
 
-    def own(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-    ) -> Params:
+    def own(numbers: list[jax.Array], *given: Any) -> Params:
+        broadcast, frozen, states, arrays, batches, counts, used = given
         part = with_numbers(numbers).work
 
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, Params]:
@@ -309,3 +293,18 @@ def _prepared_apply(objective: Objective, apply: Apply) -> Callable[[Params, Any
 def _prepare(objective: Objective) -> Callable[[Any], jax.Array]:
     assert objective.prepare is not None
     return jax.jit(objective.prepare)
+
+
+def in_lanes(work: Callable[[Lane], Result], lanes: Sequence[Lane], together: bool = True) -> list[Result]:
+    """``work`` of every lane, the first in this thread. Not ``together``: one after the other, so that what they have
+    in common is compiled once."""
+    if not together:
+        return [work(lane) for lane in lanes]
+    others = [_threads().submit(work, lane) for lane in lanes[1:]]
+    return [work(lanes[0]), *(other.result() for other in others)]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that hand the lanes after the first to the device: work from one thread runs one after the other."""
+    return ThreadPoolExecutor(LANES - 1, thread_name_prefix="tacit-lane")

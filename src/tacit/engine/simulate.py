@@ -1,11 +1,15 @@
-"""The engine in this process: a round's local work, the sum, the noise, the server's step."""
+"""The silos' half of a round, and all silos and the server in one process.
+
+The simulator has all silos in one :class:`LocalSilos`; a silo on a federation is alone in its own. Both do the same
+work with the same code, and with one seed they draw the same numbers: every draw is named by the number of its silo.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +17,137 @@ import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, of_own_models, score
-from tacit.engine.kernel import Worked, outputs, own_outputs
+from tacit.engine.kernel import Worked, kernels, outputs, own_outputs, prepared
 from tacit.engine.learner import Learner
-from tacit.engine.silos import LocalSilos, noise_keys, sum_noise
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.errors import UserError
-from tacit.exchange import Summing, places_of
+from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
 from tacit.exchange.plain import Total
-from tacit.methods import Info, ServerState
+from tacit.kernels import Arrays, key_words
+from tacit.methods import Facts, Info, ServerState
 from tacit.models import Params
-from tacit.planning.plan import Plan
-from tacit.privacy import Randomness
+from tacit.names import load
+from tacit.planning.plan import Plan, sum_facts
+from tacit.privacy import Noise, Randomness
+
+# Room for at least so many records: small silos share one compiled shape, whatever their size.
+FEWEST_ROWS = 256
+
+
+class LocalSilos:
+    """Silos at work. Rounds are numbered from 1.
+
+    noise   what these kernels add to a sum: the whole of it in the simulator, a silo's share on a federation
+    grid    the step of the grid of a sum that gets noise inside the compiled round; None without such noise: other
+            exchanges have their own grid, and other sums are in floating point
+    here    the silos of which this is the work; None: all
+    common  what all silos draw from
+    totals  the records in all silos of each subject that has some here, by rising key, where not all silos are here
+            and weights need them: ``[subjects]``
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        facts: Facts,
+        federation: Federation,
+        learner: Learner,
+        randomness: Randomness,
+        *,
+        noise: Noise | None,
+        here: Sequence[int] | None = None,
+        common: Randomness | None = None,
+        totals: np.ndarray | None = None,
+    ) -> None:
+        self.method, self.exchange, self.facts = plan.options.build(facts), plan.exchange, facts
+        self.federation = federation
+        self.learner, self.frozen = learner, learner.frozen
+        self.randomness, self.noise = randomness, noise
+        self.here, self.common, self.totals = here, common, totals
+        if self.method.info.serverless:  # now that the data have said how many nodes there are
+            plan.options.resolve(facts)
+        self.method.claim.check_size(learner.parameters)
+        adds = adding(plan.exchange)
+        self.grid = None if sum_noise(plan, facts) is None else adds.step(self.sum_facts())
+        self.arrays = self._arrays()
+        self.kernels = kernels(self.method, plan.server_step, learner.objective, facts, noise, adds, self.grid)
+        self.work: Worker = load(self.method.work.worker)(self)
+        everywhere = self.method.work.states(learner.params, federation.silo_count)
+        # what the silos that are here keep, stacked: every leaf [silos, …]
+        self.states = everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
+        # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
+        self.not_finite: jax.Array = jnp.int32(0)
+
+    def feed(self, federation: Federation) -> None:
+        """Other features of the same rows, under constants that have been released meanwhile."""
+        self.federation = federation
+        self.arrays = self._arrays()
+
+    def _arrays(self) -> Arrays:
+        """Features as the model wants them, and labels. No index refers to the rows after the last record."""
+        train = self.federation.train
+        features = prepared(self.learner.objective, _at_least(1, train.features))
+        return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))
+
+    def sum_facts(self) -> SumFacts:
+        """What is public about the sum over all silos."""
+        return sum_facts(self.method, self.facts)
+
+    def given(self, broadcast: Any) -> Given:
+        """What a round's work begins with."""
+        return Given(broadcast, self.frozen, self.arrays, self.states)
+
+    def numbers(self, broadcast: Any) -> int:
+        """How many numbers a silo's contribution has."""
+        return self.work.numbers(self.given(broadcast))
+
+    def contributed(self, drawn: Any, broadcast: Any, form: Any) -> Contributed:
+        """What the silos that are here hand to an exchange with parties of its own, in the ``form`` it has for it."""
+        works: dict[str, Callable[..., Contributed]] = {
+            "integers": self.work.integers,
+            "subjects": self.work.subjects,
+            "reports": self.work.reports,
+        }
+        return works[self.exchange.carries](drawn, self.given(broadcast), form)
+
+    def done(self, states: Any, not_finite: Any) -> None:
+        """Keep what a round leaves with the silos."""
+        self.states = states
+        if self.method.private:  # the others clip nothing
+            self.not_finite = self.not_finite + not_finite
+
+
+def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | None:
+    """The noise that the compiled round adds to a sum (in that ``place`` only), if there is any; exchanges other than
+    the plain one add their own to the integers that they carry."""
+    noise = plan.options.build(facts).added_noise if plan.exchange.carries == "sum" else None
+    return None if noise is None or noise.std == 0 or place not in (None, noise.place) else noise
+
+
+def adding(exchange: Exchange) -> Plain:
+    """How sums inside the compiled round are taken; what other exchanges have summed is not changed any more."""
+    return cast(Plain, exchange) if exchange.carries == "sum" else Plain()
+
+
+def noise_keys(noise: Noise | None, number: int, randomness: Randomness, places: Sequence[int]) -> Any:
+    """What the noise of some parties on a round's sum is drawn from; nothing without noise.
+
+    Keys ``[rounds, places, 8]`` of this round and of those before it as far as the noise reaches back, and the weights
+    ``[rounds]`` of their normals: 0 before the first round.
+    """
+    if noise is None:
+        return ()
+    rounds = range(number, number - len(noise.weights), -1)
+    keys = [[key_words(randomness.stream("noise", t, place)) for place in places] for t in rounds]
+    begun = [weight if t >= 1 else 0.0 for weight, t in zip(noise.weights, rounds, strict=True)]
+    return np.array(keys), np.array(begun, np.float32)
+
+
+def _at_least(count: int, rows: np.ndarray) -> np.ndarray:
+    """``rows``, and zeros after them where there are fewer."""
+    missing = np.zeros((max(0, count - len(rows)), *rows.shape[1:]), rows.dtype)
+    return np.concatenate([rows, missing]) if len(missing) else rows
+
 
 # Who is shown what a round's aggregate is made of: the server's state before it, the sums over silos (in parts that are
 # still to be added), and the keys of the noise that goes on top.
@@ -40,8 +165,10 @@ class Simulation(LocalSilos):
         facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
         if plan.method.info.gathers == "subjects":
             facts = replace(facts, subjects=facts.silos)
-        elif plan.method.info.serverless and plan.method.private:
-            _check_nodes(plan.promise.facts.silos, facts.silos)
+        elif plan.method.info.serverless and plan.method.private and plan.promise.facts.silos != facts.silos:
+            # a guarantee among nodes counts on how many they are
+            problem = f"{plan.promise.facts.silos} silos are promised and the data have {facts.silos}"
+            raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")
         super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
         self.server = self.method.server.init(plan.server_step, learner.params, facts.silos)
         self._own: tuple[Any, Params] | None = None
@@ -91,7 +218,7 @@ class Simulation(LocalSilos):
         """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange, broadcast, names = self.exchange, self.broadcast, self.federation.silo_names
         if exchange.compiled:
-            return self.work.do(drawn, broadcast, self.frozen, self.arrays, self.states)
+            return self.work.do(drawn, self.given(broadcast))
         start = time.perf_counter()
         if self._session is None:  # its parties, each with keys of its own
             members = self.work.members()
@@ -121,7 +248,7 @@ class Simulation(LocalSilos):
         """Of a personal method, every silo's own model, frozen layers included: every leaf ``[silos, …]``."""
         made_of = (self.server, self.states)
         if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
-            self._own = made_of, self.work.own(self.broadcast, self.frozen, self.arrays, self.states)
+            self._own = made_of, self.work.own(self.given(self.broadcast))
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
         return {**self._own[1], **frozen}
@@ -183,10 +310,3 @@ def by_subject(federation: Federation, people: int | None) -> Federation:
     place = own if people is None else places_of(train.subject, people)
     names = tuple(f"place {number}" for number in range(people or len(subjects)))
     return replace(federation, train=replace(train, silo=place.astype(np.int32)).grouped(), silo_names=names)
-
-
-def _check_nodes(promised: int, found: int) -> None:
-    """A guarantee among nodes counts on how many they are."""
-    if promised != found:
-        problem = f"{promised} silos are promised and the data have {found}"
-        raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")

@@ -5,11 +5,10 @@ from functools import partial
 
 from tacit import names
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
-from tacit.exchange.grid import Grid
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
+from tacit.exchange.sums import Grid, Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
 
 EXCHANGES: names.BuiltIn[type[Exchange]] = names.BuiltIn(names.EXCHANGES)
 # a built-in exchange, or one that an installed package adds

@@ -1,15 +1,107 @@
-"""What is public about the sums of a run: what an exchange must know to be sized before any record is read."""
+"""Sums of a run: what is public about them before any record is read, and the grid on which they are taken."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.privacy import Noise
-from tacit.privacy.mechanisms.randomizers import Randomizer
+from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 from tacit.privacy.randomness import shares
+
+Integers = npt.NDArray[np.int64]
+
+# the least standard deviation of one silo's noise, in steps of the grid
+LEAST_SHARE = 1000.0
+# a sum of noise beyond that many standard deviations has probability below exp(-128) in each number
+REACH = 16.0
+# where sums are taken inside the compiled round, no silo's part of a sum has more steps, and neither has the sum: a
+# thousand such parts fit 64 bits
+LARGEST_STEPS = 2**52
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Multiples of a public step ``precision``, which masks and ciphers can add exactly.
+
+    A number becomes the integer of steps between it and zero, rounded toward zero, so that no norm ever grows: an l2
+    bound C on a vector is a bound C / precision on its integers, and the sensitivity of a sum of such vectors is what
+    it was. Noise is a discrete Gaussian on the same integers.
+
+    Guarantees count it as continuous. That is not exact: the discrete Gaussian has the Renyi divergences of the
+    continuous one at most (Canonne, Kamath, Steinke 2020), but not its whole privacy profile. At 8 steps a shift of 11
+    steps costs 6.3618 where the continuous one costs 6.3569 (delta 1e-5). So every share must have ``LEAST_SHARE``
+    steps, and coarser grids are refused (specification 9.7). Sums of shares differ from a discrete Gaussian by less
+    than 10 silos exp(-pi^2 LEAST_SHARE^2), which is 0 in floating point (Kairouz, Liu, Steinke 2021, "The Distributed
+    Discrete Gaussian Mechanism", theorem 11).
+    """
+
+    precision: float
+
+    def truncated(self, vectors: npt.NDArray[np.floating], factors: npt.NDArray[np.float64] | float = 1.0) -> Integers:
+        """``vectors [n, numbers]`` times ``factors [n]`` in steps of the grid, rounded toward zero.
+
+        Products are taken in double precision: a vector in single precision whose norm is two parts per million below
+        a bound stays below it.
+        """
+        scale = np.asarray(factors, np.float64) / self.precision
+        steps = np.asarray(vectors, np.float64) * (scale[..., np.newaxis] if scale.ndim else scale)
+        return np.asarray(np.trunc(steps).astype(np.int64))
+
+    def bounded(self, vector: npt.NDArray[np.floating], bound: float) -> Integers:
+        """One ``vector [numbers]``, scaled down to an l2 norm of ``bound`` where rounding has left it above."""
+        norm = float(np.linalg.norm(np.asarray(vector, np.float64)))
+        return self.truncated(vector, min(1.0, bound * (1 - 1e-12) / norm) if norm else 1.0)
+
+    def steps(self, size: float) -> int:
+        """A bound in steps, rounded up; of any length."""
+        return math.ceil(Fraction(size) / Fraction(self.precision) * (1 + Fraction(1, 10**12)))
+
+    def numbers(self, steps: Integers) -> npt.NDArray[np.float64]:
+        return steps.astype(np.float64) * self.precision
+
+
+def beyond(integers: Integers, bound: int) -> bool:
+    """Whether any of them is larger than ``bound``, or smaller than its negative: also -2^63, which has no magnitude,
+    and into which NaN and too large numbers are rounded."""
+    return bool(integers.max(initial=0) > bound or integers.min(initial=0) < -bound)
+
+
+def check_vector(vector: Integers, numbers: int, largest: int) -> None:
+    """A programming error where a vector is not what was agreed on: ``numbers`` integers, none beyond the bound."""
+    if vector.shape != (numbers,) or vector.dtype != np.int64:
+        problem = f"{numbers} integers are due, not {vector.dtype} {vector.shape}"
+        raise InvalidArgument("wrong-length", "vector", problem)
+    if beyond(vector, largest):
+        raise InvalidArgument("out-of-range", "vector", "a vector beyond the agreed bound")
+
+
+def ring_bits(largest: int, noise: float) -> int:
+    """Bits, in whole bytes, of a ring Z_2^bits in which a sum with entries up to ``largest`` and noise of standard
+    deviation ``noise`` (both in steps) does not wrap around. May be more than 64: the caller refuses that."""
+    reach = largest + math.ceil(REACH * noise)
+    return 8 * -(-(reach.bit_length() + 1) // 8)
+
+
+def share_variance(silos: int, drop_outs: int, colluding: int) -> float:
+    """The variance of one silo's noise as a part of the whole, 1 / silos where no silo drops out.
+
+    Methods account for noise of variance 1 in the sum, of which c curious silos know their parts c / silos and are left
+    with 1 - c / silos. After ``drop_outs`` silos have vanished with their parts, the sum of the others must still have
+    variance 1, and what c of them do not know must still be 1 - c / silos:
+
+        (silos - drop_outs) v >= 1                 (silos - drop_outs - c) v >= (silos - c) / silos
+
+    The second is the stronger one, and rises with c; one curious silo is always counted.
+    """
+    curious = max(1, colluding)
+    return (silos - curious) / (silos * (silos - drop_outs - curious))
 
 
 @dataclass(frozen=True)
@@ -17,8 +109,8 @@ class ReportFacts:
     """The single reports that people make, where they make such.
 
     dimensions  how many numbers a contribution has
-    padded      so many reports about each of them are added up
-    crowd       at most so many people report in one round
+    padded      how many reports about each of them are added up
+    crowd       at most how many people report in one round
     randomizer  by which reports are made
     listed      how many numbers one person reports about; None where that is random
     """
@@ -38,7 +130,7 @@ class SumFacts:
     people   how many people, or slots for people; 1 where contributions are not those of people
     bound    the largest entry of anybody's contribution
     noise    the noise in the sum; None where there is none
-    records  at most so many records of one person in one silo, where that is declared
+    records  the most records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round
     reports  the reports that are added up, where people make such
     complete whether no silo may be missing: the guarantee counts on the noise of all of them
@@ -81,6 +173,6 @@ def people_of(k: int, people: int, silos: int) -> np.ndarray:
 
 
 def places_of(keys: np.ndarray, people: int) -> np.ndarray:
-    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
+    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that no person's
     presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
     return shares(keys, people)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from tacit.engine.folder import PRIVATE
-from tacit.engine.trees import write_bytes
+from tacit.engine.learner import write_bytes
 from tacit.errors import UserError
 from tacit.federation.carrier.processes import settings
 from tacit.federation.kits import Kit

@@ -9,12 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(strict=True, ge=1)]
-Seed = Annotated[int, Field(strict=True, ge=0)]
-Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
+from tacit.planning.settings import AtLeastOne, Count, Natural, NotNegative, Positive, Rate
+
+__all__ = ["AtLeastOne", "Count", "Natural", "NotNegative", "Positive", "Rate"]  # and the keys below
 
 # A clip stays in this range, an adaptive one as well: far from where float32 loses squares and quotients.
 CLIP_RANGE = (1e-9, 1e9)

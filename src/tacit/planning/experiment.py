@@ -7,35 +7,43 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, OverCap
 from tacit.data.options import Count, Positive, Respelled, Section, Share, Whole
 from tacit.errors import Deprecated, UserError, nearest
+from tacit.exchange import Exchange, find_exchange
 from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Options, find_method
-from tacit.planning.settings import changed, explained, read_toml
-from tacit.privacy import Index, Relation, Unit
+from tacit.planning.settings import SomeSection, changed, explained, read_toml
+from tacit.privacy import Relation, Unit
+
+Made = TypeVar("Made", bound=Options | Exchange)
 
 
-class ModelOptions(Section):
-    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed."""
+class Named(Section):
+    """A section about something with a name, which may have keys of its own."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The keys of what is named, such as ``hidden`` of a model."""
+        return dict(self.model_extra or {})
+
+
+class ModelOptions(Named):
+    """``[model]``: a name, its numbers, and optionally a public starting point and layers that stay fixed."""
 
     name: str = "logistic"
     init_from: str | None = None
     freeze: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The model's own keys, such as ``hidden``."""
-        return dict(self.model_extra or {})
 
 
 class TrainOptions(Section):
@@ -64,29 +72,10 @@ class PrivacyOptions(Section):
     statistics_noise_multiplier: Positive | None = None
 
 
-class ExchangeOptions(Section):
-    """``[exchange]``: how updates travel. Which of the numbers an exchange takes, its own class says."""
+class ExchangeOptions(Named):
+    """``[exchange]``: how updates travel."""
 
     name: str = "plain"
-    drop_outs: Annotated[int, Field(strict=True, ge=0)] = 0
-    colluding: Annotated[int, Field(strict=True, ge=0)] = 0
-    precision: Positive = 1e-8
-    key_bits: Count = 3072
-    hidden_sampling: bool = False
-    index: Index = "slots"
-    slots: Count | None = None
-    sealed: bool = True
-    linked: bool = False
-    graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
-    peers: Count | None = None
-    pairwise_multiplier: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
-    honest: Annotated[float, Field(strict=True, gt=0, le=1)] = 1.0
-    graph_seed: Annotated[int, Field(strict=True, ge=0)] = 0
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What the file says, beyond the name."""
-        return {key: getattr(self, key) for key in self.model_fields_set if key != "name"}
 
 
 class EvaluationOptions(Section):
@@ -125,36 +114,88 @@ class Experiment(Section):
 
     def made_method(self) -> Options:
         """The options of the method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
-        return _method(self.method)
+        numbers = dict(self.method)
+        if "max_grad_norm" in numbers:  # the name that Opacus gave it
+            if "clip" in numbers:
+                problem = "is another name of clip, which is given too"
+                raise UserError("conflict", "method.max_grad_norm", problem, "keep one of them")
+            numbers["clip"] = numbers.pop("max_grad_norm")
+        name = numbers.pop("name", None)
+        if name is None:
+            raise UserError("missing", "method.name", "is missing", f"choose one of {', '.join(METHODS)}")
+        made = _made(find_method(str(name)), "method", f"{name}", numbers)
+        if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
+            problem = "is given together with batches_per_round"
+            raise UserError("conflict", "method.local_epochs", problem, "keep one of the two")
+        return made
+
+    def made_exchange(self, name: str | None = None) -> Exchange:
+        """The exchange as ``[exchange]`` describes it; ``name`` stands in for a name that is not given."""
+        given = self.exchange
+        name = name if name is not None and "name" not in given.model_fields_set else given.name
+        return _made(find_exchange(name), "exchange", f"the {name} exchange", given.numbers)
 
     def spelled_out(self) -> dict[str, Any]:
-        """Every setting, with the method's defaults too: two files that mean the same give the same."""
+        """Every setting, with all defaults: two files that mean the same give the same."""
         method = self.made_method()
         numbers = {field.name: getattr(method, field.name) for field in fields(method)}
-        return {**self.model_dump(), "method": {"name": method.info.name, **numbers}}
+        exchange = self.made_exchange().options()
+        return {**self.model_dump(), "method": {"name": method.info.name, **numbers}, "exchange": exchange}
 
 
-def located(experiment: Experiment, folder: Path) -> Experiment:
-    """The same experiment with absolute paths in place of those that start at ``folder``."""
+def _made(kind: type[Made], section: str, name: str, numbers: Mapping[str, Any]) -> Made:
+    """The options that ``[section]`` describes, checked against the fields of their class."""
+    known = [field.name for field in fields(kind)]
+    for key in numbers:
+        if key not in known:
+            problem = f"is not a key of {name}"
+            raise UserError("unknown-key", f"{section}.{key}", problem, _right_key(key, known))
+    try:
+        made: Made = _adapter(kind).validate_python(numbers)
+        return made
+    except ValidationError as error:
+        raise explained(error, Experiment, prefix=section) from None
 
-    moved = {}
-    for name, keys in _PATHS.items():
-        section = getattr(experiment, name)
-        given = {key: value for key in keys if (value := getattr(section, key)) not in (None, "held-out")}
-        paths = {key: os.path.abspath(path_from(folder, value)) for key, value in given.items()}
-        if name == "model" and ":" in section.name:
-            paths["name"] = _located_model(section.name, folder)
-        if paths:
-            moved[name] = section.model_copy(update=paths)
-    return experiment.model_copy(update=moved)
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(TypeAdapter)
+
+
+def _right_key(key: str, known: Sequence[str]) -> str:
+    """What to write in place of an unknown key: it may belong to another section."""
+    if key == "local_learning_rate":
+        return "its silos take no steps of their own: set train.server_learning_rate"
+    sections = {name: getattr(field.annotation, "model_fields", {}) for name, field in Experiment.model_fields.items()}
+    homes = [name for name, keys in sections.items() if key in keys]
+    return f"it belongs to another section: {homes[0]}.{key}" if homes else nearest(key, known)
 
 
 # The keys of an experiment that are paths, by section.
 _PATHS = {"data": ("path", "schema_"), "model": ("init_from",), "privacy": ("budget_file",), "evaluation": ("data",)}
 
 
+def located(experiment: Experiment, folder: Path) -> Experiment:
+    """The same experiment with absolute paths in place of those that start at ``folder``."""
+    sections = {name: getattr(experiment, name) for name in _PATHS}
+    moved = {name: _located(section, name, folder) for name, section in sections.items()}
+    if ":" in experiment.model.name:
+        moved["model"] = moved["model"].model_copy(update={"name": _located_model(experiment.model.name, folder)})
+    changes = {name: section for name, section in moved.items() if section is not sections[name]}
+    return experiment.model_copy(update=changes)
+
+
+def located_data(options: DataOptions, folder: Path) -> DataOptions:
+    """``[data]`` with absolute paths."""
+    return _located(options, "data", folder)
+
+
+def _located(section: SomeSection, name: str, folder: Path) -> SomeSection:
+    given = {key: value for key in _PATHS[name] if (value := getattr(section, key)) not in (None, "held-out")}
+    paths = {key: os.path.abspath(path_from(folder, value)) for key, value in given.items()}
+    return section.model_copy(update=paths) if paths else section
+
+
 def _located_model(name: str, folder: Path) -> str:
-    """A model of the user's own with the folder of its module, where it lies beside the file or where we are."""
+    """A user's own model with the folder of its module, if that is the experiment's folder or the current one."""
     top = name.partition(":")[0].partition(".")[0]
     if "/" in top:
         return name
@@ -167,24 +208,40 @@ def path_from(folder: Path, name: str) -> Path:
     return folder / Path(name).expanduser()
 
 
-def located_data(options: DataOptions, folder: Path) -> DataOptions:
-    paths = {key: getattr(options, key) for key in ("path", "schema_")}
-    return options.model_copy(
-        update={key: str(path_from(folder, path)) for key, path in paths.items() if path is not None}
-    )
+def read_experiment(
+    source: str | Path | Mapping[str, Any], changes: Sequence[str] = (), epsilon: float | None = None
+) -> Experiment:
+    """The sections of an experiment, each checked for itself; ``plan`` also checks what belongs together.
 
-
-def read_experiment(source: str | Path | Mapping[str, Any], changes: Sequence[str] = ()) -> Experiment:
-    """The sections of an experiment, each checked for itself; ``plan`` also checks what belongs together."""
+    ``epsilon`` is a target in place of the noise that the file gives.
+    """
     content = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), "experiment")
     for change in changes:
         content = changed(content, change)
     if not isinstance(source, Mapping):
         _note_old_spellings(content)
     try:
-        return Experiment.model_validate(content)
+        found = Experiment.model_validate(content)
     except ValidationError as error:
         raise explained(error, Experiment, what="experiment") from None
+    if epsilon is None:
+        return found
+    check_noisy(str(found.method.get("name")))
+    method = {key: value for key, value in found.method.items() if key not in noise_keys()}
+    return found.model_copy(update={"method": {**method, "target_epsilon": float(epsilon)}})
+
+
+def check_noisy(method: str) -> None:
+    """Refuse to solve for the noise of a method without noise."""
+    if not find_method(method).info.private:
+        problem = f"{method} adds no noise: there is nothing to solve for"
+        raise UserError("not-private", "method.name", problem, "use a private method")
+
+
+@lru_cache
+def noise_keys() -> frozenset[str]:
+    """Keys of [method] that say how much noise there is, in place of a target epsilon."""
+    return frozenset(options.noise_key for options in METHODS.values() if options.noise_key is not None)
 
 
 # settings with a value that has a new spelling, "private" instead of "paid"
@@ -204,42 +261,3 @@ def respelled(content: dict[str, Any]) -> dict[str, Any]:
         if content.get(section, {}).get(key) == "paid":
             content = {**content, section: {**content[section], key: "private"}}
     return content
-
-
-def _method(section: Mapping[str, Any]) -> Options:
-    """The options of ``[method]``, its numbers checked against its fields."""
-    numbers = dict(section)
-    if "max_grad_norm" in numbers:  # the name that Opacus gave it
-        if "clip" in numbers:
-            problem = "is another name of clip, which is given too"
-            raise UserError("conflict", "method.max_grad_norm", problem, "keep one of them")
-        numbers["clip"] = numbers.pop("max_grad_norm")
-    name = numbers.pop("name", None)
-    if name is None:
-        raise UserError("missing", "method.name", "is missing", f"choose one of {', '.join(METHODS)}")
-    kind = find_method(str(name))
-    known = {field.name for field in fields(kind)}
-    for key in numbers:
-        if key not in known:
-            raise UserError("unknown-key", f"method.{key}", f"is not a key of {name}", _method_key(key, known))
-    if "local_epochs" in numbers and numbers.get("batches_per_round") is not None:
-        problem = "is given together with batches_per_round"
-        raise UserError("conflict", "method.local_epochs", problem, "keep one of the two")
-    try:
-        return TypeAdapter(kind).validate_python(numbers)
-    except ValidationError as error:
-        raise explained(error, Experiment, prefix="method") from None
-
-
-def _method_key(key: str, known: set[str]) -> str:
-    """What to do about a key that a method does not have: it may belong to another section."""
-    if key == "local_learning_rate":
-        return "its silos take no steps of their own: set train.server_learning_rate"
-    sections: dict[str, type[Section]] = {
-        "train": TrainOptions,
-        "privacy": PrivacyOptions,
-        "exchange": ExchangeOptions,
-        "data": DataOptions,
-    }
-    homes = [name for name, section in sections.items() if key in section.model_fields]
-    return f"it belongs to another section: {homes[0]}.{key}" if homes else nearest(key, known)

@@ -1,15 +1,11 @@
-"""From an experiment to a Plan: everything public, validated, before any record is read.
-
-Unsupported combinations are refused with one line that names the field, the value and the fix. Which exchanges a method
-can use follows from its parts (``promise.suits``).
-"""
+"""From an experiment to a Plan: everything public, validated, before any record is read."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +13,12 @@ import tomli_w
 
 from tacit.data import DataOptions, SourceFacts, source_facts
 from tacit.errors import Forbidden, UserError, nearest
-from tacit.exchange import Exchange, ReportFacts, SumFacts, find_exchange
+from tacit.exchange import Exchange, ReportFacts, SumFacts
 from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
+from tacit.methods.base import FACT_KEYS
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
-from tacit.planning.claims import ASSIGNED, Once, Promise, check_facts, exchanges_for, promise, suits
+from tacit.planning.claims import ASSIGNED, Once, Promise, exchanges_for, suits
 from tacit.planning.experiment import (
     EvaluationOptions,
     ExchangeOptions,
@@ -35,7 +32,7 @@ from tacit.planning.experiment import (
     read_experiment,
     respelled,
 )
-from tacit.privacy import Event, Guarantee, View
+from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
 
 ENGINES = ("simulate",)
@@ -43,7 +40,7 @@ ENGINES = ("simulate",)
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
 
-# Metrics that can be paid for, by kind of label: averages over records of scores that have a bound (the
+# Metrics that can be released with noise, by kind of label: averages over records of scores that have a bound (the
 # square of rmse is one).
 PAID_METRICS = {
     "binary": ("accuracy", "log_loss"),
@@ -51,8 +48,7 @@ PAID_METRICS = {
     "real": ("rmse",),
 }
 
-# Methods that look at single records (``Method.record_losses``) do not go with tasks whose records have no loss.
-COX = "Cox has no per-record gradient"
+DECLARE = "declare it; it is public and must not be counted from private records"
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Plan:
 
     @property
     def records_kept(self) -> int | None:
-        """At most so many records of a subject in a silo: the smaller of the declared cap and the method's own."""
+        """The cap on records of a subject in a silo: the smaller of the declared one and the method's own."""
         return self.promise.facts.records_kept
 
     @property
@@ -119,17 +115,17 @@ class Plan:
 
     @property
     def statistics(self) -> Once | None:
-        """The release of constants for standardising, where they are paid for."""
+        """The release of constants for standardising, if they are released with noise."""
         return self.promise.release("statistics")
 
     @property
     def evaluation(self) -> Once | None:
-        """The release of the final metrics, where they are paid for."""
+        """The release of the final metrics, if they are released with noise."""
         return self.promise.release("evaluation")
 
     @property
     def paid_metrics(self) -> dict[str, float]:
-        """The metrics of a paid evaluation, each with the largest score that a record may have."""
+        """The metrics that are released with noise, each with the largest score that a record may have."""
         return _paid_metrics(self.experiment.evaluation, source_facts(self.data).labels.kind)
 
     @property
@@ -187,7 +183,7 @@ class Plan:
 
 
 def plan(
-    source: Plan | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
+    source: Plan | Experiment | str | Path | Mapping[str, Any], changes: Sequence[str] = (), folder: Path | None = None
 ) -> Plan:
     """The plan of an experiment file or of a dictionary of the same shape (a plan is its own).
 
@@ -196,13 +192,13 @@ def plan(
     """
     if isinstance(source, Plan):
         return source
-    if not isinstance(source, str | Path | Mapping):
+    if not isinstance(source, Experiment | str | Path | Mapping):
         problem = f"a {type(source).__name__} is no experiment"
         raise UserError("wrong-type", "experiment", problem, "pass a path or a dictionary")
-    home = folder or (Path.cwd() if isinstance(source, Mapping) else Path(source).resolve().parent)
-    experiment = read_experiment(source, changes)
+    home = folder or (Path(source).resolve().parent if isinstance(source, str | Path) else Path.cwd())
+    experiment = source if isinstance(source, Experiment) else read_experiment(source, changes)
     if ":" in experiment.model.name and str(home) not in sys.path:
-        sys.path.append(str(home))  # a model of the user's own may lie beside the experiment file
+        sys.path.append(str(home))  # the user's own model may be in the folder of the experiment file
     return _join(experiment, home)
 
 
@@ -215,19 +211,58 @@ def _join(experiment: Experiment, folder: Path) -> Plan:
     known = source_facts(located_data(experiment.data, folder))
     _check_model(experiment, known)
     _check_task(options, known)
-    _check_paid_for_own(experiment, options.info)
+    if options.info.personal and options.info.private and experiment.evaluation.status == "paid":
+        problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
+        raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
     promised = _with_noise(_promise(experiment, options, exchange, known), experiment.privacy)
     result = Plan(experiment, promised, folder)
     exchange.check(sum_facts(promised.method, promised.facts))
     promised.method.claim.check_size(None)
-    _check_promises(result)
+    _check_budget(result)
     return result
 
 
 def _promise(experiment: Experiment, options: Options, exchange: Exchange, known: SourceFacts) -> Promise:
-    """The promise, with the noise still to be solved for where a target is given."""
+    """The promise, with the noise still to be solved for where a target is given.
+
+    Without ``privacy.against``: every view that the exchange speaks of, and the target binds those that the method does
+    not trust and that learn nothing from the run's own rules about silos.
+    """
+    privacy, info = experiment.privacy, options.declared
+    unit = privacy.unit or info.units[0]
+    facts = _facts(experiment, options, unit, known)
+    once = _once(experiment, known)
+    if once and facts.subjects is None and exchange.masking is not None:
+        problem = "is required: the width of a masked sum that is released once follows from it"
+        raise UserError("missing", "data.subjects.count", problem, DECLARE)
+    if unit not in info.units:
+        problem = f"{info.name} does not protect a {unit}"
+        raise UserError("not-supported", "privacy.unit", problem, f"use {' or '.join(info.units)}")
+    views = _views(privacy.against, exchange, facts.silos)
+    made = Promise(
+        options,
+        exchange,
+        facts,
+        unit,
+        privacy.relation or info.relation(unit),
+        views,
+        views,
+        privacy.delta,
+        seeded=experiment.seed is not None,
+        leaks=(PER_SILO,) if experiment.data.standardize == "per-silo" else (),
+        once=once,
+        beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
+    )
+    if privacy.against is not None:
+        return made
+    trusts = () if exchange.noise_from_silos_only else info.trusts
+    learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}
+    return replace(made, against=tuple(view for view in views if view.kind not in trusts and view not in learns))
+
+
+def _facts(experiment: Experiment, options: Options, unit: Unit, known: SourceFacts) -> Facts:
+    """The public facts of the run; refuses a plan that lacks one which the method needs."""
     privacy = experiment.privacy
-    unit = privacy.unit or options.declared.units[0]
     facts = Facts(
         silos=known.silo_count or 0,
         rounds=experiment.train.rounds,
@@ -240,31 +275,16 @@ def _promise(experiment: Experiment, options: Options, exchange: Exchange, known
         convex=convexity(experiment.model.name, known.labels.kind),
         records_kept=privacy.max_records_per_subject_and_silo,
     )
-    check_facts(options, unit, facts)
+    for fact in options.needs(unit):
+        if not getattr(facts, fact):
+            problem = f"is missing: {options.info.name} needs it to protect a {unit}"
+            raise UserError("missing", FACT_KEYS[fact], problem, DECLARE)
     over = facts.silos_of_a_subject < facts.silos and privacy.over_silo_cap == "drop"
     facts = options.resolve(facts.pooled() if options.info.pools else facts)
-    _check_rounds(experiment.train, facts.rounds)
-    facts = replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
-    once = _once(experiment, known)
-    if once and facts.subjects is None and exchange.masking is not None:
-        problem = "is required: the width of a masked sum that is paid for follows from it"
-        fix = "declare it; it is public and cannot be counted from records"
-        raise UserError("missing", "data.subjects.count", problem, fix)
-    per_silo = experiment.data.standardize == "per-silo"
-    leaks = (PER_SILO,) if per_silo else ()
-    return promise(
-        options,
-        exchange,
-        facts,
-        unit=privacy.unit,
-        relation=privacy.relation,
-        against=_views(privacy.against),
-        delta=privacy.delta,
-        seeded=experiment.seed is not None,
-        leaks=leaks,
-        once=once,
-        beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
-    )
+    if "rounds" in experiment.train.model_fields_set and experiment.train.rounds != facts.rounds:
+        problem = f"is {experiment.train.rounds}, and method.epochs asks for {facts.rounds} rounds"
+        raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
+    return replace(facts, moves_up=facts.records_kept is not None, moves_over=over)
 
 
 def _check_step(train: TrainOptions, info: Info) -> None:
@@ -275,15 +295,8 @@ def _check_step(train: TrainOptions, info: Info) -> None:
             raise UserError("no-effect", f"train.{key}", problem, "set method.local_learning_rate")
 
 
-def _check_rounds(train: TrainOptions, rounds: int) -> None:
-    """Refuse a number of rounds that contradicts the one that the method's own numbers ask for."""
-    if "rounds" in train.model_fields_set and train.rounds != rounds:
-        problem = f"is {train.rounds}, and method.epochs asks for {rounds} rounds"
-        raise UserError("conflict", "train.rounds", problem, "leave one of the two out")
-
-
 def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
-    """What is released once and paid for, with everything refused that it cannot be."""
+    """What is released once with noise; refuses settings that exclude each other."""
     privacy, evaluation = experiment.privacy, experiment.evaluation
     if evaluation.status == "public" and evaluation.data == "held-out":
         problem = "held-out records are as private as those that are trained on, not 'public'"
@@ -299,13 +312,13 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
-        problem = "nothing needs it: no statistics are paid for"
+        problem = "nothing needs it: no statistics are released"
         fix = 'leave it out, or set data.standardize = "private"'
         raise UserError("no-effect", "privacy.statistics_noise_multiplier", problem, fix)
     if evaluation.status == "paid":
         _paid_metrics(evaluation, known.labels.kind)
         if evaluation.noise_multiplier is None:
-            problem = "is missing: metrics that are paid for need noise"
+            problem = "is missing: private metrics need noise"
             raise UserError("missing", "evaluation.noise_multiplier", problem, "add it, for example 10.0")
         apart = evaluation.data == "held-out" and known.holds_out_people
         found.append(Once("evaluation", evaluation.noise_multiplier, apart))
@@ -316,14 +329,13 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
                 fix = 'leave it out, or set evaluation.status = "private"'
                 raise UserError("no-effect", f"evaluation.{key}", problem, fix)
     if found and not known.silo_count:
-        problem = "is missing: what is paid for has noise in shares, one per silo"
-        fix = "declare it; it is public and cannot be counted from records"
-        raise UserError("missing", "data.silos.count", problem, fix)
+        problem = "is missing: what is released once has noise in shares, one per silo"
+        raise UserError("missing", "data.silos.count", problem, DECLARE)
     return tuple(found)
 
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
-    """Names and bounds of the metrics that a paid evaluation releases."""
+    """Names and bounds of the metrics that a private evaluation releases."""
     from tacit.privacy.defaults import LOG_LOSS_BOUND
 
     known = PAID_METRICS.get(kind, ())
@@ -333,7 +345,7 @@ def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     names = evaluation.metrics or known
     for name in names:
         if name not in known:
-            problem = f"'{name}' cannot be paid for: {' and '.join(known)} can (averages of bounded scores)"
+            problem = f"'{name}' is not an average of bounded scores; accepted: {' and '.join(known)}"
             raise UserError("unknown-name", "evaluation.metrics", problem, nearest(name, known))
     if len(set(names)) < len(names):
         raise UserError("duplicate", "evaluation.metrics", "a metric is named twice", "name each once")
@@ -375,41 +387,18 @@ def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
 
 def _exchange(experiment: Experiment, info: Info) -> Exchange:
     """The exchange, if method and engine go with it."""
-    name, engine = experiment.exchange.name, experiment.engine.name
-    if info.serverless and "name" not in experiment.exchange.model_fields_set:
-        name = exchanges_for(info)[0]
+    engine = experiment.engine.name
     if engine not in ENGINES:
         problem = f"'{engine}' is no engine of this version"
         raise UserError("unknown-name", "engine.name", problem, nearest(engine, ENGINES))
-    kind, numbers = find_exchange(name), experiment.exchange.numbers
-    if not suits(kind, info):
-        problem = f"'{name}' does not go with {info.name}: {_unsuited(info, kind)}"
+    exchange = experiment.made_exchange(exchanges_for(info)[0] if info.serverless else None)
+    if not suits(type(exchange), info):
+        noise = "" if info.place is None else f" with noise {info.adds}"
+        problem = (
+            f"'{exchange.name}' carries {exchange.carries}, and {info.name} sends {' or '.join(info.sends)}{noise}"
+        )
         raise UserError("not-supported", "exchange.name", problem, f"use {exchanges_for(info)[0]}")
-    known = [field.name for field in fields(kind)]
-    for key in numbers:
-        if key not in known:
-            problem = f"is not a key of the {name} exchange"
-            raise UserError("unknown-key", f"exchange.{key}", problem, nearest(key, known) if known else "remove it")
-    return kind(**numbers)
-
-
-def _unsuited(info: Info, exchange: type[Exchange]) -> str:
-    """Why a method and an exchange do not go together."""
-    if info.serverless:
-        return "its nodes talk to each other, without a server"
-    if exchange.unsuited is not None:
-        return exchange.unsuited
-    if "reports" in info.sends:
-        return "its reports are protected by being mixed with those of others"
-    if info.gathers == "places":
-        return "what every person sends carries all of its noise already, so nothing is gained by hiding it"
-    if info.place == "inside":
-        return "every silo's update carries all of its noise already, so nothing is gained by hiding it"
-    if info.place == "once":
-        return "its noise is added by a trusted server, to a sum that the server may see as it is"
-    if not info.private:
-        return "it bounds no contribution, so that no sum of integers could be wide enough"
-    return "it has no sum over silos"
+    return exchange
 
 
 def sum_facts(method: Method, facts: Facts) -> SumFacts:
@@ -457,29 +446,30 @@ def _check_task(options: Options, facts: SourceFacts) -> None:
     able = ", ".join(name for name, kind in METHODS.items() if kind.info.private and kind().record_losses is None)
     fix = f"use one of {able}" if key == "name" else "leave it out"
     raise UserError(
-        "not-supported", f"method.{key}", f"{options.info.name} clips or batches single records, and {COX}", fix
+        "not-supported",
+        f"method.{key}",
+        f"{options.info.name} clips or batches single records, and Cox has no per-record gradient",
+        fix,
     )
 
 
-def _check_paid_for_own(experiment: Experiment, info: Info) -> None:
-    """Metrics are paid for as sums over held-out people, given a model that is public or paid for already."""
-    if info.personal and info.private and experiment.evaluation.status == "paid":
-        problem = "'private' does not cover metrics of the silos' own models, which no noise protects"
-        raise UserError("not-supported", "evaluation.status", problem, "use 'outside-guarantee', or name a public file")
-
-
-def _views(texts: tuple[str, ...] | None) -> tuple[View, ...] | None:
-    if texts is None:
-        return None
+def _views(against: tuple[str, ...] | None, exchange: Exchange, silos: int) -> tuple[View, ...]:
+    """The views that guarantees are printed for: those that are named, or all of the exchange."""
+    known = exchange.views(silos)
     try:
-        return tuple(dict.fromkeys(View.parse(text) for text in texts))
+        views = tuple(dict.fromkeys(View.parse(text) for text in (known if against is None else against)))
     except InvalidArgument as error:
         fix = "list views such as public, server, silo, silos:2 or server+silos:2"
         raise UserError(error.code, "privacy.against", error.problem, fix) from None
+    for view in views:
+        if exchange.reveals_to(view) is None:
+            problem = f"the {exchange.name} exchange has no view '{view}'"
+            raise UserError("unknown-name", "privacy.against", problem, f"use {', '.join(known)}")
+    return views
 
 
-def _check_promises(plan: Plan) -> None:
-    """Refuse what this version, or a method without a finite guarantee, cannot keep."""
+def _check_budget(plan: Plan) -> None:
+    """Refuse a budget that nothing can keep."""
     privacy = plan.experiment.privacy
     if privacy.budget is None:
         return
@@ -488,7 +478,7 @@ def _check_promises(plan: Plan) -> None:
     elif math.isinf(plan.promise.planned_epsilon()):
         infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
         reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
-        problem = f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}"
+        problem = f"{privacy.budget:g} is set, and the epsilon of {plan.method.name} is infinite{reason}"
         fix = "remove the budget, choose a private method, or name other views in privacy.against"
         raise Forbidden("no-guarantee", "privacy.budget", problem, fix)
 
@@ -500,7 +490,7 @@ def _check_published_budget(plan: Plan) -> None:
         raise UserError("not-supported", "privacy.budget_file", "published numbers of several runs do not add up", fix)
     if plan.promise.once:
         paid = " and ".join(once.mechanism for once in plan.promise.once)
-        problem = f"the published accounting knows nothing of the paid {paid}"
+        problem = f"the published accounting does not cover the {paid}"
         raise UserError("not-supported", "privacy.budget", problem, fix)
     if math.isinf(plan.promise.published_epsilon()):
         problem = f"nothing is published for {plan.method.name} and these views"

@@ -1,17 +1,25 @@
-"""Files in TOML into sections of checked values, with mistakes told in one line: the field, the value, the fix."""
+"""Files in TOML into checked values. A mistake is an error of one line: the field, the value, the fix."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tacit.errors import CODES, UserError, nearest
 
 SomeSection = TypeVar("SomeSection", bound=BaseModel)
+
+# Numbers of the options of methods and exchanges: no text that looks like one, no true for 1, nothing infinite.
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+Rate = Annotated[float, Field(strict=True, gt=0, le=1)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Natural = Annotated[int, Field(strict=True, ge=0)]
 
 
 def read_section(path: Path, kind: type[SomeSection], what: str) -> SomeSection:
@@ -58,8 +66,8 @@ def _replaced(content: Any, keys: list[str], value: Any, name: str) -> dict[str,
 
 
 def explained(error: ValidationError, root: type[BaseModel], prefix: str = "", what: str = "") -> UserError:
-    """The first mistake that pydantic found, as one line with the field, the value and the fix. ``root`` is the section
-    that the file is, ``what`` its name, ``prefix`` where in the file the checked part lies."""
+    """The first mistake that pydantic found. ``root`` is the section that the file is, ``what`` its name, ``prefix``
+    where in the file the checked part is."""
     # of a union, the branch that got furthest is the one that was meant; a misspelt key is missing, too
     first = max(error.errors(), key=lambda found: (len(found["loc"]), found["type"] == "extra_forbidden"))
     path = [str(part) for part in first["loc"] if not _is_type_tag(part)]

@@ -31,59 +31,57 @@ def write(run: Path) -> Path:
 
     Returns the path of ``report.html``.
     """
-    from tacit.report import local_page, page, run_files, summary
+    from tacit.report import local_page, summary
+    from tacit.report.run_files import read_object, read_run
 
-    run = Path(run)
-    report = page.save(run / "report.html", summary.sections(run_files.read_run(run)))
-    exact = run_files.read_local(run)
-    if exact is not None:
-        page.save(run / "local.html", local_page.sections(run_files.read_run(run), exact))
-    return report
+    files = read_run(run := Path(run))
+    if (exact := run / "local.json").exists():
+        local_page.page(files, read_object(exact)).save(run / "local.html")
+    return summary.page(files).save(run / "report.html")
 
 
 def compare(runs: Sequence[Path], out: Path | None = None) -> Path:
     """Write one page that compares runs; by default ``comparison.html`` next to the first run."""
-    from tacit.report import comparison, page
+    from tacit.report import comparison
 
-    read = comparison.read_runs([Path(run) for run in runs])
-    file = Path(out) if out else Path(runs[0]).resolve().parent / "comparison.html"
-    return page.save(file, comparison.sections(read))
+    page = comparison.page(comparison.read_runs(runs))
+    return page.save(Path(out) if out else Path(runs[0]).resolve().parent / "comparison.html")
 
 
 def comparison_table(runs: Sequence[Path]) -> pd.DataFrame:
     """One row per run: what it is, its final metrics, its guarantees (``epsilon [unit, view]``) and its cost."""
     from tacit.report import comparison
 
-    return comparison.table(comparison.read_runs([Path(run) for run in runs]))
+    return comparison.table(comparison.read_runs(runs))
 
 
 def verdict(runs: Sequence[Path]) -> str:
     """Which run is best, in a sentence or two; or why none can be called the best."""
     from tacit.report import comparison
 
-    return comparison.best_sentence(comparison.read_runs([Path(run) for run in runs]))
+    return comparison.best_sentence(comparison.read_runs(runs))
 
 
 def write_sheet(run: Path, out: Path | None = None) -> Path:
     """Write the privacy sheet of a run, one page to sign; by default ``sheet.html`` in the run folder."""
-    from tacit.report import page, run_files, sheet
+    from tacit.report import sheet
+    from tacit.report.run_files import read_run
 
-    run = Path(run)
-    return page.save(Path(out) if out else run / "sheet.html", sheet.sections(run_files.read_run(run)))
+    return sheet.page(read_run(Path(run))).save(Path(out) if out else Path(run) / "sheet.html")
 
 
 def write_audit(folder: Path) -> Path:
     """Write the page of an audit: ``audit.html`` next to its ``audit.json``."""
     from importlib.metadata import version
 
-    from tacit.report import audit_page, page
-    from tacit.report.run_files import read_audit
+    from tacit.report import audit_page
+    from tacit.report.run_files import AUDIT, read_object
 
-    return page.save(Path(folder) / "audit.html", audit_page.sections(read_audit(Path(folder)), version("tacit")))
+    return audit_page.page(read_object(Path(folder) / AUDIT), version("tacit")).save(Path(folder) / "audit.html")
 
 
 def sweep_page(sweep: Sweep, file: Path) -> Path:
     """Write a planner's sweep as a page with a plot and its table."""
-    from tacit.report import page, sweeps
+    from tacit.report import sweeps
 
-    return page.save(Path(file), sweeps.sections(sweep))
+    return sweeps.page(sweep).save(Path(file))

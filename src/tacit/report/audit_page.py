@@ -9,14 +9,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.report import figures, words
-from tacit.report.markup import Column, Html, paragraph, section, table, tag
-from tacit.report.page import ChartWriter, Sections, banner, footer, legend
-from tacit.report.styles import AUDIT, Style
+from tacit.report.page import (
+    ACCENT,
+    DANGER,
+    INK,
+    MISSING,
+    Html,
+    Page,
+    Style,
+    banner,
+    legend,
+    paragraph,
+    section,
+    table,
+    tag,
+)
+from tacit.report.run_files import epsilon_of
 
 Line = Mapping[str, Any]
+Row = tuple[dict[str, str], set[str]]  # cells by the title of their column, and those that are red
 
-TITLE = "Privacy audit"
-KINDS = {"gradient": "Worst-case people", "input": "Mislabelled people"}
+KINDS = {"gradient": "Worst-case {}", "input": "Mislabelled {}"}
 SEEN = {
     "rounds": "every round's sum is seen",
     "uploads": "every silo's updates are seen",
@@ -37,6 +50,16 @@ OUTSIDE = (
     "An audit trains on private records, and its result is released without noise: these numbers are outside the "
     "guarantee."
 )
+LOWER, CURVE, PROVED = "At least", "At least, on a Gaussian curve", "Proved: at most"
+PUBLISHED, HITS = "As published", "Hits at false alarms"
+# marks of the scale, by the key of a row
+AUDIT = {
+    "at least": Style(ACCENT),
+    "curve": Style("#00795a", "dot", "diamond"),
+    "estimate": Style("#b98a00", "dash", "triangle-up"),
+    "proved": Style(INK, "solid", "square"),
+    "published": Style("#a8487e", "dashdot", "triangle-down"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,12 +67,16 @@ class Bounds:
     """One row of the scale: lower bounds and the claims that they are compared with (infinity: none)."""
 
     name: str
+    line: Line
     epsilon: float
     fdp_epsilon: float
     estimate: float
     proved: float
     published: float | None
-    refuted: bool
+
+    @property
+    def refuted(self) -> bool:
+        return bool(self.line["refuted"])
 
     @property
     def beats_published(self) -> bool:
@@ -61,142 +88,140 @@ class Bounds:
         return self.refuted or self.beats_published or self.epsilon > self.proved
 
 
-def sections(audit: Mapping[str, Any], version: object = "") -> Sections:
+def page(audit: Line, version: object = "") -> Page:
     """The page of an audit."""
-    lead = f"{audit['method']} · {words.counted(int(audit['rounds']), 'round')} · unit: {audit['unit']}"
-    return Sections(
+    return Page(
         title=str(audit["title"]),
         kicker="Privacy audit",
-        lead=lead,
-        parts=[part(audit, ChartWriter())],
-        footer=footer(version),
+        lead=f"{audit['method']} · {words.counted(int(audit['rounds']), 'round')} · unit: {audit['unit']}",
+        parts=[part(audit)],
+        version=version,
     )
 
 
-def part(audit: Mapping[str, Any], chart: ChartWriter) -> Html:
-    """The section of an audit; nothing if there was none."""
-    if not audit:
-        return Html("")
-    rows = [_bounds(audit, line) for line in audit.get("canaries") or ()]
-    return section(
-        TITLE,
-        _verdict(audit, rows),
-        legend(_legend(rows)) if rows else "",
-        chart(figures.audit_scale(rows)) if rows else "",
-        _canaries(audit, rows),
-        _mechanism(audit),
-        paragraph(OUTSIDE, class_="quiet"),
-        name="audit",
-    )
+def part(audit: Line) -> Html:
+    """The section of an audit."""
+    rows, canaries, mechanism = _all_bounds(audit), audit.get("canaries") or (), audit.get("mechanism") or ()
+    styles = {LOWER: "at least", CURVE: "curve", "Estimate, no bound": "estimate", PROVED: "proved"}
+    styles |= {PUBLISHED: "published"} if any(row.published is not None for row in rows) else {}
+    shown = [_verdict(audit, rows)]
+    if canaries:
+        first, most = canaries[0], max(line["canaries"] for line in canaries)
+        caption = (
+            f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of {words.count(most)} "
+            f"canaries was included with probability 1/2; lower bounds at {100 * first['confidence']:g} % confidence"
+        )
+        marks = legend({name: AUDIT[key] for name, key in styles.items()})
+        shown += [marks, _scale(rows), _table(canary_rows(audit), caption)]
+    if mechanism:
+        first = mechanism[0]
+        caption = (
+            f"One round of the method alone, on a small artificial federation at {first['noise']}, "
+            f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
+        )
+        shown.append(_table(mechanism_rows(audit), caption))
+    return section("Privacy audit", *shown, paragraph(OUTSIDE, class_="quiet"), name="audit")
 
 
-def _bounds(audit: Mapping[str, Any], line: Line) -> Bounds:
+def _all_bounds(audit: Line) -> list[Bounds]:
+    return [_bounds(audit, line) for line in audit.get("canaries") or ()]
+
+
+def _bounds(audit: Line, line: Line) -> Bounds:
     published = [g.get("as_published") for g in audit.get("guarantees") or () if g.get("view") == line["view"]]
-    claim = _number(published[0]["epsilon"]) if published and published[0] else None
-    return Bounds(
-        name=_name(audit, line),
-        epsilon=_number(line["epsilon"]),
-        fdp_epsilon=_number(line["fdp_epsilon"]),
-        estimate=_number(line["estimate"]),
-        proved=_number(line["proved"]),
-        published=claim,
-        refuted=bool(line["refuted"]),
-    )
+    kind = KINDS.get(line["kind"], str(line["kind"])).format(UNITS.get(str(audit.get("unit")), "units"))
+    numbers = {key: epsilon_of(line[key]) for key in ("epsilon", "fdp_epsilon", "estimate", "proved")}
+    claim = epsilon_of(published[0]["epsilon"]) if published and published[0] else None
+    return Bounds(f"{kind}, {SEEN.get(line['seen'], str(line['seen']))}", line, **numbers, published=claim)
 
 
-def _name(audit: Mapping[str, Any], line: Line) -> str:
-    kind = KINDS.get(line["kind"], str(line["kind"])).replace("people", UNITS.get(str(audit.get("unit")), "units"))
-    return f"{kind}, {SEEN.get(line['seen'], str(line['seen']))}"
-
-
-def _verdict(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
+def _verdict(audit: Line, rows: Sequence[Bounds]) -> Html:
     tried = f"{words.counted(len(rows), 'view')} of one run with canaries, and " if rows else ""
     many = words.counted(sum(int(line["runs"]) for line in audit.get("mechanism") or ()), "run")
-    how = paragraph(f"Tried: {tried}{many} of the method alone.")
     kind, said = VERDICTS[audit["verdict"]]
-    beaten = paragraph("It did better than the published epsilon of the method allows.", class_="infinite")
-    return banner(kind, said, how, *([beaten] if any(row.beats_published for row in rows) else []))
+    beaten = any(row.beats_published for row in rows)
+    better = "It did better than the published epsilon of the method allows." if beaten else ""
+    how = paragraph(f"Tried: {tried}{many} of the method alone.")
+    return banner(kind, said, how, paragraph(better, class_="infinite"))
 
 
-def _legend(rows: Sequence[Bounds]) -> list[tuple[str, Style]]:
-    shown = [("At least", AUDIT["at least"]), ("At least, on a Gaussian curve", AUDIT["curve"])]
-    shown += [("Estimate, no bound", AUDIT["estimate"]), ("Proved: at most", AUDIT["proved"])]
-    published = any(row.published is not None for row in rows)
-    return shown + ([("As published", AUDIT["published"])] if published else [])
-
-
-def _canaries(audit: Mapping[str, Any], rows: Sequence[Bounds]) -> Html:
-    lines = audit.get("canaries") or ()
-    if not lines:
-        return Html("")
-    published = any(row.published is not None for row in rows)
-    columns = [Column("Canaries and view"), Column("Right guesses", True), Column("At least", True)]
-    columns += [
-        Column("At least, on a Gaussian curve", True),
-        Column("Estimate", True),
-        Column("Proved: at most", True),
-    ]
-    columns += [Column("As published", True)] if published else []
-    cells = [
-        [
-            row.name,
-            f"{words.count(line['right'])} of {words.count(line['guesses'])}",
-            _red(lower(row.epsilon), row.beats_something),
-            _red(lower(row.fdp_epsilon), row.refuted),
-            lower(row.estimate),
-            words.epsilon(row.proved),
-            *([_published(row)] if published else []),
-        ]
-        for row, line in zip(rows, lines, strict=True)
-    ]
-    first = lines[0]
-    caption = (
-        f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of "
-        f"{words.count(max(line['canaries'] for line in lines))} canaries was included with probability 1/2; "
-        f"lower bounds at {100 * first['confidence']:g} % confidence"
+def _scale(rows: Sequence[Bounds]) -> Html:
+    """Lower bounds, what is proved and what was published, a row for every kind of observation."""
+    columns: dict[str, tuple[str, list[float | None]]] = {
+        "proved": ("proved, at most", [row.proved for row in rows]),
+        "published": ("as published", [row.published for row in rows]),
+        "estimate": ("estimate, no bound", [row.estimate for row in rows]),
+        "curve": ("at least, on a Gaussian curve", [row.fdp_epsilon for row in rows]),
+        "at least": ("at least", [row.epsilon for row in rows]),
+    }
+    wrong = {"at least": [row.beats_something for row in rows], "curve": [row.refuted for row in rows]}
+    traces, known = [], [0.0]
+    for key, (name, values) in columns.items():
+        finite = [value if value is not None and math.isfinite(value) else None for value in values]
+        known += [value for value in finite if value is not None]
+        colors = [DANGER if red else AUDIT[key].color for red in wrong.get(key, [False] * len(rows))]
+        marker = {"symbol": AUDIT[key].symbol, "size": 12, "color": colors, "line": {"color": "#ffffff", "width": 1}}
+        if any(value is not None for value in finite):
+            traces.append(figures.marks(name, [row.name for row in rows], finite, marker))
+    most = max(known) or 1.0
+    x = figures.axis("epsilon", rangemode="tozero", tickformat="~g", range=[-0.03 * most, 1.05 * most])
+    names = [figures.plain(row.name, 60).replace(", ", ",<br>") for row in rows]
+    y = figures.rows_axis(names, tickfont={"size": 12, "color": INK})
+    spoken = "Lower bounds on epsilon and what is proved. " + " ".join(
+        f"{row.name}: at least {words.number(row.epsilon)}, proved at most {words.epsilon(row.proved)}." for row in rows
     )
-    return table(columns, cells, caption, stacked=True)
+    height = 74 + 52 * len(rows)
+    return figures.chart(traces, "Lower bounds and claims on one scale", spoken, x, y, height, "Red: above a claim.")
 
 
-def _published(row: Bounds) -> object:
-    return words.MISSING if row.published is None else _red(words.epsilon(row.published), row.beats_published)
+def canary_rows(audit: Line) -> list[Row]:
+    """The experiment with canaries, by what was observed."""
+    found = _all_bounds(audit)
+    published = any(row.published is not None for row in found)
+    rows = []
+    for row in found:
+        cells = {
+            "Canaries and view": row.name,
+            "Right guesses": f"{words.count(row.line['right'])} of {words.count(row.line['guesses'])}",
+            LOWER: lower(row.epsilon),
+            CURVE: lower(row.fdp_epsilon),
+            "Estimate": lower(row.estimate),
+            PROVED: words.epsilon(row.proved),
+        }
+        if published:
+            cells[PUBLISHED] = MISSING if row.published is None else words.epsilon(row.published)
+        red = {LOWER: row.beats_something, CURVE: row.refuted, PUBLISHED: row.beats_published}
+        rows.append((cells, {title for title, is_red in red.items() if is_red}))
+    return rows
 
 
-def _mechanism(audit: Mapping[str, Any]) -> Html:
-    lines = audit.get("mechanism") or ()
-    if not lines:
-        return Html("")
-    columns = [Column("Seen by"), Column("Runs", True), Column("At least", True)]
-    columns += [Column("At least, on a Gaussian curve", True), Column("Proved: at most", True)]
-    columns += [Column("Hits at false alarms", True), Column("Allowed hits", True)]
-    cells = [
-        [
-            words.view(line["view"]),
-            words.count(line["runs"]),
-            _red(lower(_number(line["epsilon"])), _number(line["epsilon"]) > _number(line["proved"])),
-            lower(_number(line["gaussian_epsilon"])),
-            words.epsilon(_number(line["proved"])),
-            _red(f"{100 * line['hits']:.1f} % at {100 * line['false_alarms']:.1f} %", bool(line["refuted"])),
-            f"{100 * line['most_hits']:.1f} %",
-        ]
-        for line in lines
-    ]
-    first = lines[0]
-    caption = (
-        f"One round of the method alone, on a small artificial federation at {first['noise']}, "
-        f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
-    )
-    return table(columns, cells, caption, stacked=True)
+def mechanism_rows(audit: Line) -> list[Row]:
+    """The method alone, view by view."""
+    rows = []
+    for line in audit.get("mechanism") or ():
+        epsilon, on_curve, proved = (epsilon_of(line[key]) for key in ("epsilon", "gaussian_epsilon", "proved"))
+        cells = {
+            "Seen by": words.view(line["view"]),
+            "Runs": words.count(line["runs"]),
+            LOWER: lower(epsilon),
+            CURVE: lower(on_curve),
+            PROVED: words.epsilon(proved),
+            HITS: f"{100 * line['hits']:.1f} % at {100 * line['false_alarms']:.1f} %",
+            "Allowed hits": f"{100 * line['most_hits']:.1f} %",
+        }
+        red = {LOWER: epsilon > proved, HITS: bool(line["refuted"])}
+        rows.append((cells, {title for title, is_red in red.items() if is_red}))
+    return rows
+
+
+def _table(rows: Sequence[Row], caption: str) -> Html:
+    def shown(text: str, is_red: bool) -> str | Html:
+        return tag("strong", text, class_="infinite") if is_red else text
+
+    written = [{title: shown(cell, title in red) for title, cell in cells.items()} for cells, red in rows]
+    return table(written, caption, stacked=True)
 
 
 def lower(value: float) -> str:
     """A lower bound, rounded down: what is shown still holds."""
     return "∞" if math.isinf(value) else f"{math.floor(100 * value) / 100:.2f}"
-
-
-def _red(text: str, wrong: bool) -> str | Html:
-    return tag("strong", text, class_="infinite") if wrong else text
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.inf

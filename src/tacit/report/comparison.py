@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import UserError
 from tacit.report import figures, words
-from tacit.report.markup import Column, Html, bullets, join, paragraph, section, tag
-from tacit.report.markup import table as html_table
-from tacit.report.page import ChartWriter, Sections, footer, grid, legend
+from tacit.report.page import MISSING, RUN_STYLES, Html, Page, bullets, grid, join, legend, paragraph, section, tag
+from tacit.report.page import table as html_table
 from tacit.report.run_files import RunFiles, read_run
-from tacit.report.styles import RUN_STYLES, Style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +25,7 @@ def read_runs(paths: Sequence[Path]) -> Named:
     if not paths:
         raise UserError("missing", "runs", "no run given", "name at least one run folder")
     named: Named = {}
-    for path in paths:
+    for path in map(Path, paths):
         name, number = path.resolve().name, 2
         while name in named:
             name, number = f"{path.resolve().name} ({number})", number + 1
@@ -48,7 +46,7 @@ def _row(run: RunFiles) -> dict[str, Any]:
     deltas = [line.delta for line in run.guarantees if line.finite and line.delta is not None]
     return {
         "title": run.title,
-        "method": run.method.get("label") or run.method.get("name"),
+        "method": run.label or None,
         "model": run.model.get("name"),
         "status": run.status,
         "rounds": run.rounds,
@@ -60,15 +58,13 @@ def _row(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def sections(runs: Named) -> Sections:
-    chart = ChartWriter()
-    first = next(iter(runs.values()))
-    return Sections(
+def page(runs: Named) -> Page:
+    return Page(
         title=f"{words.counted(len(runs), 'run')} side by side",
         kicker="Comparison of federated learning runs",
         lead=" · ".join(dict.fromkeys(run.title for run in runs.values())),
-        parts=[_results(runs), _curves(runs, chart), _cost(runs, chart)],
-        footer=footer(first.environment.get("tacit")),
+        parts=[_results(runs), _curves(runs), _cost(runs)],
+        version=next(iter(runs.values())).environment.get("tacit"),
     )
 
 
@@ -77,60 +73,44 @@ def _metric_names(runs: Named) -> list[str]:
 
 
 def _results(runs: Named) -> Html:
-    names = _metric_names(runs)
-    columns = [
-        Column("Run"),
-        Column("Method"),
-        *(Column(words.metric(name), True) for name in names),
-        Column("Guarantee"),
-        Column("Rounds", True),
-        Column("Time", True),
-    ]
     titles = {run.title for run in runs.values()}
     same = not different_data(runs)
-    best = {name: _best(runs, name) if same else set() for name in names}
+    best = {name: _leaders(runs, name) if same else [] for name in _metric_names(runs)}
+
+    def shown(label: str, run: RunFiles, name: str) -> Html | str:
+        value = words.number(run.metrics.get(name))
+        return tag("strong", value) if label in best[name] else value
+
     rows = [
-        [
-            _run_cell(label, run, titles),
-            run.method.get("label") or run.method.get("name") or words.MISSING,
-            *(_metric_cell(run, name, label in best[name]) for name in names),
-            _guarantee_cell(run),
-            _rounds_cell(run),
-            words.duration(run.seconds.get("total")),
-        ]
+        {
+            "Run": join([tag("span", label), len(titles) > 1 and tag("span", run.title, class_="note")], "<br>"),
+            "Method": run.label or MISSING,
+            **{words.metric(name): shown(label, run, name) for name in best},
+            "Guarantee": _guarantee_cell(run),
+            "Rounds": _rounds_cell(run),
+            "Time": words.duration(run.seconds.get("total")),
+        }
         for label, run in runs.items()
     ]
     bold = "; the best of each metric is bold" if same else ""
+    caption = f"Final metrics, guarantees and cost{bold}"
     return section(
         "Results",
         paragraph(best_sentence(runs), class_="answer"),
-        paragraph("One run each: small differences may be chance.", class_="quiet") if same else "",
-        html_table(columns, rows, f"Final metrics, guarantees and cost{bold}", stacked=True),
+        paragraph("One run each: small differences may be chance." if same else "", class_="quiet"),
+        html_table(rows, caption, words=("Method", "Guarantee"), stacked=True),
         name="results",
     )
 
 
-def _run_cell(label: str, run: RunFiles, titles: set[str]) -> Html:
-    """The run's name, and its title where titles differ."""
-    title = tag("span", run.title, class_="note") if len(titles) > 1 else ""
-    return join([tag("span", label), title], "<br>")
-
-
-def _metric_cell(run: RunFiles, name: str, best: bool) -> Html | str:
-    value = words.number(run.metrics.get(name))
-    return tag("strong", value) if best else value
-
-
 def _guarantee_cell(run: RunFiles) -> Html:
-    if words.no_promise(run.guarantees):
+    if not run.private:
         return tag("span", "none (ε = ∞)", class_="infinite")
-    lines = [
-        f"ε = {words.epsilon(line.epsilon)} at δ = {words.delta(line.delta)}: "
-        f"{words.unit(line.unit, short=True)}, from {words.view(line.view)}"
-        if line.finite
-        else tag("span", f"ε = ∞: {words.unit(line.unit, short=True)}, from {words.view(line.view)}", class_="infinite")
-        for line in run.guarantees
-    ]
+    lines = []
+    for line in run.guarantees:
+        at = f"{words.epsilon(line.epsilon)} at δ = {words.delta(line.delta)}" if line.finite else "∞"
+        said = f"ε = {at}: {words.unit(line.unit, short=True)}, from {words.view(line.view)}"
+        lines.append(said if line.finite else tag("span", said, class_="infinite"))
     return bullets(lines)
 
 
@@ -141,14 +121,14 @@ def _rounds_cell(run: RunFiles) -> str | Html:
     return join([done, tag("span", run.status, class_="note")], "<br>")
 
 
-def _best(runs: Named, metric: str) -> set[str]:
+def _leaders(runs: Named, metric: str) -> list[str]:
     """The best runs, to the digits that the page shows; none if fewer than two have the metric."""
-    shown = {label: run.metrics[metric] for label, run in runs.items() if run.metrics.get(metric) is not None}
+    shown = {label: value for label, run in runs.items() if (value := run.metrics.get(metric)) is not None}
     if len(shown) < 2:
-        return set()
+        return []
     better = next(run.better(metric) for run in runs.values() if metric in run.metrics)
-    top = max((value for value in shown.values() if value is not None), key=lambda value: value * better)
-    return {label for label, value in shown.items() if words.number(value) == words.number(top)}
+    top = max(shown.values(), key=lambda value: value * better)
+    return [label for label, value in shown.items() if words.number(value) == words.number(top)]
 
 
 def different_data(runs: Named) -> list[str]:
@@ -181,11 +161,6 @@ def best_sentence(runs: Named) -> str:
     return f"The metrics disagree. {_lead(runs, headline, leaders)} {rest}"
 
 
-def _leaders(runs: Named, metric: str) -> list[str]:
-    best = _best(runs, metric)
-    return [label for label in runs if label in best]
-
-
 def _lead(runs: Named, metric: str, leaders: list[str]) -> str:
     name, value = words.metric_in_sentence(metric), words.number(runs[leaders[0]].metrics[metric])
     if len(leaders) == len(runs):
@@ -195,39 +170,25 @@ def _lead(runs: Named, metric: str, leaders: list[str]) -> str:
     return f"By {name}, {leaders[0]} leads with {value}."
 
 
-def _curves(runs: Named, chart: ChartWriter) -> Html:
-    styles = _styles(runs)
+def _curves(runs: Named) -> Html:
+    styles = {label: RUN_STYLES[index % len(RUN_STYLES)] for index, label in enumerate(runs)}
     charts = []
     for metric in _metric_names(runs):
-        series = [
-            found
-            for label, run in runs.items()
-            if (found := figures.series_of(label, styles[label], run.curve, metric))
-        ]
-        if series:
+        found = [figures.series_of(label, styles[label], run.curve, metric) for label, run in runs.items()]
+        if series := [one for one in found if one]:
             run = next(run for run in runs.values() if run.has_number(metric))
-            charts.append(figures.curve_chart(metric, series, words.sentence(words.metric_note(run, metric))))
-    if not charts:
-        return Html("")
-    return section("Round by round", legend(styles.items()), grid(charts, chart), name="rounds")
+            charts.append(figures.curve_chart(metric, series, words.metric_note(run, metric)))
+    return section("Round by round", *([legend(styles), grid(charts)] if charts else []), name="rounds")
 
 
-def _styles(runs: Named) -> dict[str, Style]:
-    return {label: RUN_STYLES[index % len(RUN_STYLES)] for index, label in enumerate(runs)}
-
-
-def _cost(runs: Named, chart: ChartWriter) -> Html:
+def _cost(runs: Named) -> Html:
     timed = {label: run.seconds["total"] for label, run in runs.items() if "total" in run.seconds}
     if not timed:
         return Html("")
     parts = [name for name in words.WORK if any(name in run.seconds for run in runs.values())]
-    rows = [[label, *(words.duration(run.seconds.get(name)) for name in parts)] for label, run in runs.items()]
+    rows = [
+        {"Run": label, **{words.WORK[name]: words.duration(run.seconds.get(name)) for name in parts}}
+        for label, run in runs.items()
+    ]
     picture = figures.bars(list(timed), list(timed.values()), "Total time", "seconds", sideways=True)
-    return section(
-        "Cost",
-        chart(picture) if len(timed) > 1 else "",
-        html_table(
-            [Column("Run"), *(Column(words.WORK[name], True) for name in parts)], rows, "Time by part of the work"
-        ),
-        name="cost",
-    )
+    return section("Cost", picture if len(timed) > 1 else "", html_table(rows, "Time by part of the work"), name="cost")

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
+
+from tacit.engine.folder import plain_values
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
 from tacit.privacy.statement import epsilon_text
@@ -22,113 +25,136 @@ from tacit.privacy.statement import epsilon_text
 if TYPE_CHECKING:
     from tacit.ledgers.recheck import Checked
 
-Metrics = Mapping[str, float | None]
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
 AUDIT = "audit.json"
+UNREADABLE = "the ledger cannot be read"
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training.
+# ---- values of files that may be of any version: what is missing or of another type is empty
 
-    epsilon  what the rounds so far cost, by view; None where that is infinite
-    """
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _metrics(value: Any) -> dict[str, float | None]:
+    return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
+
+
+def epsilon_of(value: Any) -> float:
+    """Infinity for a value that cannot be read."""
+    number = _number(value)
+    return math.inf if number is None else number
+
+
+Text = Annotated[str, BeforeValidator(lambda value: str(value or ""))]
+Number = Annotated[float | None, BeforeValidator(_number)]
+Epsilon = Annotated[float, BeforeValidator(epsilon_of)]
+Facts = Annotated[Mapping[str, Any], BeforeValidator(_mapping)]
+Metrics = Annotated[Mapping[str, float | None], BeforeValidator(_metrics)]
+Silos = Annotated[Mapping[str, Metrics], BeforeValidator(_mapping)]
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Evaluated(_Read):
+    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training."""
 
     round: int
-    seconds: float | None
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    epsilon: Metrics = field(default_factory=dict)
+    seconds: Number = None
+    metrics: Metrics = {}
+    silos: Silos = {}
+    epsilon: Metrics = {}  # what the rounds so far cost, by view; None where that is infinite
 
 
-@dataclass(frozen=True)
-class StatedAsPublished:
+class StatedAsPublished(_Read):
     """What the paper's own accounting would say, and whether that holds: ``yes``, ``only-if`` or ``no``."""
 
-    epsilon: float
-    valid: str
-    reason: str
+    epsilon: Epsilon = math.inf
+    valid: Text = ""
+    reason: Text = ""
 
 
-@dataclass(frozen=True)
-class StatedGuarantee:
-    """One guarantee. ``epsilon`` is ``math.inf`` if there is none."""
+class StatedGuarantee(_Read):
+    """One guarantee. ``epsilon`` is ``math.inf`` if there is none, or if it cannot be read."""
 
-    unit: str
-    view: str
-    epsilon: float
-    delta: float | None
-    relation: str = ""
-    sampling: str = ""
-    accountant: str = ""
-    assumptions: tuple[str, ...] = ()
-    as_published: StatedAsPublished | None = None
-    linked: float | None = None  # epsilon of a person with two unlinked identifiers; None in old folders
+    unit: Text = ""
+    view: Text = ""
+    epsilon: Epsilon = math.inf
+    delta: Number = None
+    relation: Text = ""
+    sampling: Text = ""
+    accountant: Text = ""
+    assumptions: Annotated[tuple[Text, ...], BeforeValidator(lambda value: tuple(value or ()))] = ()
+    as_published: Annotated[
+        StatedAsPublished | None, BeforeValidator(lambda value: value if isinstance(value, dict) else None)
+    ] = None
+    linkage: Facts = {}  # of a person with two unlinked identifiers; empty in old folders
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.epsilon)
 
+    @property
+    def linked(self) -> float | None:
+        return epsilon_of(self.linkage.get("epsilon")) if self.linkage else None
 
-@dataclass(frozen=True)
-class Baseline:
-    """Results on the same data without a federation.
 
-    over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
-    """
+class Scores(_Read):
+    """Results of a model, or of models of each silo."""
 
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    over_silos: Metrics = field(default_factory=dict)
+    metrics: Metrics = {}
+    silos: Silos = {}
+    over_silos: Metrics = {}  # ranking metrics averaged over silos, weighted by test records; empty in old folders
     curve: tuple[Evaluated, ...] = ()
 
 
 @dataclass(frozen=True)
 class Released:
-    """What the ledger says: how many ``releases``, what they ``spent`` by place, the hash of the last line
-    (``head``), or why nothing can be read (``problem``)."""
+    """What the ledger says."""
 
     releases: int = 0
-    spent: Mapping[str, Event] = field(default_factory=dict)
-    head: str = ""
-    problem: str | None = None
+    spent: Mapping[str, Event] = field(default_factory=dict)  # by place
+    head: str = ""  # hash of the last line
+    problem: str | None = None  # why nothing can be read
 
 
-@dataclass(frozen=True)
-class RunFiles:
+class RunFiles(Scores):
     """A run, as far as it may be shared."""
 
-    name: str
-    title: str
-    status: str
-    rounds: int
+    name: Text
+    title: Text
+    status: Text
+    rounds: int = 0
     rounds_planned: int
-    method: Mapping[str, Any]
-    model: Mapping[str, Any]
-    task: str
-    headline: str
-    higher_is_better: Mapping[str, bool]
-    guarantees: tuple[StatedGuarantee, ...]
-    noise_multiplier: float | None
-    metrics: Metrics
-    silos: Mapping[str, Metrics]
-    silo_count: int | None
-    baselines: Mapping[str, Baseline]
-    curve: tuple[Evaluated, ...]
-    seconds: Mapping[str, float]
-    environment: Mapping[str, Any]
-    seed: int | None
-    evaluation: Mapping[str, Any]
-    source: str
-    over_silos: Metrics = field(default_factory=dict)
-    clip: float | None = None
-    noise_deviation: float | None = None
-    budget_file: Mapping[str, Any] = field(default_factory=dict)
-    released: Released = Released()
-    audit: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    network: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    plan: str = field(repr=False, default="")
-    shared: Baseline | None = None  # the one model for all silos, if silos also have models of their own
+    method: Facts = {}
+    model: Facts = {}
+    task: Text = ""
+    headline: Text = ""
+    higher_is_better: Facts = {}
+    guarantees: tuple[InstanceOf[StatedGuarantee], ...] = ()
+    noise_multiplier: Number = None
+    silo_count: int | None = None
+    baselines: Mapping[str, InstanceOf[Scores]] = {}
+    seconds: Metrics = {}
+    environment: Facts = {}
+    seed: int | None = None
+    evaluation: Facts = {}
+    source: Text = ""
+    clip: Number = None
+    noise_deviation: Number = None
+    budget_file: Facts = {}
+    released: InstanceOf[Released] = Released()
+    audit: Facts = {}
+    network: Facts = {}
+    plan: str = ""
+    shared: Scores | None = None  # the one model for all silos, if silos also have models of their own
     correction: str = ""  # what a run of an earlier version printed, if that was too little
 
     @property
@@ -138,11 +164,22 @@ class RunFiles:
         return [name for name in seen if self.has_number(name)]
 
     def has_number(self, metric: str) -> bool:
-        return self.metrics.get(metric) is not None or any(p.metrics.get(metric) is not None for p in self.curve)
+        every = [self.metrics, *(point.metrics for point in self.curve)]
+        return any(metrics.get(metric) is not None for metrics in every)
 
     def better(self, metric: str) -> int:
         """1 where more is better, -1 where less is."""
         return 1 if self.higher_is_better.get(metric, True) else -1
+
+    @property
+    def private(self) -> bool:
+        """Whether any guarantee is finite."""
+        return any(line.finite for line in self.guarantees)
+
+    @property
+    def label(self) -> str:
+        """The method in a few words."""
+        return str(self.method.get("label") or self.method.get("name") or "")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -180,59 +217,42 @@ def read_run(path: Path) -> RunFiles:
     if (path / "plan.toml").is_file() and not (path / "result.json").exists():
         problem = f"'{path}' has no result yet: the run was cut off"
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
-    result = _clean(_read_json(path / "result.json"))
-    task = _mapping(result.get("task"))
-    metrics = _metrics(result.get("metrics"))
-    data = _mapping(result.get("data"))
-    checked = _checked(path)
+    result = {key: value for key, value in read_object(path / "result.json").items() if value is not None}
+    task, data = _mapping(result.get("task")), _mapping(result.get("data"))
+    lines, unreadable = _read_ledger(path / "ledger.jsonl")
+    checked = _true_cost(path, lines)
+    baselines = {
+        # a name in a JSON file is not a path: it may not lead out of the folder
+        name: Scores(**_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")})
+        for name, value in _mapping(result.get("baselines")).items()
+    }
     return RunFiles(
-        name=Path(str(result.get("run") or path)).name or path.name,
-        title=str(result.get("title") or path.resolve().name),
-        status=str(result.get("status") or "finished"),
-        rounds=int(result.get("rounds") or 0),
-        rounds_planned=int(result.get("rounds_planned") or result.get("rounds") or 0),
-        method=_mapping(result.get("method")),
-        model=_mapping(result.get("model")),
-        task=str(task.get("name") or ""),
-        headline=str(task.get("headline") or next(iter(metrics), "")),
-        higher_is_better=_mapping(task.get("higher_is_better")),
-        guarantees=tuple(_corrected(_guarantee(line), checked) for line in result.get("guarantees") or ()),
-        correction=_correction(checked),
-        noise_multiplier=_number(result.get("noise_multiplier")),
-        metrics=metrics,
-        silos=_silos(result.get("silos")),
-        silo_count=data.get("silos"),
-        baselines=_baselines(path, _mapping(result.get("baselines"))),
-        curve=_curve(path / "metrics.jsonl", epsilons=checked is None),
-        seconds={k: v for k, v in _mapping(result.get("seconds")).items() if v is not None},
-        environment=_mapping(result.get("environment")),
-        seed=result.get("seed"),
-        evaluation=_mapping(result.get("evaluation")),
-        source=str(data.get("source") or ""),
-        over_silos=_metrics(result.get("over_silos")),
-        clip=_number(result.get("clip")),
-        noise_deviation=_number(result.get("noise_deviation")),
-        budget_file=_mapping(result.get("budget_file")),
-        released=_released(path / "ledger.jsonl", events=checked is None),
-        audit=read_audit(path) if (path / AUDIT).is_file() else {},
-        network=_mapping(result.get("network")),
-        plan=_read_text(path / "plan.toml"),
-        shared=_shared(result.get("shared")),
+        **result
+        | {
+            "name": Path(str(result.get("run") or path)).name or path.name,
+            "title": result.get("title") or path.resolve().name,
+            "status": result.get("status") or "finished",
+            "rounds_planned": result.get("rounds_planned") or result.get("rounds") or 0,
+            "task": task.get("name"),
+            "headline": task.get("headline") or next(iter(_metrics(result.get("metrics"))), ""),
+            "higher_is_better": task.get("higher_is_better"),
+            "guarantees": [_corrected(StatedGuarantee(**line), checked) for line in result.get("guarantees") or ()],
+            "correction": _correction(checked),
+            "silo_count": data.get("silos"),
+            "source": data.get("source"),
+            "baselines": {name: scores for name, scores in baselines.items() if _any_number(scores)},
+            "curve": _curve(path / "metrics.jsonl", epsilons=checked is None),
+            "seconds": {key: value for key, value in _mapping(result.get("seconds")).items() if value is not None},
+            "released": _released(lines, unreadable, events=checked is None),
+            "audit": read_object(path / AUDIT) if (path / AUDIT).is_file() else {},
+            "plan": _read_text(path / "plan.toml"),
+            "shared": _mapping(result.get("shared")) or None,
+        }
     )
 
 
-def read_audit(path: Path) -> dict[str, Any]:
-    """What ``tacit audit`` wrote into a folder."""
-    return _clean(_read_json(path / AUDIT))
-
-
-def read_local(path: Path) -> dict[str, Any] | None:
-    """The exact numbers of the private data, where the run folder has them. For ``local.html`` only."""
-    file = path / "local.json"
-    return _clean(_read_json(file)) if file.exists() else None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object of a file, with every number that is not finite replaced: infinity by ``"inf"``, NaN by None."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
@@ -243,77 +263,34 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise UserError("file-damaged", "run", problem, "run the experiment again") from None
     if not isinstance(value, dict):
         raise UserError("file-damaged", "run", f"'{file}' does not hold an object", "run the experiment again")
-    return value
+    return _mapping(plain_values(value))
 
 
 def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
 
-def _clean(value: Any) -> Any:
-    """The same value with every number that is not finite replaced: infinity by ``"inf"``, NaN by ``None``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value == math.inf else None
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    return value
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _metrics(value: Any) -> dict[str, float | None]:
-    return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
-
-
-def _silos(value: Any) -> dict[str, dict[str, float | None]]:
-    return {name: _metrics(metrics) for name, metrics in _mapping(value).items()}
-
-
-def _guarantee(line: dict[str, Any]) -> StatedGuarantee:
-    published, linkage = line.get("as_published"), line.get("linkage")
-    return StatedGuarantee(
-        unit=str(line.get("unit") or ""),
-        view=str(line.get("view") or ""),
-        epsilon=_epsilon(line.get("epsilon")),
-        delta=_number(line.get("delta")),
-        relation=str(line.get("relation") or ""),
-        sampling=str(line.get("sampling") or ""),
-        accountant=str(line.get("accountant") or ""),
-        assumptions=tuple(str(item) for item in line.get("assumptions") or ()),
-        as_published=StatedAsPublished(
-            _epsilon(published.get("epsilon")), str(published.get("valid") or ""), str(published.get("reason") or "")
-        )
-        if isinstance(published, dict)
-        else None,
-        linked=_epsilon(linkage.get("epsilon")) if isinstance(linkage, dict) else None,
-    )
-
-
-def _checked(path: Path) -> Checked | None:
-    """The true cost of a run of the first accounting; None for a later run, or if its ledger cannot be read."""
-    from tacit.ledgers.recheck import corrected
+def _true_cost(path: Path, lines: Sequence[Mapping[str, Any]]) -> Checked | None:
+    """What a run with lines of the first accounting cost; None for a later run, and if it printed no less."""
+    if not (path / "plan.toml").is_file() or all(line.get("accounting", 1) > 1 for line in lines):
+        return None
+    from tacit.ledgers.recheck import check
 
     try:
-        return corrected(path)
+        *_, found = check([path])[0]
+        return found if found.status != "ok" else None
     except (UserError, OSError, KeyError, ValueError, TypeError, AttributeError):
         return None  # the page then says that the ledger does not confirm the run
 
 
 def _corrected(line: StatedGuarantee, checked: Checked | None) -> StatedGuarantee:
-    found = (checked.epsilon or {}).get(line.view) if checked is not None else None
+    found = checked.epsilon.get(line.view) if checked is not None else None
     if found is None or found.corrected is None or found.corrected <= line.epsilon:
         return line
     infinite = math.isinf(found.corrected)
     reason = ("nothing is proved about this version (TACIT-2026-01)",) if infinite else ()
-    return replace(line, epsilon=found.corrected, assumptions=(*reason, *line.assumptions), linked=None)
+    changes = {"epsilon": found.corrected, "assumptions": (*reason, *line.assumptions), "linkage": {}}
+    return line.model_copy(update=changes)
 
 
 def _correction(checked: Checked | None) -> str:
@@ -321,59 +298,38 @@ def _correction(checked: Checked | None) -> str:
         return ""
     if checked.status == "not recomputed":
         return f"Its true cost could not be recomputed: {checked.reason}."
-    known = (checked.epsilon or {}).items()
+    known = checked.epsilon.items()
     higher = {view: each for view, each in known if each.corrected is not None and each.corrected > each.recorded}
     each = [f"{view}: {epsilon_text(costs.recorded)}" for view, costs in higher.items()]
     return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
 
 
-def _epsilon(value: Any) -> float:
-    """Infinity for a value that cannot be read."""
-    number = _number(value)
-    return math.inf if number is None else number
+def _any_number(scores: Scores) -> bool:
+    return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 
-def _baselines(path: Path, final: dict[str, Any]) -> dict[str, Baseline]:
-    """Baselines that have at least one number."""
-    found = {
-        name: Baseline(
-            _metrics(_mapping(value).get("metrics")),
-            _silos(_mapping(value).get("silos")),
-            _metrics(_mapping(value).get("over_silos")),
-            # a name in a JSON file is not a path: it may not lead out of the folder
-            _curve(path / "baselines" / Path(name).name / "metrics.jsonl"),
-        )
-        for name, value in final.items()
-    }
-    return {name: baseline for name, baseline in found.items() if _any_number(baseline)}
-
-
-def _shared(value: Any) -> Baseline | None:
-    scores = _mapping(value)
-    if not scores:
-        return None
-    return Baseline(_metrics(scores.get("metrics")), _silos(scores.get("silos")), _metrics(scores.get("over_silos")))
-
-
-def _any_number(baseline: Baseline) -> bool:
-    return any(value is not None for table in (baseline.metrics, *baseline.silos.values()) for value in table.values())
-
-
-def _released(file: Path, events: bool) -> Released:
-    """The ledger, its chain checked, with or without its events. A ledger that was altered or cannot be read confirms
-    nothing."""
+def _read_ledger(file: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The lines of the ledger, its chain checked, and why there are none. A ledger that was altered or cannot be read
+    confirms nothing."""
     if not file.is_file():
-        return Released()
+        return [], None
     try:
         with Ledger(file) as ledger:
-            lines = ledger.lines
+            return ledger.lines, None
+    except LedgerError as error:
+        return [], str(error)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return [], UNREADABLE
+
+
+def _released(lines: Sequence[Mapping[str, Any]], problem: str | None, events: bool) -> Released:
+    """With or without the events of the lines."""
+    try:
         places = dict.fromkeys(place for line in lines for place in line["events"])
         totals = {place: spent(lines, place) for place in places} if events else {}
-        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "")
-    except LedgerError as error:
-        return Released(problem=str(error))
-    except (OSError, KeyError, ValueError, TypeError, AttributeError):
-        return Released(problem="the ledger cannot be read")
+        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "", problem)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return Released(problem=UNREADABLE)
 
 
 def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
@@ -382,14 +338,8 @@ def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
     rounds: dict[int, Evaluated] = {}
     for line in _read_text(file).splitlines():
         try:
-            entry = _clean(json.loads(line))
-            rounds[int(entry["round"])] = Evaluated(
-                int(entry["round"]),
-                _number(entry.get("seconds")),
-                _metrics(entry.get("metrics")),
-                _silos(entry.get("silos")),
-                {view: _number(value) for view, value in _mapping(entry.get("epsilon")).items()} if epsilons else {},
-            )
-        except (ValueError, KeyError, TypeError, AttributeError):
+            point = Evaluated(**plain_values(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
+        except (ValueError, TypeError):
             continue
+        rounds[point.round] = point
     return tuple(rounds[number] for number in sorted(rounds))

@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.planning.sweep import noise_text
-from tacit.privacy import Event, Guarantee, View, account
+from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
+from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, noise_text, percent, sentence
 from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words
-from tacit.report.markup import Column, Html, bullets, facts, join, paragraph, table, tag
-from tacit.report.page import Sections, banner, footer
-from tacit.report.run_files import RunFiles, StatedGuarantee
+from tacit.report.page import MISSING, Html, Page, banner, bullets, facts, join, paragraph, section, table, tag
+from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of
 
 TITLE = "Privacy sheet"
+LIMITS = ("Right guesses (a coin: 50 %)", "Found at 0.1 % false alarms", "Found at 1 % false alarms")
 
 
 def opening(run: RunFiles) -> str:
@@ -32,34 +31,40 @@ def opening(run: RunFiles) -> str:
 
 def section_of(run: RunFiles) -> Html:
     """The sheet as a part of the report."""
-    if not run.guarantees:
-        return Html("")
-    return tag("section", tag("h2", TITLE), join(_body(run, opens=False)), id="privacy", class_="sheet")
+    return section(TITLE, *_body(run), name="privacy", class_="sheet") if run.guarantees else Html("")
 
 
-def sections(run: RunFiles) -> Sections:
+def page(run: RunFiles) -> Page:
     """The sheet as a page to print and sign."""
-    stop, problem = words.stopped(run), ledger_problem(run)
-    return Sections(
-        title=run.title,
-        kicker=TITLE,
-        lead=words.in_one_line(run),
-        banners=[
-            *([banner("danger", "The ledger does not confirm this run", paragraph(problem))] if problem else []),
-            *([banner("danger", "Corrected guarantee", paragraph(run.correction))] if run.correction else []),
-            *([banner("warning", "Not all rounds were run", paragraph(stop))] if stop else []),
-        ],
-        parts=[
-            tag("section", tag("h2", "What is promised"), join(_body(run, opens=True)), class_="sheet"),
-            _signature(),
-        ],
-        footer=footer(run.environment.get("tacit")),
+    nothing = words.no_promise(run)
+    lines = [
+        tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
+    ]
+    promised = section(
+        "What is promised",
+        paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
+        paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
+        *_body(run),
+        class_="sheet",
     )
+    signature = tag("section", *lines, class_="signature", aria_label="Signature")
+    return words.page_of(run, TITLE, [promised, signature], banners(run))
+
+
+def banners(run: RunFiles) -> list[Html]:
+    """Warnings at the top of a page."""
+    heading, stop = words.stopped(run) or ("", "")
+    warnings = [
+        ("danger", "The ledger does not confirm this run", ledger_problem(run)),
+        ("danger", "Corrected guarantee", run.correction),
+        ("warning", heading, stop),
+    ]
+    return [banner(kind, title, paragraph(said)) for kind, title, said in warnings if said]
 
 
 def ledger_problem(run: RunFiles) -> str | None:
     """Why the run's ledger does not confirm its guarantees; None if it does, or if the run has none."""
-    if not any(line.finite for line in run.guarantees):
+    if not run.private:
         return None
     if run.released.problem:
         return f"{words.sentence(run.released.problem)} Its guarantees rest on the result file alone."
@@ -81,61 +86,54 @@ def ledger_problem(run: RunFiles) -> str | None:
 # ---- the parts
 
 
-def _body(run: RunFiles, *, opens: bool) -> list[Html]:
-    """``opens``: the page begins with the sheet, so the guarantee comes first."""
+def _body(run: RunFiles) -> list[Html]:
     made = _statement(run)
-    nothing = words.no_promise(run.guarantees)
-    first = [] if not opens else [paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer")]
+    assumed = made.assumptions if made else dict.fromkeys(a for g in run.guarantees for a in g.assumptions)
+    not_covered = (made.not_covered if made else NOT_COVERED) if run.private else ()
+    lists = {"It rests on": map(words.capital, assumed), "It does not cover": not_covered}
+    written = {title: bullets(items) for title, items in lists.items()}
     return [
-        *first,
-        *(_seed(run) if opens else []),
         _views(run, made),
         _reasons(run.guarantees),
         _meaning(made),
-        tag("div", _rests_on(run, made), _not_covered(run, made), class_="pair lists"),
+        tag(
+            "div",
+            *(tag("div", tag("h3", title), items) for title, items in written.items() if items),
+            class_="pair lists",
+        ),
         _numbers(run),
     ]
-
-
-def _seed(run: RunFiles) -> list[Html]:
-    said = " ".join(line for line in (words.seed(run), words.not_to_publish(run)) if line)
-    return [paragraph(said, class_="infinite")] if said else []
 
 
 def _views(run: RunFiles, made: Sheet | None) -> Html:
     """Epsilon by view. Columns without content are left out."""
     rows = {str(row.guarantee.view): row for row in made.rows} if made else {}
-    some = any(line.finite for line in run.guarantees)
-    columns = [Column("From whom"), Column("Who is protected"), Column("Epsilon", True), Column("Delta", True)]
-    columns += [Column("Right guesses (a coin: 50 %)", True)] if some else []
-    columns += [Column("Found at 0.1 % false alarms", True), Column("Found at 1 % false alarms", True)] if some else []
     published = any(line.as_published for line in run.guarantees)
-    columns += [Column("As published")] if published else []
     cells = [
-        [
-            words.view(line.view),
-            words.unit(line.unit, short=True),
-            tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite"),
-            words.delta(line.delta) if line.finite else words.MISSING,
-            *(_limits(rows.get(line.view)) if some else []),
-            *([_published(line)] if published else []),
-        ]
+        {
+            "From whom": words.view(line.view),
+            "Who is protected": words.unit(line.unit, short=True),
+            "Epsilon": tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite"),
+            "Delta": words.delta(line.delta) if line.finite else MISSING,
+            **(_limits(rows.get(line.view)) if run.private else {}),
+            **({"As published": _published(line)} if published else {}),
+        }
         for line in run.guarantees
     ]
-    caption = "Who sees what, and the most that the best attacker could make of it"
-    return table(columns, cells, caption if some else "Who sees what", stacked=True)
+    meaning = ", and the most that the best attacker could make of it" if run.private else ""
+    return table(cells, f"Who sees what{meaning}", words=("Who is protected", "As published"), stacked=True)
 
 
-def _limits(row: SheetRow | None) -> list[str]:
-    if row is None:
-        return [words.MISSING] * 3
-    return [percent(row.right_guesses), *(percent(limit.true_positives) for limit in row.limits)]
+def _limits(row: SheetRow | None) -> dict[str, str]:
+    found = [] if row is None else [row.right_guesses, *row.limits.tpr_at_fpr.values()]
+    shown = map(percent, found) if found else [MISSING] * len(LIMITS)
+    return dict(zip(LIMITS, shown, strict=True))
 
 
 def _published(line: StatedGuarantee) -> str | Html:
     published = line.as_published
     if published is None:
-        return words.MISSING
+        return MISSING
     return tag("span", words.as_published(published), class_="infinite" if published.valid == "no" else None)
 
 
@@ -149,7 +147,7 @@ def _reasons(lines: Sequence[StatedGuarantee]) -> Html:
         tag("span", f"Nothing is promised against {_and(views)}: {reason}.", class_="infinite")
         for reason, views in found.items()
     ]
-    return bullets(items, class_="plain") if items else Html("")
+    return bullets(items, class_="plain")
 
 
 def _meaning(made: Sheet | None) -> Html:
@@ -157,22 +155,9 @@ def _meaning(made: Sheet | None) -> Html:
     row = next((row for row in made.rows if row.guarantee.finite), None) if made else None
     if row is None:
         return Html("")
-    words_ = paragraph(row.meaning)
-    if row.guarantee.epsilon > 10:
-        note = "An epsilon this large is hard to interpret; the shares above are what it allows."
-        return join([words_, paragraph(note, class_="quiet")])
-    return words_
-
-
-def _rests_on(run: RunFiles, made: Sheet | None) -> Html:
-    assumed = made.assumptions if made else tuple(dict.fromkeys(a for g in run.guarantees for a in g.assumptions))
-    return tag("div", tag("h3", "It rests on"), bullets(map(_capital, assumed))) if assumed else Html("")
-
-
-def _not_covered(run: RunFiles, made: Sheet | None) -> Html:
-    if not any(line.finite for line in run.guarantees):
-        return Html("")
-    return tag("div", tag("h3", "It does not cover"), bullets(made.not_covered if made else NOT_COVERED))
+    large = "An epsilon this large is hard to interpret; the shares above are what it allows."
+    note = large if row.guarantee.epsilon > 10 else ""
+    return join([paragraph(row.meaning), paragraph(note, class_="quiet")])
 
 
 def _linked(run: RunFiles) -> str:
@@ -195,7 +180,7 @@ def _numbers(run: RunFiles) -> Html:
     accountants = dict.fromkeys(line.accountant for line in run.guarantees if line.finite and line.accountant)
     return facts(
         [
-            ("Neighbouring data", words.relation(first.relation) if first.relation else ""),
+            ("Neighbouring data", words.RELATIONS.get(first.relation, first.relation)),
             ("Secret sampling", ", ".join(sampling)),
             ("A person with two unlinked identifiers", _linked(run)),
             ("Accountant", "; ".join(words.ACCOUNTANTS.get(name, name) for name in accountants)),
@@ -216,15 +201,11 @@ def _budget_file(run: RunFiles) -> str:
     if not others:
         return f"{name}; when this run ended, no other run was in it"
     spent = [
-        f"against {words.view(view)}, epsilon {_any_epsilon(found.get('others'))} by the others, "
-        f"{_any_epsilon(found.get('all'))} with this run"
+        f"against {words.view(view)}, epsilon {words.epsilon(epsilon_of(found.get('others')))} by the others, "
+        f"{words.epsilon(epsilon_of(found.get('all')))} with this run"
         for view, found in shared.get("epsilon", {}).items()
     ]
     return f"{name}, shared with {words.counted(others, 'other run')}; when this run ended: {'; '.join(spent)}"
-
-
-def _any_epsilon(value: object) -> str:
-    return words.epsilon(float(value) if isinstance(value, int | float) else math.inf)
 
 
 def _ledger(run: RunFiles) -> str:
@@ -237,13 +218,6 @@ def _ledger(run: RunFiles) -> str:
     )
 
 
-def _signature() -> Html:
-    lines = [
-        tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
-    ]
-    return tag("section", *lines, class_="signature", aria_label="Signature")
-
-
 # ---- from the run folder to a statement
 
 
@@ -252,18 +226,15 @@ def _statement(run: RunFiles) -> Sheet | None:
     proved = [found for line in run.guarantees if (found := _proved(line))]
     if not proved:
         return None
+    spent = {} if ledger_problem(run) else run.released.spent
+    events = {str(line.view): spent.get(place(line.unit, line.view, line.relation)) for line in proved}
     return statement(
         proved,
         seeded=run.seed is not None,
-        events={} if ledger_problem(run) else _events(run, proved),
+        events={view: event for view, event in events.items() if event is not None},
         evaluation=str(run.evaluation.get("status") or "") if run.metric_names else "none",
         references=bool(run.baselines),
     )
-
-
-def _events(run: RunFiles, lines: Sequence[Guarantee]) -> dict[str, Event]:
-    spent = run.released.spent
-    return {str(g.view): event for g in lines if (event := spent.get(place(g.unit, g.view, g.relation))) is not None}
 
 
 def _proved(line: StatedGuarantee) -> Guarantee | None:
@@ -283,7 +254,3 @@ def _proved(line: StatedGuarantee) -> Guarantee | None:
 
 def _and(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

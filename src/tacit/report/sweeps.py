@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tacit.planning.sweep import Axis, Point, Sweep, noise_text
+from tacit.planning.sweep import Axis, Point, Sweep
+from tacit.privacy.statement import noise_text
 from tacit.report import figures, words
-from tacit.report.markup import Column, Html, paragraph, section, table
-from tacit.report.page import ChartWriter, Sections, footer, legend
-from tacit.report.styles import RUN_STYLES, Style
+from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
 
 NAMES = {
     "rounds": "rounds",
@@ -24,18 +23,17 @@ NAMES = {
 Read = Callable[[Point], float | None]
 
 
-def sections(sweep: Sweep) -> Sections:
+def page(sweep: Sweep) -> Page:
     noise = sweep.solves == "noise_multiplier"
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
     what = f"Noise needed{target}" if noise else "Epsilon of the given noise"
     at = "" if sweep.delta is None else f" · delta {words.delta(sweep.delta)}"
     views = ", ".join(words.view(view) for view in sweep.against)
-    return Sections(
+    return Page(
         title=f"{what}: {sweep.title}",
         kicker="Privacy plan",
         lead=f"{sweep.method} · {words.unit(sweep.unit, short=True)} protected from {views}{at} · no data was read",
         parts=[_plots(sweep), _numbers(sweep)],
-        footer=footer(None),
     )
 
 
@@ -43,7 +41,6 @@ def _plots(sweep: Sweep) -> Html:
     """One line per combination of the numbers that are not on the horizontal axis."""
     if all(len(axis.values) < 2 for axis in sweep.axes):
         return Html("")
-    chart = ChartWriter()
     across = max(range(len(sweep.axes)), key=lambda index: len(sweep.axes[index].values))
     lines = _lines(sweep, across)
     styles = {name: RUN_STYLES[index % len(RUN_STYLES)] for index, name in enumerate(lines)}
@@ -60,10 +57,10 @@ def _plots(sweep: Sweep) -> Html:
         note = "norm of one round's noise over the largest sum that clipping allows"
         wanted.append(("Noise over signal", lambda point: point.ratio, note))
     drawn = [
-        chart(figures.sweep_chart(name, _axis_name(sweep.axes[across]), _series(lines, across, read, styles), note))
+        figures.sweep_chart(name, _axis_name(sweep.axes[across]), _series(lines, across, read, styles), note)
         for name, read, note in wanted
     ]
-    return section("The plot", legend(styles.items()) if len(lines) > 1 else "", *drawn, name="plot")
+    return section("The plot", legend(styles) if len(lines) > 1 else "", *drawn, name="plot")
 
 
 def _lines(sweep: Sweep, across: int) -> dict[str, list[Point]]:
@@ -92,21 +89,22 @@ def _axis_name(axis: Axis) -> str:
     return NAMES.get(axis.name, axis.name)
 
 
-def _numbers(sweep: Sweep) -> Html:
+def rows(sweep: Sweep) -> list[dict[str, str]]:
+    """A row per point, its cells by the title of their column."""
     ratio = any(point.ratio is not None for point in sweep.points)
-    columns = [Column(axis.name) for axis in sweep.axes]
-    columns += [Column("Noise multiplier", True), Column("Standard deviation", True), Column("Epsilon", True)]
-    columns += [Column("Noise over signal", True)] if ratio else []
-    rows = [
-        [
-            *(f"{value:g}" for value in point.values),
-            noise_text(point.noise_multiplier),
-            f"{point.std:.4g}",
-            words.epsilon(point.epsilon),
-            *([words.MISSING if point.ratio is None else f"{point.ratio:.3g}"] if ratio else []),
-        ]
+    return [
+        {
+            **{axis.name: f"{value:g}" for axis, value in zip(sweep.axes, point.values, strict=True)},
+            "Noise multiplier": noise_text(point.noise_multiplier),
+            "Standard deviation": f"{point.std:.4g}",
+            "Epsilon": words.epsilon(point.epsilon),
+            **({"Noise over signal": MISSING if point.ratio is None else f"{point.ratio:.3g}"} if ratio else {}),
+        }
         for point in sweep.points
     ]
+
+
+def _numbers(sweep: Sweep) -> Html:
     note = (
         "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
         "over the norm of the sum if every contribution has the norm of the clip and all have the same direction. "
@@ -114,7 +112,7 @@ def _numbers(sweep: Sweep) -> Html:
     )
     return section(
         "The numbers",
-        table(columns, rows, "Every point of the plot", tall=len(rows) > 30),
+        table(rows(sweep), "Every point of the plot", words=[axis.name for axis in sweep.axes]),
         paragraph(note, class_="quiet"),
         name="numbers",
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
-from tacit.report.run_files import Baseline, Metrics, RunFiles, StatedAsPublished, StatedGuarantee
+from tacit.report.page import MISSING, Html, Page
+from tacit.report.run_files import Metrics, RunFiles, Scores, StatedAsPublished, StatedGuarantee
 
-MISSING = "–"
 MINUS = "\N{MINUS SIGN}"
 
+# name, meaning
 METRICS = {
     "accuracy": ("Accuracy", "share of right answers"),
     "auc": ("AUC", "chance that a positive case is ranked above a negative one; 0.5 is a coin toss"),
@@ -25,13 +25,11 @@ METRICS = {
     "rmse": ("RMSE", "typical error, in the unit of the label"),
     "r2": ("R²", "share of variance explained"),
 }
-
 UNITS = {
     "record": "one record",
     "subject": "one person, with all records in all silos",
     "silo": "one silo, with all its records",
 }
-SHORT_UNITS = {"record": "one record", "subject": "one person", "silo": "one silo"}
 RELATIONS = {
     "zero-out": "with or without (zero-out)",
     "replace": "replaced by another (replace)",
@@ -43,6 +41,12 @@ HELD_OUT = {
     "given": "the test part that came with the private data",
     "file": "a separate test file",
     "elsewhere": "held-out people of the silos that release their metrics (averages over silos)",
+}
+# of metrics: on what they were computed, and whether the guarantee covers them; metrics with noise have status "paid"
+EVALUATION = {
+    "public": "{}; releasing them reveals nothing private",
+    "paid": "{}; the guarantee covers their release",
+    "outside-guarantee": "{} and are outside the guarantee",
 }
 ACCOUNTANTS = {
     "gaussian": "exact for Gaussian noise",
@@ -67,6 +71,23 @@ BASELINES = {
     "fedavg": "FedAvg, no privacy",
     "local-record": "Single records protected, same epsilon",
     "shared": "Shared model",
+}
+# of a run that did not reach its end: the heading and the text of its banner
+STOPPED = {
+    "diverged": (
+        "Stopped early",
+        "Training diverged: after round {done} the model was no longer finite. Its learning rate is too high; the "
+        "numbers here are not results.",
+    ),
+    "budget": (
+        "Stopped by its privacy budget",
+        "Stopped by its privacy budget{limit} after round {done} of {planned}: the next one would have exceeded it. "
+        "All numbers on this page describe the model of that round.",
+    ),
+    "stopped": (
+        "Stopped early",
+        "This run was stopped after {done} of {planned}. All numbers on this page describe the model as it was then.",
+    ),
 }
 
 
@@ -171,15 +192,20 @@ def metric_in_sentence(name: str) -> str:
     return shown.lower() if re.fullmatch(r"[A-Z][a-z]+([- ][a-z]+)*", shown) else shown
 
 
+def which_is_better(run: RunFiles, name: str) -> str:
+    return "higher is better" if run.better(name) > 0 else "lower is better"
+
+
 def metric_note(run: RunFiles, name: str) -> str:
     """What the metric means and which way is better."""
-    known = METRICS.get(name.lower().replace("-", "_"))
-    better = "higher is better" if run.better(name) > 0 else "lower is better"
-    return f"{known[1]} ({better})" if known else better
+    known, better = METRICS.get(name.lower().replace("-", "_")), which_is_better(run, name)
+    return sentence(f"{known[1]} ({better})" if known else better)
 
 
 def unit(name: str, *, short: bool = False) -> str:
-    return (SHORT_UNITS if short else UNITS).get(name, name or MISSING)
+    """``short``: without what it includes."""
+    words = UNITS.get(name, name or MISSING)
+    return words.partition(",")[0] if short and name in UNITS else words
 
 
 def view(name: str) -> str:
@@ -191,10 +217,6 @@ def view(name: str) -> str:
     return f"{known.who} ({', '.join(known.members)})" if known.members else known.who
 
 
-def relation(name: str) -> str:
-    return RELATIONS.get(name, name or MISSING)
-
-
 def baseline(name: str) -> str:
     return BASELINES.get(name, name)
 
@@ -204,7 +226,11 @@ def baseline(name: str) -> str:
 
 def sentence(words: str) -> str:
     """Text with a capital first letter and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{capital(words)}."
+
+
+def capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def without_folders(plan: str) -> str:
@@ -214,55 +240,42 @@ def without_folders(plan: str) -> str:
 
 def in_one_line(run: RunFiles) -> str:
     """Method, model, silos, rounds and data: the line below the title."""
+    size, silos = run.model.get("parameters"), run.silo_count or len(run.silos)
     model = str(run.model.get("name") or "model")
-    size = run.model.get("parameters")
     parts = [
-        str(run.method.get("label") or run.method.get("name") or ""),
+        run.label,
         f"{model}, {counted(size, 'parameter')}" if isinstance(size, int) else model,
-        counted(run.silo_count or len(run.silos), "silo") if run.silo_count or run.silos else "",
+        counted(silos, "silo") if silos else "",
         counted(run.rounds, "round"),
         f"data: {run.source}" if run.source else "",
     ]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
-def stopped(run: RunFiles) -> str | None:
-    """The banner of a run that did not reach its end."""
+def page_of(run: RunFiles, kicker: str, parts: Sequence[Html], banners: Sequence[Html]) -> Page:
+    return Page(run.title, kicker, in_one_line(run), parts, banners, run.environment.get("tacit"))
+
+
+def stopped(run: RunFiles) -> tuple[str, str] | None:
+    """Heading and text of the banner of a run that did not reach its end."""
     if run.status == "finished":
         return None
-    if run.status == "diverged":
-        return (
-            f"Training diverged: after round {count(run.rounds)} the model was no longer finite. "
-            "Its learning rate is too high; the numbers here are not results."
-        )
-    if run.status == "budget":
-        limit = "" if run.budget is None else f" (epsilon {run.budget:g})"
-        planned = counted(run.rounds_planned, "planned round")
-        return (
-            f"Stopped by its privacy budget{limit} after round {count(run.rounds)} of {planned}: the next one would "
-            "have exceeded it. All numbers on this page describe the model of that round."
-        )
-    return (
-        f"This run was stopped after {count(run.rounds)} of {counted(run.rounds_planned, 'planned round')}. "
-        "All numbers on this page describe the model as it was then."
+    heading, text = STOPPED.get(run.status, STOPPED["stopped"])
+    limit = "" if run.budget is None else f" (epsilon {run.budget:g})"
+    return heading, text.format(
+        done=count(run.rounds), planned=counted(run.rounds_planned, "planned round"), limit=limit
     )
 
 
-def evaluation(run: RunFiles) -> str | None:
-    """On what the metrics were computed, and whether the guarantee covers them; None where there are none."""
-    if not run.metric_names:
-        return None
-    held_out = run.evaluation.get("held_out")
+def evaluation(run: RunFiles) -> str:
+    """On what the metrics were computed, and whether the guarantee covers them; nothing where there are none."""
+    held_out, status = run.evaluation.get("held_out"), str(run.evaluation.get("status"))
+    if not run.metric_names or status not in EVALUATION:
+        return ""
     data = HELD_OUT.get(str(held_out), "held-out data")
-    status = run.evaluation.get("status")
     if status == "public":
-        where = "public data" if held_out in ("file", None) else f"{data}, declared public"
-        return f"These metrics were computed on {where}; releasing them reveals nothing private."
-    if status == "paid":
-        return f"These metrics were computed on {data}; the guarantee covers their release."
-    if status == "outside-guarantee":
-        return f"These metrics were computed on {data} and are outside the guarantee."
-    return None
+        data = "public data" if held_out in ("file", None) else f"{data}, declared public"
+    return f"These metrics were computed on {EVALUATION[status].format(data)}."
 
 
 def no_metrics(evaluation: Mapping[str, Any]) -> str:
@@ -275,40 +288,39 @@ def no_metrics(evaluation: Mapping[str, Any]) -> str:
     return "No metric was computed in this run."
 
 
-def metrics_outside(run: RunFiles) -> str | None:
+def metrics_outside(run: RunFiles) -> str:
     """The reminder next to metrics that a finite guarantee does not cover."""
-    if run.evaluation.get("status") != "outside-guarantee" or not any(line.finite for line in run.guarantees):
-        return None
+    if run.evaluation.get("status") != "outside-guarantee" or not run.private:
+        return ""
     if not run.metric_names and not run.baselines:
-        return None
-    beside = " So are the references, metrics and models." if run.baselines else ""
-    return f"Metrics are outside the guarantee: they were computed on private records.{beside}"
+        return ""
+    references = " So are the references, metrics and models." if run.baselines else ""
+    return f"Metrics are outside the guarantee: they were computed on private records.{references}"
 
 
-def seed(run: RunFiles) -> str | None:
+def seed(run: RunFiles) -> str:
     """What a seed means for the reader."""
     if run.seed is None:
-        return None
+        return ""
     return f"This run used seed {run.seed}: its random choices, noise included, can be regenerated from the seed."
 
 
-def not_to_publish(run: RunFiles) -> str | None:
+def not_to_publish(run: RunFiles) -> str:
     """With a seed, a finite guarantee holds only if the model is not published."""
-    if run.seed is None or not any(line.finite for line in run.guarantees):
-        return None
+    if run.seed is None or not run.private:
+        return ""
     return (
         "The model must not be published: anyone who knows the seed can remove the noise, "
         "and the guarantee would not hold."
     )
 
 
-def no_promise(guarantees: tuple[StatedGuarantee, ...]) -> str | None:
-    """The plain sentence for a run without any finite guarantee; None where there is one."""
-    if any(line.finite for line in guarantees):
-        return None
-    if not guarantees:
-        return "No privacy guarantee: this run states none."
-    return "No privacy guarantee: this run gives epsilon = infinity for every view."
+def no_promise(run: RunFiles) -> str:
+    """The plain sentence for a run without any finite guarantee; nothing where there is one."""
+    if run.private:
+        return ""
+    stated = "gives epsilon = infinity for every view" if run.guarantees else "states none"
+    return f"No privacy guarantee: this run {stated}."
 
 
 def promise(line: StatedGuarantee) -> str:
@@ -319,32 +331,21 @@ def promise(line: StatedGuarantee) -> str:
     return f"Protects {unit(line.unit)}, from {view(line.view)}: epsilon = {epsilon(line.epsilon)}{at}."
 
 
-def as_published(published: StatedAsPublished | None) -> str:
+def as_published(published: StatedAsPublished) -> str:
     """The paper's own number and whether it holds."""
-    if published is None:
-        return MISSING
     verdict = VALIDITY.get(published.valid, published.valid)
     reason = f": {published.reason}" if published.reason else ""
     return f"ε = {published_epsilon(published.epsilon)}, {verdict}{reason}"
 
 
-# ---- is joining worth it?
+# ---- two models for every silo: together or alone, its own or the shared one
 
+# scores of different models cannot be ranked against each other: these are compared by their average over silos
 RANKING = {"auc", "average_precision", "c_index"}
-
-
-@dataclass(frozen=True)
-class Joining:
-    """Number of silos that are better or worse together than alone by one metric, as precise as the page shows it."""
-
-    helped: int
-    hurt: int
-    equal: int
-    undefined: int
-
-    @property
-    def compared(self) -> int:
-        return self.helped + self.hurt + self.equal
+# what a federation is compared with
+COMPARED = {"alone": "silo-only", "pooled": "pooled"}
+# if one class is rare, a model that never predicts it has a high accuracy, but low values of these two
+WITH_ACCURACY = ("auc", "average_precision")
 
 
 def side(together: float | None, alone: float | None, better: int) -> int | None:
@@ -356,41 +357,10 @@ def side(together: float | None, alone: float | None, better: int) -> int | None
     return 1 if (together - alone) * better > 0 else -1
 
 
-def joining(together: Mapping[str, Metrics], alone: Mapping[str, Metrics], metric: str, better: int) -> Joining:
-    sides = [side(values.get(metric), alone.get(name, {}).get(metric), better) for name, values in together.items()]
-    return Joining(sides.count(1), sides.count(-1), sides.count(0), sides.count(None))
-
-
-# if one class is rare, a model that never predicts it has a high accuracy, but low values of these two
-BESIDE_ACCURACY = ("auc", "average_precision")
-
-
 def judges(task: str, headline: str, metrics: Metrics) -> list[str]:
     """The metrics of a verdict: the headline, and for two classes also those that show errors in a rare class."""
-    others = [name for name in BESIDE_ACCURACY if name != headline and metrics.get(name) is not None]
+    others = [name for name in WITH_ACCURACY if name != headline and metrics.get(name) is not None]
     return [headline, *(others if task == "binary" else [])]
-
-
-def is_joining_worth_it(run: RunFiles) -> list[str]:
-    """The answer in a few sentences, from the numbers; empty where there is nothing to compare with."""
-    alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
-    sentences = []
-    if alone:
-        verdict = joining(run.silos, alone.silos, run.headline, run.better(run.headline))
-        others = [name for name in judges(run.task, run.headline, run.metrics)[1:] if name in alone.metrics]
-        by = f"By {metric_in_sentence(run.headline)}, j" if others else "J"
-        sentences += [
-            _by_silo(verdict).replace("J", by, 1),
-            _overall(run, _judged(run.headline, alone)),
-            _other_judges(run, alone, others),
-        ]
-    if pooled:
-        before = _judged(run.headline, alone) if alone else None
-        sentences.append(_against_pooled(run, before))
-    return [sentence for sentence in sentences if sentence]
-
-
-# ---- own models
 
 
 def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[str, float] | None:
@@ -399,121 +369,81 @@ def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[
     return min(known, key=lambda pair: pair[1] * better) if known else None
 
 
-def own_against_shared(run: RunFiles) -> list[str]:
-    """Whether the silos' own models are better than the shared model; empty if there are none."""
-    shared, metric, better = run.shared, run.headline, run.better(run.headline)
-    if shared is None:
+def is_joining_worth_it(run: RunFiles) -> list[str]:
+    """The answer in a few sentences, from the numbers; empty where there is nothing to compare with."""
+    models: dict[str, Scores] = {"together": run}
+    models |= {name: run.baselines[kind] for name, kind in COMPARED.items() if kind in run.baselines}
+    if len(models) < 2:
         return []
-    one, all_ = _judged(metric, run), _judged(metric, shared)
-    verdict = joining(run.silos, shared.silos, metric, better)
-    name = metric_in_sentence(metric)
-    sentences = []
-    if verdict.compared:
-        level = f", {count(verdict.equal)} are level" if verdict.equal else ""
+    headline, better, alone = run.headline, run.better(run.headline), models.get("alone")
+    names = [
+        name for name in judges(run.task, headline, run.metrics) if all(name in m.metrics for m in models.values())
+    ]
+    counts = "" if alone is None else _counts(run, alone, "better alone")
+    sentences = [
+        counts and f"By {metric_in_sentence(headline)}, joining helped {counts}",
+        *(_compared(run, name, models) for name in names),
+    ]
+    together, before, ideal = (_judged(headline, models.get(name)) for name in ("together", *COMPARED))
+    if side(together, before, better) == side(ideal, together, better) == 1:
+        closed = f"{100 * ((together or 0) - (before or 0)) / ((ideal or 0) - (before or 0)):.0f}\N{NO-BREAK SPACE}%"
+        sentences.append(f"Joining closes {closed} of the gap between working alone and pooling.")
+    sides = {name: side(_judged(name, run), _judged(name, alone), run.better(name)) for name in names}
+    against = [metric_in_sentence(name) for name in names if sides[name] != sides[names[0]]]
+    if against and None not in sides.values():
+        weak = metric_in_sentence(headline)
         sentences.append(
-            f"The silos' own models are better than the shared model in {count(verdict.helped)} of "
-            f"{counted(verdict.compared, 'silo')}{level}."
+            f"The metrics disagree: where one class is rare, {' and '.join(against)} says more than {weak}."
         )
-    if one is not None and all_ is not None:
-        where = "on average over silos" if metric in RANKING and run.silos else "over all held-out records"
-        sentences.append(f"By {name} {where}: {number(one)} against {number(all_)}.")
-    worst, worst_shared = (worst_silo(silos, metric, better) for silos in (run.silos, shared.silos))
-    if worst is not None and worst_shared is not None:
-        sentences.append(
-            f"In the worst silo: {number(worst[1])} ({worst[0]}) with its own model, {number(worst_shared[1])} "
-            f"({worst_shared[0]}) with the shared model."
-        )
-    return sentences
+    return [sentence for sentence in sentences if sentence]
 
 
-def _other_judges(run: RunFiles, alone: Baseline, others: list[str]) -> str:
-    """Whether the metrics for a rare class agree with the headline."""
+def own_against_shared(run: RunFiles, shared: Scores) -> list[str]:
+    """Whether the silos' own models are better than the shared model."""
+    counts = _counts(run, shared, "worse")
+    own, one = (worst_silo(scores.silos, run.headline, run.better(run.headline)) for scores in (run, shared))
+    sentences = [
+        counts and f"The silos' own models are better than the shared model in {counts}",
+        _compared(run, run.headline, {"with own models": run, "with the shared model": shared}),
+        own
+        and one
+        and f"In the worst silo: {number(own[1])} ({own[0]}) with its own model, {number(one[1])} ({one[0]}) with the "
+        "shared model.",
+    ]
+    return [sentence for sentence in sentences if sentence]
 
-    def pair(name: str) -> tuple[float | None, float | None]:
-        return _judged(name, run), _judged(name, alone)
 
-    def direction(name: str) -> int | None:
-        return side(*pair(name), run.better(name))
+def _counts(run: RunFiles, other: Scores, worse: str) -> str:
+    """For how many silos the run's models are better than the other ones; nothing if none can be compared."""
+    pairs = [(values, other.silos.get(name, {})) for name, values in run.silos.items()]
+    better = run.better(run.headline)
+    sides = [side(one.get(run.headline), two.get(run.headline), better) for one, two in pairs]
+    compared = len(sides) - sides.count(None)
+    rest = {worse: sides.count(-1), "level": sides.count(0), "not comparable": sides.count(None)}
+    listed = "".join(f"; {word}: {count(silos)}" for word, silos in rest.items() if silos)
+    return f"{count(sides.count(1))} of {counted(compared, 'silo')}{listed}." if compared else ""
 
-    known = [name for name in others if direction(name) is not None]
-    main = direction(run.headline)
-    if not known or main is None:
+
+def _compared(run: RunFiles, name: str, models: Mapping[str, Scores]) -> str:
+    """The metric of each model that has it, and whether the first is better than the second."""
+    found = {model: value for model, scores in models.items() if (value := _judged(name, scores)) is not None}
+    if len(found) < 2 or next(iter(models)) not in found:
         return ""
-    against = [name for name in known if direction(name) != main]
-    if not against:
-        agree = "agrees" if len(known) == 1 else "agree"
-        listed = " and ".join(metric_in_sentence(name) for name in known)
-        return f"{listed[:1].upper()}{listed[1:]} {agree}."
-    said = {1: "better together", -1: "worse together", 0: "level"}
-    listed = "; ".join(
-        f"by {metric_in_sentence(name)} ({number(pair(name)[0])} against {number(pair(name)[1])} alone"
-        f"{', on average over silos' if name in RANKING else ''}) it is {said[direction(name) or 0]}"
-        for name in against
-    )
-    weak = metric_in_sentence(run.headline)
-    return f"The metrics disagree: {listed}. Where one class is rare, these say more than {weak}."
+    (first, value), (second, other) = list(found.items())[:2]
+    better = {1: f"better {first} than {second}", -1: f"worse {first} than {second}", 0: "equal", None: ""}
+    where = " on average over silos" if name in RANKING and run.silos else ""
+    listed = ", ".join(f"{number(value)} {model}" for model, value in found.items())
+    return f"{metric(name)}{where}: {listed} ({better[side(value, other, run.better(name))]})."
 
 
-def _judged(metric: str, scores: RunFiles | Baseline) -> float | None:
+def _judged(metric: str, scores: Scores | None) -> float | None:
     """The number to compare by: over all records; for a ranking metric the average over silos, weighted by their test
-    records, because scores of different models cannot be ranked against each other. Old folders hold no such average:
-    theirs is the plain mean."""
+    records. Old folders hold no such average: theirs is the plain mean."""
+    if scores is None:
+        return None
     if metric not in RANKING or not scores.silos:
         return scores.metrics.get(metric)
     if metric in scores.over_silos:
         return scores.over_silos[metric]
     known = [value for silo in scores.silos.values() if (value := silo.get(metric)) is not None]
     return sum(known) / len(known) if known else None
-
-
-def _by_silo(verdict: Joining) -> str:
-    total = verdict.compared
-    if not total:
-        return ""
-    silos = counted(total, "silo")
-    equal = f"{count(verdict.equal)} {'is' if verdict.equal == 1 else 'are'} level" if verdict.equal else ""
-    who = "all" if verdict.hurt == total > 1 else count(verdict.hurt)
-    alone = f"{who} {'does' if verdict.hurt == 1 else 'do'} better alone" if verdict.hurt else ""
-    rest = " and ".join(part for part in (alone, equal) if part)
-    if verdict.helped == total:
-        sentence = f"Joining helped all {silos}" if total > 1 else "Joining helped the one silo compared"
-    elif verdict.helped:
-        sentence = f"Joining helped {count(verdict.helped)} of the {silos}; {rest}"
-    elif verdict.hurt:
-        sentence = f"Joining helped none of the {silos}; {rest}"
-    else:
-        sentence = f"Joining made no visible difference to any of the {silos}"
-    if verdict.undefined:
-        sentence += f" ({counted(verdict.undefined, 'silo')} could not be compared)"
-    return sentence + "."
-
-
-def _overall(run: RunFiles, alone: float | None) -> str:
-    together = _judged(run.headline, run)
-    direction = side(together, alone, run.better(run.headline))
-    if direction is None:
-        return ""
-    name = metric_in_sentence(run.headline)
-    where = "On average over silos" if run.headline in RANKING and run.silos else "Overall"
-    if direction == 0:
-        return f"{where}, {name} is {number(together)} both together and alone."
-    word = "better" if direction > 0 else "worse"
-    return f"{where}, {name} is {number(together)} together and {number(alone)} for silos alone: {word} together."
-
-
-def _against_pooled(run: RunFiles, alone: float | None) -> str:
-    together, better = _judged(run.headline, run), run.better(run.headline)
-    pooled = _judged(run.headline, run.baselines["pooled"])
-    direction = side(pooled, together, better)
-    if direction is None or pooled is None or together is None:
-        return ""
-    averaged = " on average over silos" if run.headline in RANKING and run.silos else ""
-    start = f"All records pooled in one place give {number(pooled)}{averaged}"
-    if direction == 0:
-        return f"{start}, the same as the federation."
-    if direction < 0:
-        return f"{start}, no better than the federation."
-    if alone is not None and side(together, alone, better) == 1:
-        closed = f"{100 * (together - alone) / (pooled - alone):.0f}\N{NO-BREAK SPACE}%"
-        return f"{start}; joining closes {closed} of the gap between working alone and pooling."
-    return f"{start}, better than the federation."

@@ -1,12 +1,12 @@
-"""Without a server: nodes average with their neighbours (gossip), or hand a model on from one to the next (a walk).
+"""Without a server: nodes average with their neighbours (gossip), or pass a model from one to the next (a walk).
 
 A node is a silo, or a place for subjects with all their records, wherever they are held (``nodes``). Subjects get
-places by the hash of their identifiers, whoever else is there, so some places have several subjects and some none; what
-is guaranteed is that of the worst place, and protects subjects from nodes other than their own. Every node keeps a
-model of its own: what the nodes hold together is one array ``[nodes, parameters]``, and a round is their local work,
-perhaps noise, and exchanges with neighbours (``graphs``). No party sees everything, so guarantees are
-against *nodes*: one of them (``neighbour``), one that is some steps away (``neighbour:3``), some together
-(``coalition:[0,4]`` ), and the public, who see the models that a run keeps.
+places by the hash of their identifiers, independently of other subjects, so some places have several subjects and some
+none; the guarantee is that of the worst place, and protects subjects from nodes other than their own. Every node keeps
+a model of its own: all of them are one array ``[nodes, parameters]``, and a round is their local work, perhaps noise,
+and exchanges with neighbours (``graphs``). No party sees everything, so guarantees are against *nodes*: one of them
+(``neighbour``), one that is some steps away (``neighbour:3``), some together (``coalition:[0,4]``), and the public, who
+see the models that a run keeps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,6 @@ from tacit.families.gossip.graphs import (
     WeightRule,
     mixing,
 )
-from tacit.families.gossip.node_clip import NodeClip
 from tacit.families.gossip.proofs import (
     as_published_gossip,
     as_published_random_walk_rdp,
@@ -59,6 +58,7 @@ from tacit.methods.base import (
     like,
     part,
 )
+from tacit.methods.clips import Clip, Shift
 from tacit.models import Params
 from tacit.privacy import (
     AsPublished,
@@ -107,6 +107,45 @@ def node_assumptions(nodes: str, facts: Facts) -> tuple[str, ...]:
 
 
 @part
+class NodeClip(Clip):
+    """A node's whole update is clipped.
+
+    nodes  ``silos``, or ``subjects``: places for subjects, which may share one
+    apart  subjects who share a place are clipped apart from each other: each moves it by at most one clip
+    """
+
+    of = "node"
+
+    nodes: Literal["silos", "subjects"] = "silos"
+    apart: bool = False
+
+    def nodes_moved(self, unit: Unit, relation: Relation, facts: Facts) -> int:
+        """How many nodes change with one unit."""
+        if unit == "record" and relation == "replace":
+            together = self.nodes == "subjects" and self.apart
+            return 1 if together else min(2, node_count(self.nodes, facts))
+        if self.nodes == "silos" and unit == "subject":
+            return facts.silos_moved(relation == "replace")
+        return 1
+
+    def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
+        """By how much each node moves that changes (``nodes_moved``); None where nothing bounds their number.
+
+        A node that is zeroed out sends noise alone, and so does a subject who is clipped apart from others in the same
+        place; anything else in a node may turn its clipped update around. The subject who comes under replacement may
+        be in another place: one clip in each of two nodes is no more than two in the worse of them. A record that is
+        replaced may come to another subject: two nodes turn around, or two subjects in one place.
+        """
+        whole = 2.0 if relation == "replace" else 1.0
+        if unit == "record" and relation == "replace":
+            return Shift(4.0 if self.nodes == "subjects" and self.apart else 2.0)
+        if self.nodes == "subjects":
+            alone = unit == "subject" and self.apart
+            return None if unit == "silo" else Shift(whole if alone else 2.0)
+        return Shift(whole if unit == "silo" else 2.0)
+
+
+@part
 class KeptModel(ServerRule):
     """No server aggregates: ``total`` is the model that a run keeps of the nodes."""
 
@@ -118,39 +157,30 @@ class KeptModel(ServerRule):
 
 
 @part
-class Graph:
+class Graph(GraphChoice):
     """Who averages with whom, and how often.
 
-    changing  the graph is drawn again every round
     adopt     after the exchanges of a round all take over the value of one node, which is public from then on
     """
 
-    nodes: str
-    topology: Topology
-    degree: int
-    edge_rate: float
-    seed: int
-    changing: bool
     rule: WeightRule
     steps: int
     acceleration: Acceleration
     adopt: bool = False
 
-    def choice(self, facts: Facts) -> GraphChoice:
-        count = node_count(self.nodes, facts)
-        return GraphChoice(self.topology, count, self.degree, self.edge_rate, self.seed, self.changing)
-
-    def network(self, facts: Facts, number: int) -> Mixing:
+    def network(self, number: int = 1) -> Mixing:
         """The weights of round ``number``; NoSuchGraph where there are none."""
-        return mixing(self.choice(facts), self.rule, number if self.changing else 1)
+        return mixing(self, self.rule, number if self.changing else 1)
 
     def kept(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """The one model that a run keeps of ``values [nodes, parameters]``: their mean, or the one that all adopt."""
         return np.asarray(values[ADOPTED]) if self.adopt else np.asarray(values.mean(axis=0))
 
-    def published(self, facts: Facts) -> npt.NDArray[np.float64]:
-        """The model that a round makes public, as weights of the nodes' noisy values."""
-        return _published_row(self.network(facts, 1), self.steps, self.acceleration, self.adopt)
+    def published(self) -> npt.NDArray[np.float64]:
+        """The model that a round makes public, as weights of the nodes' noisy values: one node's, or the mean."""
+        if self.adopt:
+            return self.network().row(ADOPTED, self.steps, self.acceleration)
+        return np.full(self.nodes, 1 / self.nodes)
 
 
 @part
@@ -206,7 +236,7 @@ class Gossip(Options):
     topology: Topology = "ring"
     degree: keys.Count = 4
     edge_rate: keys.Rate = 0.1
-    graph_seed: keys.Seed = 0
+    graph_seed: keys.Natural = 0
     changing: bool = False
     mixing: WeightRule = "metropolis"
     gossip_steps: keys.Count = 1
@@ -221,7 +251,7 @@ class Gossip(Options):
         if not node_count(self.nodes, facts):  # not declared: then nothing is guaranteed, and the data will say
             return facts
         try:
-            self.graph().network(facts, 1)
+            self.graph(facts).network()
         except NoSuchGraph as error:
             fix = "choose another topology, degree or edge_rate"
             raise UserError("invalid-value", "method.topology", str(error), fix) from None
@@ -230,14 +260,14 @@ class Gossip(Options):
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return training_numbers(self)
 
-    def graph(self, adopt: bool = False) -> Graph:
+    def graph(self, facts: Facts, adopt: bool = False) -> Graph:
         return Graph(
-            nodes=self.nodes,
-            topology=self.topology,
-            degree=self.degree,
-            edge_rate=self.edge_rate,
-            seed=self.graph_seed,
-            changing=self.changing,
+            self.topology,
+            node_count(self.nodes, facts),
+            self.degree,
+            self.edge_rate,
+            self.graph_seed,
+            self.changing,
             rule=self.mixing,
             steps=self.gossip_steps,
             acceleration=self.acceleration,
@@ -258,7 +288,7 @@ class GossipSGD(Gossip):
     )
 
     def build(self, facts: Facts) -> Method:
-        work = GossipWork(rate=self.silo_sample_rate, training=training(self), graph=self.graph())
+        work = GossipWork(rate=self.silo_sample_rate, training=training(self), graph=self.graph(facts))
         return Method(self.declared, work, KeptModel(), Claim(self.declared, facts))
 
 
@@ -291,7 +321,7 @@ class MuffliatoSGD(Gossip):
 
     def build(self, facts: Facts) -> Method:
         clip = NodeClip(norm=self.clip, sigma=self.noise_value, nodes=self.nodes, apart=True)
-        graph = self.graph(self.adopt)
+        graph = self.graph(facts, self.adopt)
         work = GossipWork(rate=self.silo_sample_rate, training=training(self), graph=graph, clip=clip)
         return Method(
             self.declared,
@@ -328,7 +358,7 @@ class GossipClaim(Claim):
             return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         seen = self._exposed(exposure.view)
         if seen is None:
-            return Unprotected(f"there is no such view of {node_count(self.graph.nodes, self.facts)} nodes")
+            return Unprotected(f"there is no such view of {self.graph.nodes} nodes")
         # of changes in several nodes a view sees at most what the parts come to, and at most all of them
         nodes = self.clip.nodes_moved(exposure.unit, exposure.relation, self.facts)
         share = min(float(nodes), nodes**2 * seen)
@@ -337,39 +367,33 @@ class GossipClaim(Claim):
     def _exposed(self, view: View) -> float | None:
         """The largest [Pi]_uu of a round over all nodes u that a view is promised something about; None where there is
         no such view, or no such node."""
-        facts, graph = self.facts, self.graph
-        count = node_count(graph.nodes, facts)
-        members = _members(view, count)
-        if view.kind == "coalition" and (not members or len(members) == count):
+        graph = self.graph
+        members = _members(view, graph.nodes)
+        if view.kind == "coalition" and (not members or len(members) == graph.nodes):
             return None
         if view.kind == "public":
             one_row = self._starts_public and not graph.changing
-            return float(published_exposure(graph.published(facts)).max()) if one_row else 1.0
+            return float(published_exposure(graph.published()).max()) if one_row else 1.0
         if not self._is_exact:
             return 1.0
         if view.kind == "coalition":
-            others = [node for node in range(count) if node not in members]
-            weights = np.asarray(graph.network(facts, 1).weights.toarray())
-            seen = gossip_exposure(weights, graph.steps, members, graph.published(facts))
-            return float(seen[others].max())
+            others = [node for node in range(graph.nodes) if node not in members]
+            weights = np.asarray(graph.network().weights.toarray())
+            return float(gossip_exposure(weights, graph.steps, members, graph.published())[others].max())
         if view.count == 1:
             return 1.0  # a neighbour is sent the message itself
-        far = graph.network(facts, 1).distances >= view.count
+        far = graph.network().distances >= view.count
         return float(self._exposures[far].max()) if far.any() else None
 
     @property
     def _exposures(self) -> npt.NDArray[np.float64]:
         """[Pi]_uu of a round for node u (first) and observer v, every pair: ``[nodes, nodes]``; 1 for u = v."""
-        graph, count = self.graph, node_count(self.graph.nodes, self.facts)
-        if not self._is_exact:
-            return np.ones((count, count))
-        return _exposures(graph.choice(self.facts), graph.rule, graph.steps, graph.acceleration, graph.adopt)
+        return _exposures(self.graph) if self._is_exact else np.ones((self.graph.nodes, self.graph.nodes))
 
     @property
     def _is_exact(self) -> bool:
         """Whether rounds compose pair by pair: they begin with what is public, and the graph stays as it is."""
-        few = node_count(self.graph.nodes, self.facts) <= MOST_PAIRS
-        return self._starts_public and not self.graph.changing and few
+        return self._starts_public and not self.graph.changing and self.graph.nodes <= MOST_PAIRS
 
     @property
     def _starts_public(self) -> bool:
@@ -386,7 +410,7 @@ class GossipClaim(Claim):
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         public = "after every round the model of one node is public, and all go on from it"
-        return (*node_assumptions(self.graph.nodes, self.facts), *((public,) if self.graph.adopt else ()))
+        return (*node_assumptions(self.clip.nodes, self.facts), *((public,) if self.graph.adopt else ()))
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         """The authors' sum of divergences over messages, for the pair that loses most, by their conversion."""
@@ -395,10 +419,10 @@ class GossipClaim(Claim):
         nodes = self.clip.nodes_moved(exposure.unit, exposure.relation, facts)
         if exposure.view.kind != "neighbour" or shift is None or nodes > 1 or sigma == 0:
             return None
-        if graph.changing or node_count(graph.nodes, facts) > MOST_PAIRS:
+        if graph.changing or graph.nodes > MOST_PAIRS:
             return None
-        published = _published_pairs(graph.choice(facts), graph.rule, graph.steps)
-        far = graph.network(facts, 1).distances >= exposure.view.count
+        published = _published_pairs(graph)
+        far = graph.network().distances >= exposure.view.count
         if not far.any():
             return None
         loss = facts.rounds * (shift.moved / sigma) ** 2 * float(published[far].max())
@@ -415,27 +439,16 @@ def _members(view: View, nodes: int) -> tuple[int, ...]:
     return tuple(sorted({int(name) for name in view.members}))
 
 
-def _published_row(network: Mixing, steps: int, acceleration: Acceleration, adopt: bool) -> npt.NDArray[np.float64]:
-    """The model that a round makes public, as weights of the nodes' noisy values: one node's, or the mean."""
-    if adopt:
-        return network.row(ADOPTED, steps, acceleration)
-    return np.full(network.nodes, 1 / network.nodes)
+@lru_cache(maxsize=16)
+def _exposures(graph: Graph) -> npt.NDArray[np.float64]:
+    weights, published = graph.network().weights.toarray(), graph.published()
+    return np.stack([gossip_exposure(weights, graph.steps, (v,), published) for v in range(graph.nodes)], axis=1)
 
 
 @lru_cache(maxsize=16)
-def _exposures(
-    choice: GraphChoice, rule: WeightRule, steps: int, acceleration: Acceleration, adopt: bool
-) -> npt.NDArray[np.float64]:
-    network = mixing(choice, rule)
-    weights = network.weights.toarray()
-    published = _published_row(network, steps, acceleration, adopt)
-    return np.stack([gossip_exposure(weights, steps, (v,), published) for v in range(network.nodes)], axis=1)
-
-
-@lru_cache(maxsize=16)
-def _published_pairs(choice: GraphChoice, rule: WeightRule, steps: int) -> npt.NDArray[np.float64]:
-    weights = mixing(choice, rule).weights.toarray()
-    return np.stack([as_published_gossip(weights, steps, v) for v in range(choice.nodes)], axis=1)
+def _published_pairs(graph: Graph) -> npt.NDArray[np.float64]:
+    weights = graph.network().weights.toarray()
+    return np.stack([as_published_gossip(weights, graph.steps, v) for v in range(graph.nodes)], axis=1)
 
 
 # -- a walk ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The view is some nodes of the network. In gossip what they see is Gaussian, and the cost is exact, for the nodes that
 are named: ``mu`` is the shift of the view's Gaussian in standard deviations, and the event is ``Gaussian(1 / mu)``.
-Nothing is claimed for coalitions that are not named. What a walk costs is in ``privacy.accounting.random_walk``.
+Nothing is claimed for coalitions that are not named. What a walk costs is in ``random_walk``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.accounting.events import Event, RandomWalk, Unprotected
-from tacit.privacy.accounting.gaussian import gaussian_event
+from tacit.privacy.accounting.events import RandomWalk
 from tacit.privacy.invalid import InvalidArgument
 
 Floats = npt.NDArray[np.float64]
@@ -93,21 +92,6 @@ def published_exposure(published: npt.ArrayLike) -> Floats:
     values, each with noise of its own. At best 1 / nodes, as with a trusted server."""
     row = np.asarray(published, dtype=np.float64)
     return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
-
-
-def gossip_event(
-    mixing: npt.ArrayLike,
-    steps: int,
-    noise_multiplier: float,
-    node: int,
-    observers: Collection[int],
-    published: npt.ArrayLike | None = None,
-) -> Event:
-    """The event of ``node`` against ``observers`` together; ``noise_multiplier`` is sigma / Delta."""
-    if node in observers:
-        return Unprotected("a node knows its own value")
-    exposure = float(gossip_exposure(mixing, steps, observers, published)[node])
-    return gaussian_event(math.sqrt(exposure) / noise_multiplier if noise_multiplier > 0 else math.inf)
 
 
 def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int, first: int = 0) -> Floats:

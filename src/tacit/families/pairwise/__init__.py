@@ -9,10 +9,7 @@ with eta_s of its own and delta_sr that two silos draw from a key they share. Th
 a party that sees all messages they are noise with covariance s_delta^2 L, L the Laplacian of the graph. For a silo that
 has vanished, its peers show the keys that they shared with it, and the delta are taken away.
 
-    terms      what is agreed on beforehand
-    silo       a silo's side, a handler of messages
-    server     the server's side
+    protocol   terms, a silo's side and the server's side
     exchange   the exchange as a plan sees it
-    proofs     what messages tell of a silo
-    summary    the noise of a plan, in numbers and words
+    proofs     what messages reveal about a silo
 """

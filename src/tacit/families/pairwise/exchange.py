@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, ClassVar, Literal
@@ -14,14 +14,11 @@ import numpy.typing as npt
 
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, PlanPart
-from tacit.exchange.grid import LEAST_SHARE, REACH, Grid
-from tacit.exchange.sums import SumFacts
+from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, SumFacts
 from tacit.families.pairwise.proofs import PairwiseNoise, fewest, gopa, gopa_choice, k_out, k_out_orders
-from tacit.families.pairwise.server import PairwiseServer
-from tacit.families.pairwise.silo import PairwiseSilo
-from tacit.families.pairwise.summary import Pairs
-from tacit.families.pairwise.terms import PairwiseTerms
+from tacit.families.pairwise.protocol import PairwiseServer, PairwiseSilo, PairwiseTerms
 from tacit.planning.plan import sum_facts
+from tacit.planning.settings import Count, Natural, NotNegative, Positive, Rate
 from tacit.privacy import Randomness, Reveals, View
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
@@ -66,15 +63,14 @@ class Pairwise(Exchange):
     adds = frozenset({"once"})
     repeats = False  # pairs draw what they share from new keys in every attempt
     noise_from_silos_only = True
-    unsuited = "no silo's whole contribution is bounded, or each carries all of its noise already"
 
     graph: Literal["k-out", "ring", "complete", "erdos-renyi"] = "k-out"
-    peers: int | None = None
-    pairwise_multiplier: float | None = None
-    honest: float = 1.0
-    drop_outs: int = 0
-    graph_seed: int = 0
-    precision: float = 1e-8
+    peers: Count | None = None
+    pairwise_multiplier: NotNegative | None = None
+    honest: Rate = 1.0
+    drop_outs: Natural = 0
+    graph_seed: Natural = 0
+    precision: Positive = 1e-8
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:
@@ -211,6 +207,39 @@ class Pairwise(Exchange):
     @property
     def grid(self) -> Grid:
         return Grid(self.precision)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The noise that silos of a pairwise exchange add, as ``tacit plan`` prints it.
+
+    graph         who shares noise with whom, by name
+    peers         with how many others a silo shares noise: the fewest, the most
+    independent   standard deviation of a silo's own noise, on every number
+    shared        that of a pair's
+    factor        what messages tell of a silo, over what a sum with the planned noise would, by view
+    """
+
+    graph: str
+    peers: tuple[int, int]
+    independent: float
+    shared: float
+    factor: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        factors = {view: value if math.isfinite(value) else "inf" for view, value in self.factor.items()}
+        return {**asdict(self), "factor": factors}
+
+    @property
+    def words(self) -> str:
+        few, many = self.peers
+        others = f"{few}" if few == many else f"{few} to {many}"
+        worst, factor = max(self.factor.items(), key=lambda item: item[1])
+        return (
+            f"Every silo shares noise with {others} others ({self.graph}): standard deviation {self.independent:.3g} "
+            f"of its own, {self.shared:.3g} of every pair. Against {worst} a message reveals {factor:.3g} times what "
+            "a sum with the planned noise would."
+        )
 
 
 def _members(view: View, silos: int) -> tuple[int, tuple[int, ...]] | None:

@@ -9,46 +9,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csgraph
 
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.accounting.gaussian import gaussian_event
-from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.accounting.gaussian import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class PairwiseNoise:
+class PairwiseNoise(NamedTuple):
     """What a coalition learns in one round of GOPA (Sabater, Bellet, Ramon 2022) about one silo outside it.
 
-    mu          sensitivity times sqrt(max_k [Sigma^-1]_kk) over the honest silos k
-    bound       in closed form, sensitivity sqrt(1/(n_H s_eta^2) + 1/(s_eta^2 + s_Delta^2 lambda_2)), for comparison
+    mu          sqrt(max_k [Sigma^-1]_kk) over the honest silos k, for a shift of 1
     isolated    honest silos that share no pairwise noise with another honest one: they have local privacy only
     connected   whether the honest silos are connected to each other; if not, each part is protected by its own sum only
     """
 
     mu: float
-    bound: float
     isolated: tuple[int, ...]
     connected: bool
 
-    def event(self) -> Event:
-        return gaussian_event(self.mu)
-
 
 def gopa(
-    edges: npt.NDArray[np.bool_],
-    coalition: Collection[int],
-    independent_std: float,
-    pairwise_std: float,
-    sensitivity: float = 1.0,
+    edges: npt.NDArray[np.bool_], coalition: Collection[int], independent_std: float, pairwise_std: float
 ) -> PairwiseNoise:
     """The exact cost for the silos outside ``coalition``; ``edges`` [silos, silos] says who shares pairwise noise.
 
@@ -59,16 +47,12 @@ def gopa(
     honest, laplacian = _honest(edges, coalition)
     parts, labels = csgraph.connected_components(laplacian, directed=False)
     isolated = tuple(int(honest[k]) for k in np.flatnonzero(np.diag(laplacian) == 0)) if honest.size > 1 else ()
-    connected = bool(parts == 1)
-    if independent_std == 0:
-        return PairwiseNoise(math.inf, math.inf, isolated, connected)
-    eigenvalues, vectors = _eigenbasis(laplacian, labels)
-    shrunk = _shrunk(eigenvalues, independent_std, pairwise_std)
-    scale = sensitivity / independent_std
-    mu = scale * math.sqrt(float((vectors**2 * shrunk).sum(axis=1).max()))
-    # the eigenvalues that are 0 come first, one for each part
-    bound = 1 / honest.size + (float(shrunk[1]) if honest.size > 1 else 1.0)
-    return PairwiseNoise(mu, scale * math.sqrt(bound), isolated, connected)
+    mu = math.inf
+    if independent_std > 0:
+        eigenvalues, vectors = _eigenbasis(laplacian, labels)
+        shrunk = _shrunk(eigenvalues, independent_std, pairwise_std)
+        mu = math.sqrt(float((vectors**2 * shrunk).sum(axis=1).max())) / independent_std
+    return PairwiseNoise(mu, isolated, bool(parts == 1))
 
 
 def _eigenbasis(laplacian: Floats, labels: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
@@ -107,25 +91,6 @@ def _shrunk(eigenvalues: Floats, independent_std: float, pairwise_std: float) ->
         with np.errstate(over="ignore"):
             shrunk[noisy] = 1 / (1 + np.square(np.float64(pairwise_std) / independent_std) * eigenvalues[noisy])
     return shrunk
-
-
-def gopa_subject_mu(
-    edges: npt.NDArray[np.bool_],
-    coalition: Collection[int],
-    independent_std: float,
-    pairwise_std: float,
-    contributions: npt.ArrayLike,
-) -> float:
-    """mu of one subject that moves the value of silo k by ``contributions[k]`` (the coalition's do not count)."""
-    honest, laplacian = _honest(edges, coalition)
-    shift = np.asarray(contributions, dtype=np.float64)[honest]
-    if not shift.any():
-        return 0.0
-    if independent_std == 0:
-        return math.inf
-    eigenvalues, vectors = _eigenbasis(laplacian, csgraph.connected_components(laplacian, directed=False)[1])
-    along = vectors.T @ shift
-    return math.sqrt(float(along**2 @ _shrunk(eigenvalues, independent_std, pairwise_std))) / independent_std
 
 
 def k_out_orders(silos: int, stream: Stream) -> npt.NDArray[np.int64]:

@@ -23,19 +23,28 @@ guarantee is about what is released: a silo's own model was made from its record
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from tacit.errors import UserError
-from tacit.families.personal.meta_learning import Order, meta_gradient
-from tacit.families.personal.model_mixture import em_descend, fitted_weights, mixed_outputs
-from tacit.families.personal.proximal import learned_relations, proximal_point, smoothing, towards
+from tacit.families.personal.kernels import (
+    Order,
+    em_descend,
+    fitted_weights,
+    learned_relations,
+    meta_gradient,
+    mixed_outputs,
+    proximal_point,
+    smoothing,
+    towards,
+)
 from tacit.kernels import Objective, Schedule, ServerStep, Work, descend, walk
+from tacit.kernels.training import stepped
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     ContributionCount,
@@ -51,10 +60,20 @@ from tacit.methods.base import (
 from tacit.methods.central import CentralTraining, Upload, central, silo_info
 from tacit.models import Params
 
+Made = TypeVar("Made", bound=Upload)
+
 # How different the components of a mixture are at the start: enough to part ways, little compared with what they learn.
 SPREAD = 0.02
 # EM steps in which a silo fits its weights to the components that it was sent.
 WEIGHT_STEPS = 5
+
+
+def upload_of(kind: type[Made], options: CentralTraining, **numbers: Any) -> Made:
+    """An upload of this kind; fields that not all uploads have are ``numbers``, or options of the same name."""
+    given = options.common | numbers
+    return kind(
+        **{field.name: getattr(options, field.name) for field in fields(kind) if field.name not in given}, **given
+    )
 
 
 # -- one model, adapted in every silo ----------------------------------------------------------------------------------
@@ -77,7 +96,7 @@ class FineTune(CentralTraining):
     personal_epochs: keys.Count = 5
 
     def build(self, facts: Facts) -> Method:
-        return central(self.info, TunedUpload(personal_epochs=self.personal_epochs, **self.common), facts)
+        return central(self.info, upload_of(TunedUpload, self), facts)
 
 
 @part
@@ -114,12 +133,7 @@ class PerFedAvg(CentralTraining):
     adaptation_steps: keys.Count = 1
 
     def build(self, facts: Facts) -> Method:
-        numbers: dict[str, Any] = {
-            "inner_rate": self.inner_learning_rate,
-            "order": self.order,
-            "steps": self.adaptation_steps,
-        }
-        return central(self.info, MetaUpload(**numbers, **self.common), facts)
+        return central(self.info, upload_of(MetaUpload, self), facts)
 
 
 @part
@@ -128,22 +142,22 @@ class MetaUpload(Upload):
     :func:`meta_gradient`. A silo's own model is the global one after some steps of rate alpha on all its records; with
     alpha = 0 it is the global model, and the method is DP-FedAvg."""
 
-    inner_rate: float
+    inner_learning_rate: float
     order: Order
-    steps: int
+    adaptation_steps: int
 
     def upload(self, work: Work, shared: Params, state: Any) -> tuple[jax.Array, Any]:
         def gradient(own: Params, t: jax.Array) -> Params:
             inner, outer, curvature = (partial(work.gradient, t=3 * t + part) for part in range(3))
-            return meta_gradient(inner, outer, curvature, own, self.inner_rate, self.order)
+            return meta_gradient(inner, outer, curvature, own, self.inner_learning_rate, self.order)
 
         return difference(walk(work, shared, self.training.learning_rate, gradient), shared), state
 
     def own(self, work: Work, broadcast: Any, state: Any) -> Params:
         def step(_: jax.Array, own: Params) -> Params:
-            return jax.tree.map(lambda p, g: p - self.inner_rate * g, own, work.gradient(own, 0))
+            return stepped(own, work.gradient(own, 0), self.inner_learning_rate)
 
-        return jax.lax.fori_loop(0, self.steps, step, broadcast[0])
+        return jax.lax.fori_loop(0, self.adaptation_steps, step, broadcast[0])
 
 
 @dataclass(frozen=True)
@@ -168,12 +182,7 @@ class PFedMe(CentralTraining):
     inner_steps: keys.Count = 5
 
     def build(self, facts: Facts) -> Method:
-        numbers: dict[str, Any] = {
-            "weight": self.personal_weight,
-            "inner_rate": self.inner_learning_rate,
-            "steps": self.inner_steps,
-        }
-        return central(self.info, EnvelopeUpload(**numbers, **self.common), facts)
+        return central(self.info, upload_of(EnvelopeUpload, self), facts)
 
 
 @part
@@ -182,9 +191,9 @@ class EnvelopeUpload(Upload):
     for one batch by some proximal gradient steps from where it was, and moves the silo's copy of w along the gradient.
     As lambda goes to infinity, x goes to w and the method to DP-FedAvg; with lambda = 0 every silo trains alone."""
 
-    weight: float
-    inner_rate: float
-    steps: int
+    personal_weight: float
+    inner_learning_rate: float
+    inner_steps: int
 
     def state(self, params: Params) -> Any:
         return params
@@ -193,7 +202,7 @@ class EnvelopeUpload(Upload):
         def step(t: jax.Array, models: tuple[Params, Params]) -> tuple[Params, Params]:
             centre, own = models
             own = self._near(work, t, own, centre)
-            rate = self.training.learning_rate * self.weight
+            rate = self.training.learning_rate * self.personal_weight
             return jax.tree.map(lambda w, x: w - rate * (w - x), centre, own), own
 
         moved, own = jax.lax.fori_loop(0, work.batches.steps, step, (shared, state))
@@ -204,7 +213,7 @@ class EnvelopeUpload(Upload):
 
     def _near(self, work: Work, t: jax.Array | int, own: Params, centre: Params) -> Params:
         gradient = partial(work.gradient, t=t)
-        return proximal_point(gradient, own, centre, self.weight, self.inner_rate, self.steps)
+        return proximal_point(gradient, own, centre, self.personal_weight, self.inner_learning_rate, self.inner_steps)
 
 
 # -- own models that pull at each other --------------------------------------------------------------------------------
@@ -239,7 +248,7 @@ class MeanRegularized(CentralTraining):
     personal_weight: keys.NotNegative = 1.0
 
     def build(self, facts: Facts) -> Method:
-        return central(self.info, PulledUpload(strength=pull(self), **self.common), facts)
+        return central(self.info, upload_of(PulledUpload, self, strength=pull(self)), facts)
 
 
 @part
@@ -297,23 +306,21 @@ class GraphRegularized(CentralTraining):
             return facts
         size = facts.silos
         if len(self.relations) != size or any(len(row) != size for row in self.relations):
-            raise UserError(
-                "malformed", "method.relations", f"is no matrix of {size} rows of {size} numbers", "one row per silo"
-            )
+            problem = f"is not a matrix of {size} rows of {size} numbers"
+            raise UserError("malformed", "method.relations", problem, "one row per silo")
         if any(self.relations[k][j] != self.relations[j][k] for k in range(size) for j in range(k)):
-            raise UserError(
-                "invalid-value", "method.relations", "is not symmetric", "relations are mutual: correct the matrix"
-            )
+            fix = "relations are mutual: correct the matrix"
+            raise UserError("invalid-value", "method.relations", "is not symmetric", fix)
         return facts
 
     def build(self, facts: Facts) -> Method:
         work = CopyUpload(**self.common)
-        graph: dict[str, Any] = {"strength": pull(self), "relations": self.relations, "temperature": self.temperature}
+        graph = Copies(clip=work.clip, strength=pull(self), relations=self.relations, temperature=self.temperature)
         return central(
             self.info,
             work,
             facts,
-            server=Copies(clip=work.clip, **graph),
+            server=graph,
             divisors=Divisors(1.0, self.silo_sample_rate * facts.silos),
             contributions=ContributionCount(self.silo_sample_rate, 1, "silos in each silo's part of the sum"),
             copies=facts.silos,
@@ -404,7 +411,7 @@ class FedEM(CentralTraining):
 
     info = silo_info(
         "fedem",
-        "several models for everybody, each silo with its own mixture of them",
+        "several models for all silos, each silo with its own mixture of them",
         "Marfoq et al. 2021; [Slides]",
         personal=True,
     )
@@ -416,7 +423,7 @@ class FedEM(CentralTraining):
         return "name"
 
     def build(self, facts: Facts) -> Method:
-        work = MixedUpload(components=self.components, **self.common)
+        work = upload_of(MixedUpload, self)
         server = Components(clip=work.clip, components=self.components)
         return central(self.info, work, facts, server=server, copies=self.components)
 
@@ -424,7 +431,7 @@ class FedEM(CentralTraining):
 @part
 class MixedUpload(Upload):
     """Silos send what their records change in all components, clipped together; their weights stay with them, see
-    :mod:`tacit.families.personal.model_mixture`."""
+    ``kernels``."""
 
     components: int
 

@@ -7,7 +7,7 @@ are, and clips every number of the update to ``[-C, C]``. What it then sends by 
 Encoders are divided into batches of at least ``batch_subjects`` that take turns: each reports once per epoch.
 
 ``ldp-laplace`` and ``ldp-gaussian`` add noise to the whole update; they are what [FLAME] compares with. Its own
-protocols, whose reports a shuffler mixes, are in ``shuffle``.
+protocols, whose reports a shuffler mixes, are in ``methods``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def fewest_outside(people: int, batches: int, silos: int, colluding: int) -> int
     return max(1, int(np.sort(held, axis=1)[:, : silos - colluding].sum(axis=1).min()))
 
 
-@dataclass(frozen=True)
+@part
 class Crowd:
     """Places for subjects, in batches that take turns."""
 
@@ -110,14 +110,12 @@ class Crowd:
 
 def crowd_of(facts: Facts, batch_subjects: int | None) -> Crowd:
     places = facts.subjects or 1
-    return Crowd(places, max(1, places // (batch_subjects or places)))
+    return Crowd(places=places, turns=max(1, places // (batch_subjects or places)))
 
 
-def dimensions(facts: Facts) -> int:
-    """How many numbers are learned."""
-    if facts.parameters is None:
-        raise ValueError("how many numbers are learned must be known")
-    return facts.parameters
+def turned_around(dimensions: int) -> float:
+    """The l2 distance between two updates of numbers up to 1, all of which differ in sign."""
+    return 2 * math.sqrt(dimensions)
 
 
 @part
@@ -127,7 +125,46 @@ class NumberClip(Clip):
     of = "number"
 
     def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
-        return None if unit == "silo" else Shift(2 * math.sqrt(facts.parameters or 0))
+        return None if unit == "silo" else Shift(turned_around(facts.parameters or 0))
+
+
+@part
+class Encoding:
+    """How a subject protects its update.
+
+    epsilon      of all that a subject sends in an epoch, by itself
+    value_range  every number is clipped to [-value_range, value_range]
+    dimensions   how many numbers an update has
+    numbers      what is public about reports of single numbers; None where there are none
+    """
+
+    epsilon: float
+    value_range: float
+    dimensions: int
+    crowd: Crowd
+
+    @property
+    def sent(self) -> int:
+        """How many numbers of a subject are sent, on average."""
+        return self.dimensions
+
+    @property
+    def summed(self) -> tuple[float, float]:
+        """The standard deviation of the noise on a sum over subjects, and what the sum is divided by, so that it
+        estimates their mean without bias."""
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> ReportNumbers | None:
+        return None
+
+    def send(self, vectors: Vectors, stream: Stream) -> Floats:
+        """What subjects send, ``[people, d]``, about updates ``vectors [people, d]``."""
+        raise NotImplementedError
+
+
+def clipped(vectors: Vectors, value_range: float) -> Floats:
+    return np.clip(vectors.astype(np.float64), -value_range, value_range)
 
 
 COMMON = Info(
@@ -176,46 +213,56 @@ class SubjectReports(Options):
             return facts
         return replace(facts, rounds=self.epochs * crowd_of(facts, self.batch_subjects).turns)
 
-    def work(self, encoding: Any) -> ReportWork:
-        return ReportWork(
+    def reporting(self, encoding: type[Encoding], claim: Any, facts: Facts, **numbers: Any) -> Method:
+        """Subjects encode their clipped updates, and a sum of what they send is divided by a constant.
+
+        ``numbers`` are the fields of ``encoding`` that not every encoding has.
+        """
+        if facts.parameters is None:
+            raise ValueError("how many numbers are learned must be known")
+        crowd, clip = crowd_of(facts, self.batch_subjects), NumberClip(norm=self.value_range)
+        made = encoding(
+            epsilon=self.noise_value, value_range=clip.norm, dimensions=facts.parameters, crowd=crowd, **numbers
+        )
+        work = ReportWork(
             epochs=self.local_epochs,
             learning_rate=self.local_learning_rate,
             batch_size=self.batch_size,
-            encoding=encoding,
+            encoding=made,
+        )
+        deviation, divisor = made.summed
+        return Method(
+            self.info,
+            work,
+            ServerRule(),
+            claim(self.info, facts, made),
+            clip,
+            Noise(deviation, "inside"),
+            Divisors(divisor),
+            clip.norm * math.sqrt(made.sent),
+            ContributionCount(crowd.average, facts.subjects or 1, "people"),
+            crowd.turns,
         )
 
 
 @part
 class ReportWork(LocalWork):
-    """A subject trains on its own records and encodes the update.
-
-    encoding  how it is protected: ``send(vectors [people, d], stream, facts)`` gives what arrives, ``[people, d]``;
-              ``numbers`` see :meth:`reports`
-    """
+    """A subject trains on its own records and encodes the update."""
 
     worker = "tacit.families.shuffle.worker:EncoderWork"
 
     epochs: int
     learning_rate: float
     batch_size: int | None = None
-    encoding: Any
+    encoding: Encoding
 
     def reports(self, facts: Facts) -> ReportNumbers | None:
-        found: ReportNumbers | None = self.encoding.numbers(facts)
-        return found
+        return self.encoding.numbers
 
     @property
     def learning(self) -> Local:
         """What every subject does with its records."""
         return Local("training", self.epochs, self.learning_rate, self.batch_size)
-
-
-def one_report(subject_or_record: Event, two_changed: Event, info: Info, exposure: Exposure) -> Event:
-    """What is counted for a unit: a subject's report. One record more or less, or a subject without any: a subject with
-    another report. A record that is replaced may come to another subject: then two are changed."""
-    if exposure.unit == "silo":
-        return Unprotected(f"{info.name} bounds what a person contributes, not a silo")
-    return two_changed if exposure.unit == "record" and exposure.replaces else subject_or_record
 
 
 def one_encoder(crowd: Crowd) -> tuple[str, ...]:
@@ -228,25 +275,11 @@ def one_encoder(crowd: Crowd) -> tuple[str, ...]:
     return (one, apart) if crowd.turns > 1 else (one,)
 
 
+def no_silo(info: Info) -> Event:
+    return Unprotected(f"{info.name} bounds what a person contributes, not a silo")
+
+
 # -- noise on whole updates --------------------------------------------------------------------------------------------
-
-
-def locally_noised(options: SubjectReports, encoding: LaplaceNumbers | GaussianNumbers, facts: Facts) -> Method:
-    """Every subject adds noise to its whole clipped update; the server adds up what it gets, and sees each."""
-    crowd = crowd_of(facts, options.batch_subjects)
-    clip = NumberClip(norm=options.value_range)
-    return Method(
-        options.info,
-        options.work(encoding),
-        ServerRule(),
-        LocallyNoisedClaim(options.info, facts, encoding, crowd),
-        clip,
-        Noise(encoding.deviation(crowd.average, facts), "inside"),
-        Divisors(crowd.average),
-        clip.norm * math.sqrt(dimensions(facts)),
-        ContributionCount(crowd.average, facts.subjects or 1, "people"),
-        crowd.turns,
-    )
 
 
 @dataclass(frozen=True)
@@ -262,85 +295,87 @@ class LocallyNoisedClaim(Claim):
     are whole.
     """
 
-    encoding: LaplaceNumbers | GaussianNumbers
-    crowd: Crowd
+    encoding: NoisyNumbers
 
     @property
     def requires_all_silos(self) -> bool:
         return True  # subjects hide among all who send
 
     def event(self, exposure: Exposure) -> Event:
-        among = self.crowd.hidden_among(exposure, self.facts.silos)
-        both = Repeated(self.encoding.among(max(1, among // 2), self.facts), 2)
-        return one_report(self.encoding.among(among, self.facts), both, self.info, exposure)
+        if exposure.unit == "silo":
+            return no_silo(self.info)
+        among = self.encoding.crowd.hidden_among(exposure, self.facts.silos)
+        if exposure.unit == "record" and exposure.replaces:
+            return Repeated(self.encoding.among(max(1, among // 2)), 2)
+        # one record more or less, or a subject without any: a subject with another report
+        return self.encoding.among(among)
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
-        known = one_encoder(self.crowd)
+        known = one_encoder(self.encoding.crowd)
         return (*known, OWN_NOISE) if exposure.colluding else known
 
 
 @part
-class LaplaceNumbers:
-    """Laplace noise on every number: epsilon / d each. A view of sums sees them as if they were shuffled."""
+class NoisyNumbers(Encoding):
+    """Noise on every number of the update; the server adds up what it gets, and sees each."""
 
-    epsilon: float
-    value_range: float
+    @property
+    def scale(self) -> float:
+        """Of the noise on one number of one subject."""
+        raise NotImplementedError
 
-    def scale(self, facts: Facts) -> float:
-        return 2 * self.value_range * dimensions(facts) / self.epsilon
-
-    def deviation(self, people: float, facts: Facts) -> float:
-        """The standard deviation of the sum of this many subjects' noise."""
-        return self.scale(facts) * math.sqrt(2 * people)
-
-    def send(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        """What subjects send, ``[people, d]``."""
-        noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
-        return clipped(vectors, self.value_range) + self.scale(facts) * noise
-
-    def numbers(self, facts: Facts) -> None:
-        """There are no reports of single numbers."""
-
-    def among(self, people: int, facts: Facts) -> Event:
+    def among(self, people: int) -> Event:
         """What a sum with the noise of this many subjects shows."""
-        d = dimensions(facts)
-        if people == 1:
-            return Pure(self.epsilon)
-        return Repeated(ShuffledReports(self.epsilon / d, people, None, "laplace"), d)
+        raise NotImplementedError
 
 
 @part
-class GaussianNumbers:
+class LaplaceNumbers(NoisyNumbers):
+    """Laplace noise on every number: epsilon / d each. A view of sums sees them as if they were shuffled."""
+
+    @property
+    def scale(self) -> float:
+        return 2 * self.value_range * self.dimensions / self.epsilon
+
+    @property
+    def summed(self) -> tuple[float, float]:
+        return self.scale * math.sqrt(2 * self.crowd.average), self.crowd.average
+
+    def send(self, vectors: Vectors, stream: Stream) -> Floats:
+        noise = standard_laplace(vectors.size, stream).reshape(vectors.shape)
+        return clipped(vectors, self.value_range) + self.scale * noise
+
+    def among(self, people: int) -> Event:
+        if people == 1:
+            return Pure(self.epsilon)
+        return Repeated(ShuffledReports(self.epsilon / self.dimensions, people, None, "laplace"), self.dimensions)
+
+
+@part
+class GaussianNumbers(NoisyNumbers):
     """Gaussian noise on every number, (epsilon, delta)-private for one subject's whole update: the standard deviation
     is ``gaussian_sigma`` times the l2 sensitivity 2 C sqrt(d)."""
 
-    epsilon: float
-    value_range: float
+    delta: float
 
-    def multiplier(self, facts: Facts) -> float:
-        return gaussian_sigma(self.epsilon, facts.delta)
+    @property
+    def multiplier(self) -> float:
+        return gaussian_sigma(self.epsilon, self.delta)
 
-    def deviation(self, people: float, facts: Facts) -> float:
-        """The standard deviation of the sum of this many subjects' noise."""
-        shift = NumberClip(norm=self.value_range).sensitivity("subject", "replace", facts)
-        assert shift is not None
-        return shift.moved * self.value_range * self.multiplier(facts) * math.sqrt(people)
+    @property
+    def scale(self) -> float:
+        return turned_around(self.dimensions) * self.value_range * self.multiplier
 
-    def send(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        """What subjects send, ``[people, d]``."""
+    @property
+    def summed(self) -> tuple[float, float]:
+        return self.scale * math.sqrt(self.crowd.average), self.crowd.average
+
+    def send(self, vectors: Vectors, stream: Stream) -> Floats:
         noise = standard_normal(vectors.size, stream).reshape(vectors.shape)
-        return clipped(vectors, self.value_range) + self.deviation(1, facts) * noise
+        return clipped(vectors, self.value_range) + self.scale * noise
 
-    def numbers(self, facts: Facts) -> None:
-        """There are no reports of single numbers."""
-
-    def among(self, people: int, facts: Facts) -> Event:
-        """What a sum with the noise of this many subjects shows."""
-        return Gaussian(self.multiplier(facts) * math.sqrt(people))
-
-
-def clipped(vectors: Vectors, value_range: float) -> Floats:
-    return np.clip(vectors.astype(np.float64), -value_range, value_range)
+    def among(self, people: int) -> Event:
+        return Gaussian(self.multiplier * math.sqrt(people))
 
 
 @dataclass(frozen=True)
@@ -352,7 +387,7 @@ class LdpLaplace(SubjectReports):
     )
 
     def build(self, facts: Facts) -> Method:
-        return locally_noised(self, LaplaceNumbers(epsilon=self.noise_value, value_range=self.value_range), facts)
+        return self.reporting(LaplaceNumbers, LocallyNoisedClaim, facts)
 
 
 @dataclass(frozen=True)
@@ -364,4 +399,4 @@ class LdpGaussian(SubjectReports):
     )
 
     def build(self, facts: Facts) -> Method:
-        return locally_noised(self, GaussianNumbers(epsilon=self.noise_value, value_range=self.value_range), facts)
+        return self.reporting(GaussianNumbers, LocallyNoisedClaim, facts, delta=facts.delta)

@@ -21,23 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.families.shuffle import proofs as protocols
+from tacit.families.randomizers import Kind, randomizer
+from tacit.families.shuffle import proofs
 from tacit.families.shuffle.encoders import (
     COMMON,
-    Crowd,
+    Encoding,
     Floats,
-    NumberClip,
     SubjectReports,
     Vectors,
     clipped,
-    crowd_of,
-    dimensions,
+    no_silo,
     one_encoder,
 )
 from tacit.methods import option_keys as keys
-from tacit.methods.base import Claim, ContributionCount, Divisors, Facts, Method, ReportNumbers, ServerRule, part
-from tacit.privacy import AsPublished, Event, Exposure, Noise, Pure, Repeated, Stream, Unprotected
-from tacit.privacy.mechanisms.randomizers import Kind, Randomizer, randomizer
+from tacit.methods.base import Claim, Facts, Method, ReportNumbers, part
+from tacit.privacy import AsPublished, Event, Exposure, Pure, Repeated, Stream, Unprotected
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 
 Indices = npt.NDArray[np.int64]
 
@@ -54,93 +53,81 @@ class Encoded(NamedTuple):
 
 
 @part
-class Reports:
+class Reports(Encoding):
     """How an update becomes reports; this one reports every number. ``epsilon`` is divided among them.
 
-    randomizer      ``laplace``, or ``response`` on levels + 1 levels
-    batch_subjects  at least this many subjects take part in a round
+    randomizer  ``laplace``, or ``response`` on levels + 1 levels
+    index_rate  the part of the numbers that is reported
+    padding     messages that every dimension has when the analyzer gets it; None: one per subject
     """
 
-    epsilon: float
-    value_range: float
     randomizer: Kind
     levels: int
-    batch_subjects: int | None = None
+    index_rate: float = 1.0
+    padding: int | None = None
 
-    def crowd(self, facts: Facts) -> Crowd:
-        return crowd_of(facts, self.batch_subjects)
+    @property
+    def sent(self) -> int:
+        return int(self.index_rate * self.dimensions)
 
-    def sent(self, facts: Facts) -> int:
-        """How many numbers of a subject are reported, on average."""
-        return dimensions(facts)
-
-    def padded(self, facts: Facts) -> int:
+    @property
+    def padded(self) -> int:
         """n_p: how many messages every dimension has when the analyzer gets it."""
-        return self.crowd(facts).largest
+        return self.crowd.largest if self.padding is None else self.padding
 
-    def listed(self, facts: Facts) -> int | None:
+    @property
+    def listed(self) -> int | None:
         """How many messages a subject sends; None where that is random."""
-        return self.sent(facts)
+        return self.sent
 
-    def epsilon0(self, facts: Facts) -> float:
+    @property
+    def reported(self) -> float:
+        """How many subjects report a number, on average."""
+        return self.crowd.average
+
+    @property
+    def epsilon0(self) -> float:
         """The local epsilon of one message."""
-        return self.epsilon / self.sent(facts)
+        return self.epsilon / self.sent
 
-    def randomizing(self, facts: Facts) -> Randomizer:
-        return randomizer(self.randomizer, self.epsilon0(facts), self.levels)
+    @property
+    def law(self) -> Randomizer:
+        return randomizer(self.randomizer, self.epsilon0, self.levels)
 
-    def encode(self, vectors: Vectors, stream: Stream, facts: Facts) -> Encoded:
+    @property
+    def summed(self) -> tuple[float, float]:
+        law = self.law
+        # from a sum of ``report - 1/2`` to the estimated mean of updates
+        scale = 2 * self.value_range / (law.kept * self.reported)
+        # as if all messages were fillings; reports have about the same variance
+        return scale * self.reported * math.sqrt(self.padded * law.blanket_variance), 1 / scale
+
+    @property
+    def numbers(self) -> ReportNumbers:
+        return ReportNumbers(
+            self.value_range, (self.dimensions, self.padded, self.crowd.largest, self.law, self.listed)
+        )
+
+    def encode(self, vectors: Vectors, stream: Stream) -> Encoded:
         """Reports about ``vectors [people, d]``, with every subject's own randomness from ``stream``."""
-        person, index = self.chosen(vectors, stream, facts)
-        return Encoded(person, index, self.values(vectors[person, index], stream, facts))
+        person, index = self.chosen(vectors, stream)
+        return Encoded(person, index, self.values(vectors[person, index], stream))
 
-    def chosen(self, vectors: Vectors, stream: Stream, facts: Facts) -> tuple[Indices, Indices]:
+    def chosen(self, vectors: Vectors, stream: Stream) -> tuple[Indices, Indices]:
         """(person, dimension) of every number that is reported."""
         people, d = vectors.shape
         return np.repeat(np.arange(people), d), np.tile(np.arange(d), people)
 
-    def values(self, numbers: Vectors, stream: Stream, facts: Facts) -> Floats:
+    def values(self, numbers: Vectors, stream: Stream) -> Floats:
         """What is reported about these numbers."""
-        return self.randomizing(facts).report((clipped(numbers, self.value_range) / self.value_range + 1) / 2, stream)
+        return self.law.report((clipped(numbers, self.value_range) / self.value_range + 1) / 2, stream)
 
-    def send(self, vectors: Vectors, stream: Stream, facts: Facts) -> Floats:
-        """What subjects send, ``[people, d]``: reports as a difference from 1/2, 0 where none was sent."""
+    def send(self, vectors: Vectors, stream: Stream) -> Floats:
+        """Reports as a difference from 1/2, 0 where none was sent."""
         sent = np.zeros(vectors.shape)
-        person, index, value = self.encode(vectors, stream, facts)
+        person, index, value = self.encode(vectors, stream)
         sent[person, index] = value - 0.5
         return sent
-
-    def numbers(self, facts: Facts) -> ReportNumbers:
-        crowd, law = self.crowd(facts).largest, self.randomizing(facts)
-        return ReportNumbers(self.value_range, (dimensions(facts), self.padded(facts), crowd, law, self.listed(facts)))
-
-    def divisor(self, facts: Facts) -> float:
-        """By what a sum over subjects is divided, so that it estimates their mean without bias."""
-        return self.crowd(facts).average
-
-
-def shuffled(
-    options: SSSimple | SSDouble | SSTopk, encoding: Reports, claim: type[ShuffledClaim], facts: Facts
-) -> Method:
-    """Reports that a shuffler mixes and an analyzer adds up."""
-    crowd, law = encoding.crowd(facts), encoding.randomizing(facts)
-    # from a sum of ``report - 1/2`` to the estimated mean of updates
-    scale = 2 * encoding.value_range / (law.kept * encoding.divisor(facts))
-    # as if all messages were fillings; reports have about the same variance
-    deviation = scale * encoding.divisor(facts) * math.sqrt(encoding.padded(facts) * law.blanket_variance)
-    clip = NumberClip(norm=options.value_range)
-    return Method(
-        options.info,
-        options.work(encoding),
-        ServerRule(),
-        claim(options.info, facts, encoding),
-        clip,
-        Noise(deviation, "inside"),
-        Divisors(1 / scale),
-        clip.norm * math.sqrt(encoding.sent(facts)),
-        ContributionCount(crowd.average, facts.subjects or 1, "people"),
-        crowd.turns,
-    )
 
 
 @dataclass(frozen=True)
@@ -167,9 +154,9 @@ class ShuffledClaim(Claim):
 
     encoding: Reports
 
-    def protocol(self) -> protocols.ShuffledProtocol:
+    def protocol(self) -> proofs.ShuffledProtocol:
         """What one participation costs; see ``proofs``."""
-        return _simple(self.encoding, self.encoding.padded(self.facts), self.facts)
+        return _fixed(self.encoding, self.encoding.padded)
 
     def local_release(self) -> Event:
         """What a subject's own messages show by themselves."""
@@ -177,7 +164,7 @@ class ShuffledClaim(Claim):
 
     def shuffler_release(self) -> Event:
         """What the shuffler learns, which knows who sent what indices, its own fillings, and what is published."""
-        return _simple(self.encoding, self.encoding.crowd(self.facts).smallest, self.facts).released
+        return _fixed(self.encoding, self.encoding.crowd.smallest).released
 
     @property
     def requires_all_silos(self) -> bool:
@@ -188,7 +175,7 @@ class ShuffledClaim(Claim):
 
     def event(self, exposure: Exposure) -> Event:
         if exposure.unit == "silo":
-            return Unprotected(f"{self.info.name} bounds what a person contributes, not a silo")
+            return no_silo(self.info)
         if exposure.unit == "record" and exposure.replaces:
             return Repeated(self.local_release(), 2)
         # one record more or less, or a subject without any: a subject with other reports
@@ -200,7 +187,7 @@ class ShuffledClaim(Claim):
         return "shuffled-reports" if exposure.reveals == "messages" else "none"
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
-        return one_encoder(self.encoding.crowd(self.facts))
+        return one_encoder(self.encoding.crowd)
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         """The paper's number is about one epoch; it does not add epochs up."""
@@ -219,11 +206,11 @@ class ShuffledClaim(Claim):
 
     def published(self, delta: float) -> float:
         """FLAME's epsilon of one epoch."""
-        facts, encoding = self.facts, self.encoding
-        if encoding.randomizer == "response":
-            return _published_levels(encoding, delta, facts, 1.0, None)
-        smallest = encoding.crowd(facts).smallest
-        return protocols.as_published_flame_simple(dimensions(facts), smallest, encoding.epsilon, delta)
+        encoding = self.encoding
+        d, n = encoding.dimensions, encoding.crowd.smallest
+        if encoding.randomizer == "response":  # by lemma 1, which is about levels
+            return proofs.as_published_flame_levels(d, n, encoding.levels, encoding.epsilon0, delta)
+        return proofs.as_published_flame_simple(d, n, encoding.epsilon, delta)
 
 
 def _law(encoding: Reports) -> dict[str, Any]:
@@ -231,14 +218,8 @@ def _law(encoding: Reports) -> dict[str, Any]:
     return {"randomizer": encoding.randomizer, "levels": encoding.levels + 1}
 
 
-def _simple(encoding: Reports, messages: int, facts: Facts) -> protocols.ShuffledProtocol:
-    return protocols.ss_simple(dimensions(facts), messages, encoding.epsilon0(facts), **_law(encoding))
-
-
-def _published_levels(encoding: Reports, delta: float, facts: Facts, rate: float, padded: int | None) -> float:
-    """By lemma 1, which is about levels."""
-    d, n, epsilon = dimensions(facts), encoding.crowd(facts).smallest, encoding.epsilon0(facts)
-    return protocols.as_published_flame_levels(d, n, encoding.levels, epsilon, delta, rate, padded)
+def _fixed(encoding: Reports, messages: int) -> proofs.ShuffledProtocol:
+    return proofs.ss_fixed(encoding.sent, messages, encoding.epsilon0, **_law(encoding))
 
 
 @dataclass(frozen=True)
@@ -258,37 +239,32 @@ class SSSimple(SubjectReports):
     levels: keys.Levels = 2
 
     def build(self, facts: Facts) -> Method:
-        return shuffled(self, Reports(**reporting(self)), ShuffledClaim, facts)
-
-
-def reporting(options: SSSimple | SSDouble | SSTopk) -> dict[str, Any]:
-    """The fields that all reports have."""
-    return {
-        "epsilon": options.noise_value,
-        "value_range": options.value_range,
-        "randomizer": options.randomizer,
-        "levels": options.levels,
-        "batch_subjects": options.batch_subjects,
-    }
+        return self.reporting(Reports, ShuffledClaim, facts, randomizer=self.randomizer, levels=self.levels)
 
 
 # -- a part of the numbers ---------------------------------------------------------------------------------------------
 
 
-def check_index_rate(rate: float, facts: Facts) -> None:
+def partly(options: SSDouble | SSTopk) -> dict[str, Any]:
+    """The fields of reports about a part of the numbers."""
+    return {name: getattr(options, name) for name in ("randomizer", "levels", "index_rate", "padding")}
+
+
+def check_index_rate(rate: float, facts: Facts) -> Facts:
     """Refuse (UserError) a part of the numbers that is less than one number."""
-    if int(rate * dimensions(facts)) < 1:
-        problem = f"{rate:g} of {dimensions(facts)} numbers is less than one"
-        raise UserError("out-of-range", "method.index_rate", problem, f"use {1 / dimensions(facts):.2g} or more")
+    d = facts.parameters
+    if d is None or int(rate * d) >= 1:
+        return facts
+    problem = f"{rate:g} of {d} numbers is less than one"
+    raise UserError("out-of-range", "method.index_rate", problem, f"use {1 / d:.2g} or more")
 
 
-def _published_part(encoding: RandomReports | LargestReports, delta: float, facts: Facts) -> float:
+def _published_partly(encoding: Reports, delta: float) -> float:
     """FLAME's epsilon of one epoch, for a part of the numbers."""
-    padded, rate = encoding.padded(facts), encoding.index_rate
+    d, n, padded, rate = encoding.dimensions, encoding.crowd.smallest, encoding.padded, encoding.index_rate
     if encoding.randomizer == "response":
-        return _published_levels(encoding, delta, facts, rate, padded)
-    d, n = dimensions(facts), encoding.crowd(facts).smallest
-    return protocols.as_published_flame_double(d, n, encoding.epsilon, rate, padded, delta)
+        return proofs.as_published_flame_levels(d, n, encoding.levels, encoding.epsilon0, delta, rate, padded)
+    return proofs.as_published_flame_double(d, n, encoding.epsilon, rate, padded, delta)
 
 
 @dataclass(frozen=True)
@@ -311,44 +287,33 @@ class SSDouble(SubjectReports):
     index_sampling: Literal["fixed", "bernoulli"] = "bernoulli"
 
     def resolve(self, facts: Facts) -> Facts:
-        facts = super().resolve(facts)
-        check_index_rate(self.index_rate, facts)
-        return facts
+        return check_index_rate(self.index_rate, super().resolve(facts))
 
     def build(self, facts: Facts) -> Method:
-        encoding = RandomReports(
-            index_rate=self.index_rate, padding=self.padding, fixed=self.index_sampling == "fixed", **reporting(self)
-        )
-        return shuffled(self, encoding, DoubleClaim, facts)
+        fixed = self.index_sampling == "fixed"
+        return self.reporting(RandomReports, DoubleClaim, facts, fixed=fixed, **partly(self))
 
 
 @part
 class RandomReports(Reports):
     """A random part of the numbers."""
 
-    index_rate: float
-    padding: int | None
     fixed: bool
 
-    def sent(self, facts: Facts) -> int:
-        return int(self.index_rate * dimensions(facts))
+    @property
+    def listed(self) -> int | None:
+        return self.sent if self.fixed else None
 
-    def padded(self, facts: Facts) -> int:
-        return super().padded(facts) if self.padding is None else self.padding
+    @property
+    def reported(self) -> float:
+        return self.crowd.average * (self.sent / self.dimensions if self.fixed else self.index_rate)
 
-    def listed(self, facts: Facts) -> int | None:
-        return self.sent(facts) if self.fixed else None
-
-    def chosen(self, vectors: Vectors, stream: Stream, facts: Facts) -> tuple[Indices, Indices]:
+    def chosen(self, vectors: Vectors, stream: Stream) -> tuple[Indices, Indices]:
         if not self.fixed:
             person, index = np.nonzero(stream.coins(self.index_rate, vectors.size).reshape(vectors.shape))
             return person, index
         lot = stream.words(vectors.size).reshape(vectors.shape)
-        return _listed(np.sort(_largest(lot, self.sent(facts)), axis=1))
-
-    def divisor(self, facts: Facts) -> float:
-        rate = self.sent(facts) / dimensions(facts) if self.fixed else self.index_rate
-        return super().divisor(facts) * rate
+        return _listed(np.sort(_largest(lot, self.sent), axis=1))
 
 
 @dataclass(frozen=True)
@@ -357,35 +322,35 @@ class DoubleClaim(ShuffledClaim):
 
     encoding: RandomReports
 
-    def protocol(self) -> protocols.ShuffledProtocol:
-        facts, encoding = self.facts, self.encoding
-        padded, epsilon, law = encoding.padded(facts), encoding.epsilon0(facts), _law(encoding)
+    def protocol(self) -> proofs.ShuffledProtocol:
+        encoding = self.encoding
         if encoding.fixed:
-            return protocols.ss_double_fixed(encoding.sent(facts), padded, epsilon, **law)
-        d, people = dimensions(facts), encoding.crowd(facts).largest
-        return protocols.ss_double_bernoulli(d, people, padded, epsilon, encoding.index_rate, **law)
+            return super().protocol()
+        d, people, padded, rate = encoding.dimensions, encoding.crowd.largest, encoding.padded, encoding.index_rate
+        return proofs.ss_double_bernoulli(d, people, padded, encoding.epsilon0, rate, **_law(encoding))
 
     def event(self, exposure: Exposure) -> Event:
-        facts, encoding = self.facts, self.encoding
-        crowd = encoding.crowd(facts)
+        encoding = self.encoding
         counted = exposure.unit == "subject" or (exposure.unit == "record" and not exposure.replaces)
-        overflow = max(1, crowd.participations(facts.rounds)) * self.protocol().extra_delta
-        if counted and exposure.reveals == "messages" and overflow > facts.delta:
-            sent = encoding.index_rate * crowd.largest
+        overflow = max(1, encoding.crowd.participations(self.facts.rounds)) * self.protocol().extra_delta
+        if counted and exposure.reveals == "messages" and overflow > self.facts.delta:
+            sent = encoding.index_rate * encoding.crowd.largest
             return Unprotected(
-                f"{encoding.padded(facts)} places for about {sent:.3g} messages on every number overflow with "
+                f"{encoding.padded} places for about {sent:.3g} messages on every number overflow with "
                 f"probability {overflow:.2g}, above delta: raise method.padding"
             )
         return super().event(exposure)
 
     def local_release(self) -> Event:
-        return Pure(self.protocol().local_epsilon)
+        """Every message that may be sent: each coin may show heads."""
+        encoding = self.encoding
+        return Pure((encoding.sent if encoding.fixed else encoding.dimensions) * encoding.epsilon0)
 
     def shuffler_release(self) -> Event:
         return self.local_release()
 
     def published(self, delta: float) -> float:
-        return _published_part(self.encoding, delta, self.facts)
+        return _published_partly(self.encoding, delta)
 
 
 @dataclass(frozen=True)
@@ -410,62 +375,46 @@ class SSTopk(SubjectReports):
     index_privacy: keys.AtLeastOne | Literal["strongest"] | None = None
 
     def resolve(self, facts: Facts) -> Facts:
-        facts = super().resolve(facts)
-        check_index_rate(self.index_rate, facts)
-        return facts
+        return check_index_rate(self.index_rate, super().resolve(facts))
 
     def build(self, facts: Facts) -> Method:
-        encoding = LargestReports(
-            index_rate=self.index_rate, padding=self.padding, index_privacy=self.index_privacy, **reporting(self)
-        )
-        return shuffled(self, encoding, TopkClaim, facts)
+        return self.reporting(LargestReports, TopkClaim, facts, index_privacy=self.index_privacy, **partly(self))
 
 
 @part
 class LargestReports(Reports):
     """The largest numbers, among others about which a subject says nothing."""
 
-    index_rate: float
-    padding: int | None
     index_privacy: float | str | None
 
-    def sent(self, facts: Facts) -> int:
-        return int(self.index_rate * dimensions(facts))
-
-    def padded(self, facts: Facts) -> int:
-        return super().padded(facts) if self.padding is None else self.padding
-
-    def listed(self, facts: Facts) -> int:
+    @property
+    def listed(self) -> int:
         """l k indices, k of which are the largest (proposition 2)."""
-        return min(_lists(self, facts) * self.sent(facts), dimensions(facts))
+        rate, nu = self.sent / self.dimensions, self.index_privacy
+        most = math.ceil(1 / rate)
+        if nu is None:
+            lists = 1
+        elif isinstance(nu, str):
+            allowed = proofs.as_published_index_privacy(self.crowd.largest, self.padded, rate)[1]
+            lists = max(1, min(allowed, most))
+        else:
+            lists = min(most, math.ceil(max(1 / (nu * rate), nu / (nu - 1 + rate))))
+        return min(lists * self.sent, self.dimensions)
 
-    def encode(self, vectors: Vectors, stream: Stream, facts: Facts) -> Encoded:
-        people, k = len(vectors), self.sent(facts)
+    def encode(self, vectors: Vectors, stream: Stream) -> Encoded:
+        people, k = len(vectors), self.sent
         top = _largest(_magnitudes(vectors, stream), k)
-        values = self.values(np.take_along_axis(vectors, top, axis=1).ravel(), stream, facts).reshape(people, k)
-        more = self.listed(facts) - k
+        values = self.values(np.take_along_axis(vectors, top, axis=1).ravel(), stream).reshape(people, k)
+        more = self.listed - k
         if more:
             lot = stream.words(vectors.size).reshape(vectors.shape) | np.uint64(1)
             np.put_along_axis(lot, top, np.uint64(0), axis=1)
             top = np.concatenate([top, _largest(lot, more)], axis=1)
-            others = self.randomizing(facts).blanket(people * more, stream).reshape(people, more)
+            others = self.law.blanket(people * more, stream).reshape(people, more)
             values = np.concatenate([values, others], axis=1)
         order = np.argsort(top, axis=1)  # by dimension, so that the order says nothing of which are the largest
         person, index = _listed(np.take_along_axis(top, order, axis=1))
         return Encoded(person, index, np.take_along_axis(values, order, axis=1).ravel())
-
-
-def _lists(encoding: LargestReports, facts: Facts) -> int:
-    """l: a subject sends l k indices."""
-    rate, nu = encoding.sent(facts) / dimensions(facts), encoding.index_privacy
-    most = math.ceil(1 / rate)
-    if nu is None:
-        return 1
-    if isinstance(nu, str):
-        crowd = encoding.crowd(facts).largest
-        allowed = protocols.as_published_index_privacy(crowd, encoding.padded(facts), rate)[1]
-        return max(1, min(allowed, most))
-    return min(most, math.ceil(max(1 / (nu * rate), nu / (nu - 1 + rate))))
 
 
 @dataclass(frozen=True)
@@ -474,37 +423,35 @@ class TopkClaim(ShuffledClaim):
 
     encoding: LargestReports
 
-    def protocol(self) -> protocols.ShuffledProtocol:
-        return _largest_among(self, self.encoding.crowd(self.facts).largest, self.encoding.padded(self.facts))
+    def protocol(self) -> proofs.ShuffledProtocol:
+        return _among(self, self.encoding.crowd.largest, self.encoding.padded)
 
     def local_release(self) -> Event:
-        facts, encoding = self.facts, self.encoding
-        if encoding.listed(facts) != dimensions(facts):
+        encoding = self.encoding
+        if encoding.listed != encoding.dimensions:
             return Unprotected("whose messages these are is known, and which numbers are the largest is not hidden")
         # for some i, i numbers change and 2 (k - i) change between a number and the blanket
-        epsilon = encoding.epsilon0(facts)
-        half = protocols.half_pair(epsilon, encoding.randomizer, encoding.levels + 1)
-        return Pure(encoding.sent(facts) * max(epsilon, 2 * half))
+        half = proofs.half_pair(encoding.epsilon0, **_law(encoding))
+        return Pure(encoding.sent * max(encoding.epsilon0, 2 * half))
 
     def shuffler_release(self) -> Event:
-        facts, encoding = self.facts, self.encoding
-        if encoding.listed(facts) != dimensions(facts):
+        encoding, crowd = self.encoding, self.encoding.crowd
+        if encoding.listed != encoding.dimensions:
             return Unprotected("the shuffler sees which indices a person sends, and those depend on its records")
-        crowd = encoding.crowd(facts)
-        if encoding.padded(facts) < crowd.largest:  # it knows what it has cut
+        if encoding.padded < crowd.largest:  # it knows what it has cut
             return self.local_release()
-        return _largest_among(self, crowd.smallest, crowd.smallest).released
+        return _among(self, crowd.smallest, crowd.smallest).released
 
     def published(self, delta: float) -> float:
-        return _published_part(self.encoding, delta, self.facts)
+        return _published_partly(self.encoding, delta)
 
 
-def _largest_among(claim: TopkClaim, people: int, padded: int) -> protocols.ShuffledProtocol:
+def _among(claim: TopkClaim, people: int, padded: int) -> proofs.ShuffledProtocol:
     """What one participation costs among this many subjects."""
-    facts, encoding = claim.facts, claim.encoding
-    k, once = encoding.sent(facts), encoding.crowd(facts).participations(facts.rounds) == 1
-    hidden, law = k < encoding.listed(facts) < dimensions(facts), _law(encoding)
-    return protocols.ss_topk(k, people, padded, encoding.epsilon0(facts), once=once, hidden=hidden, **law)
+    encoding = claim.encoding
+    once = encoding.crowd.participations(claim.facts.rounds) == 1
+    hidden = encoding.sent < encoding.listed < encoding.dimensions
+    return proofs.ss_topk(encoding.sent, people, padded, encoding.epsilon0, once=once, hidden=hidden, **_law(encoding))
 
 
 # --- which numbers ---------------------------------------------------------------------------------------------------

@@ -1,23 +1,21 @@
 """The protocols of FLAME, repaired, and what the paper prints for them (specification 5; [FLAME]).
 
-The rows of the table in specification 5.2 are :func:`ss_simple`, :func:`ss_double_fixed`, :func:`ss_double_bernoulli`
-and :func:`ss_topk`: events of shuffled reports, whose cost ``shuffle_bounds`` proves. What the paper prints is under
-``as_published_``; nothing there is a guarantee.
+The rows of the table in specification 5.2 are :func:`ss_fixed` (SS-Simple, and SS-Double with a fixed number),
+:func:`ss_double_bernoulli` and :func:`ss_topk`: events of shuffled reports, whose cost ``shuffle_bounds`` proves. What
+the paper prints is under ``as_published_``; nothing there is a guarantee.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from tacit.privacy.accounting.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
-from tacit.privacy.accounting.shuffle_bounds import (
+from tacit.families.shuffle.shuffle_bounds import (
     LARGEST,
     binomial_bulk,
     binomial_pmf,
@@ -25,6 +23,7 @@ from tacit.privacy.accounting.shuffle_bounds import (
     shuffled_deviation,
     shuffled_pld,
 )
+from tacit.privacy.accounting.events import Composed, Event, Failure, Largest, Repeated, ShuffledReports
 from tacit.privacy.invalid import InvalidArgument
 
 Randomizer = Literal["any", "laplace", "response"]
@@ -36,48 +35,31 @@ _SLACK = 1e-13
 # --- the protocols of FLAME, repaired --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ShuffledProtocol:
-    """What one participation in a shuffled protocol costs (specification 5.2; a subject is replaced).
+class ShuffledProtocol(NamedTuple):
+    """What one participation in a shuffled protocol costs (specification 5.2; a subject is replaced), against the
+    analyzer and all who see its results; the shuffler is honest.
 
-    event           against the analyzer and all who see its results; the shuffler is honest
     extra_delta     to be added to the delta at which the event is accounted
-    local_epsilon   against shuffler and analyzer together
     """
 
     event: Event
-    extra_delta: float
-    local_epsilon: float
+    extra_delta: float = 0.0
 
     @property
     def released(self) -> Event:
         """The event with what it adds to delta."""
         return Composed((self.event, Failure(self.extra_delta))) if self.extra_delta else self.event
 
-    def over(self, epochs: int) -> ShuffledProtocol:
-        """So many participations: disjoint batches of people, each person in one of them per epoch."""
-        event, count = (self.event.event, self.event.count) if isinstance(self.event, Repeated) else (self.event, 1)
-        extra = min(1.0, epochs * self.extra_delta)
-        return ShuffledProtocol(Repeated(event, epochs * count), extra, epochs * self.local_epsilon)
 
-
-def ss_simple(
-    dimensions: int, reports: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
+def ss_fixed(
+    sent: int, messages: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
 ) -> ShuffledProtocol:
-    """SS-Simple: every one of ``reports`` subjects sends every dimension, each ``epsilon``-locally private."""
-    event = ShuffledReports(epsilon, reports, None, randomizer, levels)
-    return ShuffledProtocol(Repeated(event, dimensions), 0.0, dimensions * epsilon)
-
-
-def ss_double_fixed(
-    sent: int, padded: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
-) -> ShuffledProtocol:
-    """SS-Double with exactly ``sent`` dimensions per subject, each padded or cut to ``padded`` messages.
+    """SS-Simple, and SS-Double with exactly ``sent`` dimensions per subject, each with ``messages`` messages: one of
+    each subject, or padded or cut to so many. Each is ``epsilon``-locally private.
 
     Given the index sets, ``sent`` messages depend on the subject: no gain from their being a sample.
     """
-    event = ShuffledReports(epsilon, padded, None, randomizer, levels)
-    return ShuffledProtocol(Repeated(event, sent), 0.0, sent * epsilon)
+    return ShuffledProtocol(Repeated(ShuffledReports(epsilon, messages, None, randomizer, levels), sent))
 
 
 def ss_double_bernoulli(
@@ -97,7 +79,7 @@ def ss_double_bernoulli(
     pair = double_bernoulli_pair(epsilon, rate, randomizer, levels)
     event = ShuffledReports(epsilon, padded, pair, randomizer, levels)
     overflow = _exceeds(padded, subjects - 1, rate)
-    return ShuffledProtocol(Repeated(event, dimensions), min(1.0, dimensions * overflow), dimensions * epsilon)
+    return ShuffledProtocol(Repeated(event, dimensions), min(1.0, dimensions * overflow))
 
 
 @lru_cache(maxsize=256)
@@ -134,13 +116,13 @@ def ss_topk(
     dominated = (hidden or not cut) and _dominates_twice(full, half)
     if cut:
         full_pairs = 3 * sent if hidden and not dominated else 2 * sent
-        return ShuffledProtocol(Repeated(full, full_pairs), sent * _SLACK if hidden and dominated else 0.0, math.inf)
+        return ShuffledProtocol(Repeated(full, full_pairs), sent * _SLACK if hidden and dominated else 0.0)
     if dominated:
-        return ShuffledProtocol(Repeated(full, sent), sent * _SLACK, math.inf)
+        return ShuffledProtocol(Repeated(full, sent), sent * _SLACK)
     if not once:
-        return ShuffledProtocol(Repeated(full, 2 * sent), 0.0, math.inf)
+        return ShuffledProtocol(Repeated(full, 2 * sent))
     mixed = (Composed((Repeated(full, i), Repeated(half, 2 * (sent - i)))) for i in range(sent + 1))
-    return ShuffledProtocol(Largest(tuple(mixed)), 0.0, math.inf)
+    return ShuffledProtocol(Largest(tuple(mixed)))
 
 
 def _dominates_twice(full: ShuffledReports, half: ShuffledReports) -> bool:
@@ -201,12 +183,12 @@ def _mixed(rate: float, loss: float) -> float:
 # --- as published [FLAME] ---------------------------------------------------------------------------------------------
 
 
-def as_published_blanket(epsilon: float, reports: int, delta: float, corrected: bool = False) -> float:
+def as_published_blanket(epsilon: float, reports: int, delta: float) -> float:
     """Central epsilon of ``reports`` Laplace reports by the Bennett bound of FLAME's code (B_old of specification 5.2).
 
     Solves (1/(gamma n)) E[b e^(-m (c/b^2) phi(a b/c)) / (m a ln(1 + a b/c)); m >= 1] = delta, m ~ Bin(n, gamma). Not an
-    upper bound: the factor 1/(m a) does not belong there; ``corrected`` leaves it out. Where hardly any report is drawn
-    from the blanket it has no solution below ``epsilon``, which is given then.
+    upper bound: the factor 1/(m a) does not belong there. Where hardly any report is drawn from the blanket it has no
+    solution below ``epsilon``, which is given then.
     """
     if epsilon > LARGEST:
         return epsilon
@@ -222,45 +204,28 @@ def as_published_blanket(epsilon: float, reports: int, delta: float, corrected: 
         c -= 2 * math.exp(central) * (2 * math.exp(-epsilon / 2) - math.exp(-epsilon))
         u = a * b / c
         phi = (1 + u) * math.log1p(u) - u
-        terms = b * np.exp(-m * (c / b**2) * phi) / math.log1p(u)
-        if not corrected:
-            terms = terms / (m * a)
+        terms = b * np.exp(-m * (c / b**2) * phi) / math.log1p(u) / (m * a)
         return math.log(max(float(weights @ terms) / (gamma * reports), 1e-300)) - math.log(delta)
 
     return _root(excess, epsilon)
 
 
-def as_published_flame_simple(
-    dimensions: int, reports: int, local_epsilon: float, delta: float | None = None, corrected: bool = False
-) -> float:
+def as_published_flame_simple(dimensions: int, reports: int, local_epsilon: float, delta: float | None = None) -> float:
     """FLAME's epsilon of SS-Simple: theorem 1 over :func:`as_published_blanket`; delta = 0.01 / n^1.1 by default."""
     share = _flame_delta(reports, delta) / (dimensions + 1)
-    single = as_published_blanket(local_epsilon / dimensions, reports, share, corrected)
+    single = as_published_blanket(local_epsilon / dimensions, reports, share)
     return _as_published_composition(single, dimensions, share)
 
 
-def _flame_sparse(
-    subsampled: bool,
-    dimensions: int,
-    reports: int,
-    local_epsilon: float,
-    rate: float,
-    padded: int,
-    delta: float | None = None,
-    corrected: bool = False,
+def as_published_flame_double(
+    dimensions: int, reports: int, local_epsilon: float, rate: float, padded: int, delta: float | None = None
 ) -> float:
-    """2 k folds of what the shuffled reports of one dimension cost, ``subsampled`` or not; k = int(rate d) are sent."""
+    """FLAME's epsilon of SS-Double and SS-Topk, k = int(rate d) numbers: theorems 3 and 4, which count the subsampling
+    twice."""
     sent = int(rate * dimensions)
     share = _flame_delta(reports, delta) / (2 * sent + 1)
-    kept = as_published_blanket(local_epsilon / sent, padded, share / rate if subsampled else share, corrected)
-    return _as_published_composition(_mixed(rate, kept) if subsampled else kept, 2 * sent, share)
-
-
-as_published_flame_double = partial(_flame_sparse, True)
-"""FLAME's epsilon of SS-Double and SS-Topk: theorems 3 and 4, which count the subsampling twice."""
-
-as_published_flame_topk = partial(_flame_sparse, False)
-"""FLAME's epsilon of SS-Topk "without subsampling": 2 k folds of the shuffled reports."""
+    kept = as_published_blanket(local_epsilon / sent, padded, share / rate)
+    return _as_published_composition(_mixed(rate, kept), 2 * sent, share)
 
 
 def as_published_flame_levels(
@@ -284,24 +249,6 @@ def as_published_flame_levels(
     single = math.exp(min(epsilon, 700.0)) + levels - 1  # all that a float holds
     kept = math.sqrt(14 * math.log(2 * rate / share) * single / (messages - 1))
     return _as_published_composition(_mixed(rate, kept), folds, share)
-
-
-def as_published_flame_ratio(
-    dimensions: int,
-    reports: int,
-    levels: int,
-    epsilon: float,
-    delta: float | None = None,
-    rate: float = 1.0,
-    padded: int | None = None,
-) -> float:
-    """FLAME's figure 3: local over central epsilon, the latter by :func:`as_published_flame_levels`.
-
-    2.5526 and 137.355 for d = 75755, n = 5000, b = 2, epsilon .8, and rate 1/50 with 1666 padded: a setting that yields
-    the printed 2.55 and 137.36, not one that the paper states.
-    """
-    central = as_published_flame_levels(dimensions, reports, levels, epsilon, delta, rate, padded)
-    return rate * dimensions * epsilon / central
 
 
 def as_published_index_privacy(reports: int, padded: int, rate: float) -> tuple[float, int]:

@@ -22,14 +22,14 @@ import pandas as pd
 from tacit.data.table import Table, as_name, from_frame, gaps, match_names, numbers_in, read_file
 from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.families.survey.picture import picture
+from tacit.families.survey.picture import Mark, dots
 from tacit.planning.claims import REPRODUCIBLE, cost, linkage
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
 from tacit.privacy.ledger import place as ledger_place
 
 if TYPE_CHECKING:
-    from tacit.families.survey.questions import Place, Question
+    from tacit.families.survey.questions import Question
 
 BUDGET_DELTA = 1e-5  # delta of a budget if the survey itself has none
 
@@ -76,65 +76,17 @@ class Survey:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        names = ("column", "kind", "place", "epsilon", "delta", "people", "expected_error", "other_error", "seed")
-        return {
-            **{name: getattr(self, name) for name in names},
+        return vars(self) | {
             "answers": [asdict(answer) for answer in self.answers],
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
         }
 
-
-def ask(
-    source: str | Path | pd.DataFrame,
-    column: str,
-    *,
-    epsilon: float,
-    categories: Sequence[Any] | None = None,
-    bounds: tuple[float, float] | None = None,
-    place: Place = "central",
-    subject: str | None = None,
-    delta: float = 0.0,
-    ledger: str | Path,
-    budget: float | None = None,
-    seed: int | None = None,
-) -> Survey:
-    """Ask one question of a table: the share of every one of ``categories``, or the mean of a number within ``bounds``.
-
-    subject  the column that identifies the subject of each row; if omitted, every row is a subject
-    delta    central only: 0 is Laplace noise, more is Gaussian noise
-    ledger   the file to which the survey is written first; ``budget`` is the largest epsilon that it may reach
-    seed     for studies only: anyone who knows it can draw the same noise again
-    """
-    names = None if categories is None else tuple(str(as_name(name)) for name in categories)
-    asked, other = _questions(names, bounds, epsilon, delta, place, one_record=subject is None)
-    table = from_frame(source) if isinstance(source, pd.DataFrame) else read_file(source, "TABLE")
-    values = _values(table, column, names)
-    who = np.arange(table.rows) if subject is None else _people(table, subject)
-    people = int(np.unique(who).size)
-    events = _events(asked)
-    # the stream has the whole question in its name: another question has other noise under the same seed
-    question = f"survey {column} {asked}"
-    mark = "" if seed is None else mark_of(f"{seed} {question}")
-    _write_down(Path(ledger), column, asked, events, delta or BUDGET_DELTA, budget, mark)
-    stream = Randomness.from_seed(seed).stream(question)
-    found = asked.release(values, who, stream)
-    answers = (
-        Answer(name, float(mean), float(error), float(mean - half), float(mean + half))
-        for name, mean, error, half in zip(names or (f"mean of {column}",), *found, strict=True)
-    )
-    return Survey(
-        column=column,
-        kind="mean" if names is None else "shares",
-        place=place,
-        epsilon=epsilon,
-        delta=delta,
-        people=people,
-        answers=tuple(answers),
-        guarantees=_guarantees(asked, delta, seed),
-        expected_error=asked.expected_error(people),
-        other_error=other.expected_error(people),
-        seed=seed,
-    )
+    def picture(self) -> str:
+        """An SVG with a row per answer; lines reach over the 95 % intervals."""
+        rows = [(answer.answer, Mark(answer.estimate, answer.estimate - answer.low)) for answer in self.answers]
+        noise = "noise by a trusted server" if self.place == "central" else "every person randomises"
+        unit = f"{'share of' if self.kind == 'shares' else 'mean over'} people, and 95 % interval"
+        return dots(rows, f"{self.column}: {self.people:,} people, epsilon {self.epsilon:g}, {noise}", unit)
 
 
 def survey(
@@ -142,27 +94,63 @@ def survey(
     column: str,
     *,
     epsilon: float,
+    categories: Sequence[Any] | None = None,
+    bounds: tuple[float, float] | None = None,
+    place: str = "central",
+    subject: str | None = None,
+    delta: float = 0.0,
     out: str | Path | None = None,
     ledger: str | Path | None = None,
-    **question: Any,
+    budget: float | None = None,
+    seed: int | None = None,
 ) -> tuple[Survey, Path]:
-    """Ask one question of a table. Returns the survey and a new folder with ``survey.json``, ``survey.svg`` and, unless
-    ``ledger`` names another file, ``ledger.jsonl``.
+    """Ask one question of a table: the share of every one of ``categories``, or the mean of a number within ``bounds``.
+    Returns the survey and a new folder with ``survey.json``, ``survey.svg`` and, unless ``ledger`` names another file,
+    ``ledger.jsonl``.
 
-    ``question`` are the other arguments of :func:`ask`: categories or bounds, place, subject, delta, budget, seed.
+    subject  the column that identifies the subject of each row; if omitted, every row is a subject
+    delta    central only: 0 is Laplace noise, more is Gaussian noise
+    ledger   the file to which the survey is written first; ``budget`` is the largest epsilon that it may reach
+    seed     for studies only: anyone who knows it can draw the same noise again
     """
     folder = free_folder(f"survey {column}") if out is None else Path(out)
     if folder.exists():
         raise UserError("exists-already", "--out", f"'{folder}' exists", "name a new folder")
     folder.mkdir(parents=True)
     try:
-        found = ask(source, column, epsilon=epsilon, ledger=ledger or folder / LEDGER, **question)
+        names = None if categories is None else tuple(str(as_name(name)) for name in categories)
+        asked, other = _questions(names, bounds, epsilon, delta, place, one_record=subject is None)
+        table = from_frame(source) if isinstance(source, pd.DataFrame) else read_file(source, "TABLE")
+        values = _values(table, column, names)
+        who = np.arange(table.rows) if subject is None else _people(table, subject)
+        # the stream has the whole question in its name: another question has other noise under the same seed
+        question = f"survey {column} {asked}"
+        mark = "" if seed is None else mark_of(f"{seed} {question}")
+        _write_down(Path(ledger or folder / LEDGER), column, asked, delta or BUDGET_DELTA, budget, mark)
     except TacitError:  # refused before anything was written to the ledger
         (folder / LEDGER).unlink(missing_ok=True)
         folder.rmdir()
         raise
+    people = int(np.unique(who).size)
+    released = asked.release(values, who, Randomness.from_seed(seed).stream(question))
+    found = Survey(
+        column=column,
+        kind="mean" if names is None else "shares",
+        place=place,
+        epsilon=epsilon,
+        delta=delta,
+        people=people,
+        answers=tuple(
+            Answer(name, float(mean), float(error), float(mean - half), float(mean + half))
+            for name, mean, error, half in zip(names or (f"mean of {column}",), *released, strict=True)
+        ),
+        guarantees=_guarantees(asked, delta, seed),
+        expected_error=asked.expected_error(people),
+        other_error=other.expected_error(people),
+        seed=seed,
+    )
     write_json(folder / "survey.json", found.as_dict())
-    (folder / "survey.svg").write_text(picture(found.as_dict()), encoding="utf-8")
+    (folder / "survey.svg").write_text(found.picture(), encoding="utf-8")
     return found, folder
 
 
@@ -171,7 +159,7 @@ def _questions(
     bounds: tuple[float, float] | None,
     epsilon: float,
     delta: float,
-    place: Place,
+    place: str,
     one_record: bool,
 ) -> tuple[Question, Question]:
     """The question, and the same with its noise in the other place; UserError for invalid arguments."""
@@ -190,19 +178,18 @@ def _questions(
         code = "missing" if names is None else "conflict"
         problem = "are both given" if names is not None else "are missing: what may be answered is public"
         raise UserError(code, "--categories or --range", problem, "give categories for shares, a range for a mean")
+    if names is not None and not len(names) == len(set(names)) >= 2:
+        problem = f"{list(names)} are not accepted"
+        raise UserError("invalid-value", "--categories", problem, "name two or more, each once")
+    low, high = bounds or (0.0, 1.0)
+    if not -math.inf < low < high < math.inf:
+        problem = f"{low:g} to {high:g} is not a range"
+        raise UserError("out-of-range", "--range", problem, "give two numbers, the lower first")
     central: Question
     local: Question
     if names is not None:
-        if len(names) < 2 or len(set(names)) < len(names):
-            problem = f"{list(names)} are not accepted"
-            raise UserError("invalid-value", "--categories", problem, "name two or more, each once")
         central, local = CentralShares(len(names), epsilon, delta), LocalShares(len(names), epsilon, one_record)
     else:
-        assert bounds is not None
-        low, high = bounds
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            problem = f"{low:g} to {high:g} is no range"
-            raise UserError("out-of-range", "--range", problem, "give two numbers, the lower first")
         central, local = CentralMean(low, high, epsilon, delta), LocalMean(low, high, epsilon)
     return (central, local) if place == "central" else (local, central)
 
@@ -241,7 +228,7 @@ def _events(asked: Question) -> dict[str, Event]:
     come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
     central survey while the number of people stays (the middle of the bounds is said instead, or nothing) moves it by
     less than a replacement does; in a local one the report would be missing."""
-    from tacit.privacy.proofs.unlinked_subjects import of_two
+    from tacit.privacy.proofs.subject_events import of_two
 
     two = of_two(asked.event())
     assert two is not None, "an event of a question is known for two people"
@@ -256,11 +243,11 @@ def _events(asked: Question) -> dict[str, Event]:
     }
 
 
-def _write_down(
-    file: Path, column: str, asked: Question, events: dict[str, Event], delta: float, budget: float | None, mark: str
-) -> None:
+def _write_down(file: Path, column: str, asked: Question, delta: float, budget: float | None, mark: str) -> None:
     """One line, on disk before anything is computed that leaves; Forbidden where the budget does not allow it, and
     UserError where a line has the ``mark`` of the same seed and question."""
+
+    events = _events(asked)
 
     def refusal(lines: Sequence[Any]) -> TacitError | None:
         if has_seed(lines, mark):

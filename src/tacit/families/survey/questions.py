@@ -10,7 +10,7 @@ a question with categories by one record, drawn at random, which has the same me
 people is public. Central: every view of the result, but not the server. A person's part of the counts is a probability
 vector, so that replacing it moves them by at most 2 in l1 and sqrt 2 in l2; a mean of n people in [low, high] moves by
 (high - low) / n. Laplace noise for delta = 0, else Gaussian noise with the exact condition of Balle and Wang 2018.
-Local: every view, the server too, since a report is epsilon-private by itself (``randomized_response``).
+Local: every view, the server too, since a report is epsilon-private by itself (``families.randomizers``).
 Randomised response is exact; Laplace and Gaussian noise is floating point (``noise_mechanisms``).
 
 **Errors** are those of the noise: how far an estimate is from the result without noise. They do not include that these
@@ -26,12 +26,11 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit.families.randomizers import LaplaceReports, LevelReports, Response
 from tacit.privacy.accounting.events import Event, Pure
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism
+from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism, Randomizer
 from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
-from tacit.privacy.mechanisms.randomized_response import Response
-from tacit.privacy.mechanisms.randomizers import LaplaceReports, LevelReports, Randomizer
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -65,44 +64,48 @@ class Question(Protocol):
         """Estimates from the values of records ``[records]`` and whose each of them is."""
 
 
-@dataclass(frozen=True)
-class CentralNoise:
-    """Noise by a trusted server, for an l1 and an l2 sensitivity: Laplace where ``delta`` is 0, else Gaussian."""
+class Central:
+    """Noise by a trusted server: Laplace where ``delta`` is 0, else Gaussian.
+
+    sensitivity  of what the noise is added to, in l1 and in l2
+    """
 
     epsilon: float
     delta: float
-    l1: float
-    l2: float
+
+    @property
+    def sensitivity(self) -> tuple[float, float]:
+        raise NotImplementedError
 
     @property
     def mechanism(self) -> LaplaceMechanism | GaussianMechanism:
+        l1, l2 = self.sensitivity
         if self.delta == 0:
-            return LaplaceMechanism.calibrated(self.epsilon, self.l1)
-        return GaussianMechanism.calibrated(self.epsilon, self.delta, self.l2)
+            return LaplaceMechanism.calibrated(self.epsilon, l1)
+        return GaussianMechanism.calibrated(self.epsilon, self.delta, l2)
 
     def event(self) -> Event:
         # of Laplace noise on several numbers no more than the pure bound is claimed
         return Pure(self.epsilon) if self.delta == 0 else self.mechanism.event()
 
     @property
-    def standard_error(self) -> float:
+    def errors(self) -> tuple[float, float]:
+        """The standard error of the noise, and what |noise| stays below with probability CONFIDENCE, exactly."""
         made = self.mechanism
-        return math.sqrt(2) * made.scale if isinstance(made, LaplaceMechanism) else made.sigma
+        if isinstance(made, LaplaceMechanism):
+            return math.sqrt(2) * made.scale, -math.log1p(-CONFIDENCE) * made.scale
+        return made.sigma, NORMAL * made.sigma
 
-    @property
-    def half_width(self) -> float:
-        """Exactly: |noise| stays below it with probability CONFIDENCE."""
-        made = self.mechanism
-        return -math.log1p(-CONFIDENCE) * made.scale if isinstance(made, LaplaceMechanism) else NORMAL * made.sigma
+    def expected_error(self, people: int) -> float:
+        return self.errors[0] / people
 
-    def estimates(self, exact: Floats, divisor: float, stream: Stream) -> Estimates:
-        noisy = self.mechanism.release(exact, stream) / divisor
-        errors = (np.full(noisy.shape, size / divisor) for size in (self.standard_error, self.half_width))
-        return Estimates(noisy, *errors)
+    def estimates(self, exact: Floats, people: int, stream: Stream) -> Estimates:
+        noisy = self.mechanism.release(exact, stream) / people
+        return Estimates(noisy, *(np.full(noisy.shape, size / people) for size in self.errors))
 
 
 @dataclass(frozen=True)
-class CentralShares:
+class CentralShares(Central):
     """The share of every one of ``categories`` answers, 0 .. categories-1, with noise on the counts."""
 
     categories: int
@@ -111,18 +114,12 @@ class CentralShares:
     place: Place = "central"
 
     @property
-    def noise(self) -> CentralNoise:
-        return CentralNoise(self.epsilon, self.delta, 2.0, math.sqrt(2))
-
-    def event(self) -> Event:
-        return self.noise.event()
-
-    def expected_error(self, people: int) -> float:
-        return self.noise.standard_error / people
+    def sensitivity(self) -> tuple[float, float]:
+        return 2.0, math.sqrt(2)
 
     def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
         counts = CategoryCounts(self.categories, 0.0).total(values, subject)
-        return self.noise.estimates(counts, np.unique(np.asarray(subject)).size, stream)
+        return self.estimates(counts, np.unique(np.asarray(subject)).size, stream)
 
 
 @dataclass(frozen=True)
@@ -164,7 +161,7 @@ class LocalShares:
 
 
 @dataclass(frozen=True)
-class CentralMean:
+class CentralMean(Central):
     """The mean over people of a number between the public bounds ``low`` and ``high``; what is beyond counts as the
     bound."""
 
@@ -175,20 +172,14 @@ class CentralMean:
     place: Place = "central"
 
     @property
-    def noise(self) -> CentralNoise:
-        return CentralNoise(self.epsilon, self.delta, self.high - self.low, self.high - self.low)
-
-    def event(self) -> Event:
-        return self.noise.event()
-
-    def expected_error(self, people: int) -> float:
-        return self.noise.standard_error / people
+    def sensitivity(self) -> tuple[float, float]:
+        return self.high - self.low, self.high - self.low
 
     def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
         """The sum is that of distances from the middle of the bounds: a person who says nothing counts as the middle,
         and moves it by half of what a replacement does."""
         own, middle = _averages(values, subject, self.low, self.high), (self.low + self.high) / 2
-        found = self.noise.estimates(np.array([(own - middle).sum()]), own.size, stream)
+        found = self.estimates(np.array([(own - middle).sum()]), own.size, stream)
         return found._replace(estimate=found.estimate + middle)
 
 

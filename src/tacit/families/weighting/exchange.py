@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.exchange.base import Exchange, Keys
-from tacit.exchange.grid import Grid
+from tacit.exchange.base import Exchange, Keys, PlanPart
 from tacit.exchange.masked import Masked
-from tacit.exchange.sums import Members, SumFacts
+from tacit.exchange.sums import Grid, Members, SumFacts
 from tacit.families.weighting.paillier import DEFAULT_BITS, LEAST_BITS
 from tacit.families.weighting.server import WeightedServer
 from tacit.families.weighting.silo import WeightedSilo
 from tacit.families.weighting.terms import WeightedTerms, agreed
+from tacit.planning.settings import Count, Positive
 from tacit.privacy import Index, Reveals, View
+from tacit.privacy.proofs.weight_shifts import shared_slots
 from tacit.privacy.randomness import shares
 
 # as hard to break as a cipher with a key of 256 bits (NIST SP 800-57)
 _MOST_BITS = 15360
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How many slots there are, and the expected share of subjects who share theirs with another."""
+
+    slots: int
+    shared: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        return f"{self.shared:.3g} of the subjects are expected to share one of the {self.slots:,} slots with another."
 
 
 @dataclass(frozen=True)
@@ -47,15 +63,14 @@ class Weighted(Exchange):
     name: ClassVar[str] = "weighted"
     about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
     carries = "subjects"
-    unsuited = "its people are not weighted by their records"
     opens = True
     carries_once = True
 
-    precision: float = 1e-8
-    key_bits: int = 3072
+    precision: Positive = 1e-8
+    key_bits: Count = 3072
     hidden_sampling: bool = False
     index: Index = "slots"
-    slots: int | None = None
+    slots: Count | None = None
 
     @property
     def reveals(self) -> Mapping[str, Reveals]:
@@ -92,6 +107,13 @@ class Weighted(Exchange):
 
     def slot_count(self, people: int) -> int:
         return self.slots or people
+
+    def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
+        people = promise.facts.subjects
+        if self.index != "slots" or people is None:
+            return {}
+        count = self.slot_count(people)
+        return {"slots": Slots(count, shared_slots(people, count))}
 
     def slots_of(self, keys: npt.NDArray[np.int64], people: int) -> npt.NDArray[np.int64]:
         """The slots of people with these ``keys``, of whom ``people`` are declared. A list needs all of its people in

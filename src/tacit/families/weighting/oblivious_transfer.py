@@ -30,8 +30,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl.exceptions import CryptoError
 
-from tacit.crypto.context import Context
 from tacit.crypto.crypto_errors import Misused, Refused, Tampered
+from tacit.crypto.identities import Context
 
 POINT_BYTES = 32
 TAG_BYTES = 16

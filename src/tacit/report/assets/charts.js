@@ -13,7 +13,7 @@
   }
 
   function draw(script) {
-    const place = document.getElementById(script.dataset.chart);
+    const place = script.previousElementSibling;
     const figure = JSON.parse(script.textContent);
     try {
       Plotly.newPlot(place, figure.data, figure.layout, CONFIG);
@@ -32,7 +32,7 @@
       part.open = true;
     });
     charts.forEach(function (place) {
-      const wide = place.closest("figure").classList.contains("wide");
+      const wide = place.closest(".half") === null;
       const height = Math.min(place.offsetHeight, PAPER.height);
       place.dataset.height = place.style.height;
       place.style.height = height + "px";
