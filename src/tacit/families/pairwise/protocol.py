@@ -176,11 +176,6 @@ class PairwiseServer(ServerRole):
         self._forget()
         self.survivors = ()
 
-    @property
-    def messages(self) -> dict[str, Integers]:
-        """The vectors as they came, by silo: what the server sees of a round."""
-        return dict(self._vectors)
-
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
         before, self._there = self._there, tuple(sorted(self._inbox))
         if phase == SEEDS:
@@ -230,5 +225,5 @@ class PairwiseServer(ServerRole):
 
     def _forget(self) -> None:
         self._gone = {}
-        self._vectors: dict[str, Integers] = {}
+        self._vectors: dict[str, Integers] = {}  # as they came, by silo: what the server sees of a round
         self._seeds: dict[str, dict[str, Secret]] = {}

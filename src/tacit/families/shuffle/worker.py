@@ -40,7 +40,7 @@ class EncoderWork(Worker):
         which silos have those of :func:`people_of`."""
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
-        self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
+        self.people = facts.subjects or 1
         self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
         if self._layout.parameters != facts.parameters:
             raise AssertionError(f"{facts.parameters} numbers are planned, the model has another number")
