@@ -60,9 +60,9 @@ def test_a_run_killed_and_resumed_ends_bit_identical_to_an_uninterrupted_one(tmp
     for attempt in range(5):  # on a busy machine a run may end before it is seen to have begun
         cut = tmp_path / f"cut{attempt}"
         process = started("run", file, "--out", cut)
-        wait_for(lambda: len(read_metrics(cut / "metrics.jsonl")) > 3, 60)  # noqa: B023
+        wait_for(lambda: len(read_metrics(cut / "metrics.jsonl")) > 3, 180)  # noqa: B023
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         if not (cut / "result.json").exists():  # it was cut off in the middle
             break
     else:
@@ -83,15 +83,15 @@ def test_frozen_layers_of_a_run_without_a_seed_survive_resuming(tmp_path, visits
     experiment["train"] = {"rounds": 100_000, "evaluate_every": 50, "checkpoint_every": 5}
     out, file = tmp_path / "run", written(tmp_path, visits, experiment)
     process = started("run", file, "--out", out)
-    wait_for(lambda: (out / "model.safetensors").exists(), 60)
+    wait_for(lambda: (out / "model.safetensors").exists(), 180)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     before = load_arrays(out / "model.safetensors", "test")[0]["layer0/w"]
     again = started("run", file, "--resume", out)
     lines = len(read_metrics(out / "metrics.jsonl"))
-    wait_for(lambda: len(read_metrics(out / "metrics.jsonl")) > lines + 1, 60)
+    wait_for(lambda: len(read_metrics(out / "metrics.jsonl")) > lines + 1, 180)
     again.send_signal(signal.SIGINT)
-    again.communicate(timeout=60)
+    again.communicate(timeout=180)
     np.testing.assert_array_equal(load_arrays(out / "model.safetensors", "test")[0]["layer0/w"], before)
 
 
@@ -228,9 +228,9 @@ def test_ctrl_c_leaves_a_usable_folder(tmp_path, visits, experiment):
     experiment["train"] = {"rounds": 100_000, "evaluate_every": 10, "checkpoint_every": 5}
     out = tmp_path / "run"
     process = started("run", written(tmp_path, visits, experiment), "--out", out)
-    wait_for(lambda: len(read_metrics(out / "metrics.jsonl")) > 3, 60)
+    wait_for(lambda: len(read_metrics(out / "metrics.jsonl")) > 3, 180)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=180)
     assert process.returncode == 130
     assert b"--resume" in printed
     run = tacit.Run.load(out)
