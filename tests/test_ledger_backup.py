@@ -168,7 +168,7 @@ def test_a_kit_refuses_a_state_older_than_it_remembers_although_the_file_is_gone
 
 def test_the_ledger_of_a_kit_is_checked_by_what_its_policy_protects(kit, tmp_path):
     started(kit, tmp_path)
-    (found,) = check([kit.path])
+    (found,), _ = check([kit.path])
     assert Path(found.ledger) == tmp_path / "DATA.ledger.jsonl"
     assert (found.place, set(found.epsilon)) == ("subject/zero-out", {"public"})
 

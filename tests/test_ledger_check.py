@@ -11,7 +11,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from tacit.engine.charges import events
-from tacit.ledgers.recheck import ADVISORIES, check, check_all
+from tacit.ledgers.recheck import ADVISORIES, check
 from tacit.planning.plan import plan
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
 from tacit.privacy.accounting.account import account
@@ -74,8 +74,8 @@ def folder(
 
 
 def checked(path: Path) -> tuple[str, dict[str, tuple[float, float]]]:
-    (found,) = check([path])
-    return found.status, {view: (each.recorded, each.corrected) for view, each in (found.epsilon or {}).items()}
+    (found,), _ = check([path])
+    return found.status, {view: (each.recorded, each.corrected) for view, each in found.epsilon.items()}
 
 
 def test_weights_of_all_records_cost_a_silo_s_view_more_than_was_recorded(tmp_path):
@@ -148,7 +148,7 @@ def test_what_depended_on_who_is_present_has_no_bound(tmp_path, method, privacy,
 def test_noise_that_was_solved_for_is_that_of_the_run(tmp_path):
     made = experiment({"name": "uldp-avg", "target_epsilon": 4.0}, {"name": "plain"}, against=["public"])
     run = folder(tmp_path / "run", made, {"public": PoissonSampled(1.0, Gaussian(5.0))})
-    assert check([run])[0].status == "not recomputed"
+    assert check([run])[0][0].status == "not recomputed"
     (run / "result.json").write_text(json.dumps({"noise_multiplier": 5.0}))
     assert checked(run) == ("ok", {"public": pytest.approx((9.997, 9.997), abs=1e-3)})
 
@@ -159,9 +159,9 @@ def test_lines_of_a_budget_file_need_the_folder_of_their_run(tmp_path):
     budget = tmp_path / "budget.jsonl"
     ledger(budget, "a", "uldp-avg", told)
     ledger(budget, "b", "uldp-avg", told)
-    alone = {found.run: found.status for found in check([budget])}
+    alone = {found.run: found.status for found in check([budget])[0]}
     assert alone == {"a": "not recomputed", "b": "not recomputed"}
-    both = {(Path(found.ledger).name, found.run): found.status for found in check([budget, run])}
+    both = {(Path(found.ledger).name, found.run): found.status for found in check([budget, run])[0]}
     assert both[("budget.jsonl", "a")] == both[("ledger.jsonl", "a")] == "under-counted"
     assert both[("budget.jsonl", "b")] == "not recomputed"
     with refuses("wrong-file", "ledger"):
@@ -186,7 +186,7 @@ def test_new_lines_say_which_accounting_wrote_them(tmp_path):
         event = {place("subject", "public", "zero-out"): Gaussian(5.0)}
         book.append(run="new", party="server", round=1, mechanism="uldp-avg", step=1, events=event)
         assert [line.get("accounting") for line in book.lines] == [None, None, ACCOUNTING]
-    assert {found.run: found.status for found in check([file])} == {"old": "not recomputed", "new": "ok"}
+    assert {found.run: found.status for found in check([file])[0]} == {"old": "not recomputed", "new": "ok"}
 
 
 def later(file: Path, accounting: int, run: str = "a", party: str = "server", rounds: int = ROUNDS) -> None:
@@ -214,7 +214,7 @@ def test_advisories_that_are_not_checked_are_named(tmp_path, accounting, yes, no
     if accounting > 1:
         (run / "ledger.jsonl").unlink()
         later(run / "ledger.jsonl", accounting)
-    (found,) = check([run])
+    (found,), _ = check([run])
     assert (found.status, found.checked, found.not_checked) == ("ok", yes, no)
     assert found.epsilon["public"].recorded == pytest.approx(9.997, abs=1e-3)
     shown = CliRunner().invoke(app, ["ledger", "check", str(run)])
@@ -236,7 +236,7 @@ def test_an_advisory_is_about_accountings_that_were_and_has_a_page():
 def test_a_run_has_a_title_and_the_causes_of_what_it_cost(tmp_path):
     made = experiment(AVG, {"name": "masked"}, against=["public"]) | {"title": "Visits"}
     run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)}, federated=True)
-    (found,) = check([run])
+    (found,), _ = check([run])
     assert (found.title, found.lines, found.reason.split(":")[0]) == ("Visits", ROUNDS, "F3")
     shown = CliRunner().invoke(app, ["ledger", "check", str(run)]).stdout
     assert all(word in shown for word in (str(run), "Visits", "9.998", "24.39", "F3"))
@@ -246,7 +246,7 @@ def test_the_total_of_a_ledger_with_several_runs_is_told(tmp_path):
     file = tmp_path / "visits.ledger.jsonl"
     later(file, ACCOUNTING, "a", "north")
     later(file, ACCOUNTING, "b", "north", 2)
-    runs, (total,) = check_all([file])
+    runs, (total,) = check([file])
     assert [(each.run, each.lines) for each in runs] == [("a", ROUNDS), ("b", 2)]
     both = account(Repeated(Gaussian(5.0), ROUNDS + 2), 1e-5).epsilon
     assert (total.runs, total.lines, total.place) == (2, ROUNDS + 2, "subject/zero-out")

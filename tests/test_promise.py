@@ -504,7 +504,7 @@ def test_a_published_number_does_not_count_what_is_paid_for_beside_it():
         for data in ({"standardize": "declared"}, None)
     )
     assert (free.valid, paid.valid) == ("yes", "only-if")
-    assert "the paid statistics would come on top" in paid.reason
+    assert "it does not cover the statistics" in paid.reason
 
 
 def test_a_method_without_noise_promises_nothing_whatever_it_pays_for():

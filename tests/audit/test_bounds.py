@@ -13,7 +13,9 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 from tacit.audit.bounds import (
+    GaussianTradeOff,
     Guesses,
+    ProvedTradeOff,
     Rates,
     best_attack,
     estimate_gaussian_epsilon,
@@ -31,7 +33,6 @@ from tacit.audit.bounds import (
     rates_at,
     refutes,
 )
-from tacit.audit.tradeoffs import GaussianTradeOff, ProvedTradeOff, claimed
 from tacit.privacy import Gaussian, PoissonSampled
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.gaussian import gaussian_mu as mu_for
@@ -71,8 +72,8 @@ def test_a_curve_and_its_inverse_go_with_each_other_in_both_directions():
 
 
 def test_nothing_is_refuted_where_nothing_is_claimed():
-    assert not refutes(Rates(1000, 1000, 0, 1000), claimed(math.inf, DELTA), 0.95)
-    assert not one_run_refutes(Guesses(1000, 1000, 1000), claimed(math.inf, DELTA), 0.95)
+    assert not refutes(Rates(1000, 1000, 0, 1000), ProvedTradeOff((0.0,), (1.0,)), 0.95)
+    assert not one_run_refutes(Guesses(1000, 1000, 1000), ProvedTradeOff((0.0,), (1.0,)), 0.95)
 
 
 # -- many runs
@@ -175,7 +176,7 @@ def test_the_curve_is_refuted_exactly_where_no_distribution_of_right_guesses_is_
         limits += [delta, growth - 1 + delta]
     found = linprog(-(j >= v).astype(float), A_ub=rows, b_ub=limits, A_eq=np.ones((1, c + 1)), b_eq=[1.0])
     largest = -found.fun
-    curve, guesses = claimed(epsilon, delta), Guesses(m, c, v)
+    curve, guesses = ProvedTradeOff((epsilon,), (delta,)), Guesses(m, c, v)
     assert 0.001 < largest < 0.9
     assert one_run_refutes(guesses, curve, 1 - 1.001 * largest)
     assert not one_run_refutes(guesses, curve, 1 - 0.999 * largest)
@@ -201,7 +202,7 @@ def test_one_run_bounds_hold_with_their_confidence_on_the_mechanism_where_they_a
     for number in np.unique(right):
         guesses, times = Guesses(200, 200, int(number)), int((right == number).sum())
         wrong[0] += times * (one_run_epsilon(guesses, 0.0, 0.95) > 1.0)
-        wrong[1] += times * one_run_refutes(guesses, claimed(1.0, 0.0), 0.95)
+        wrong[1] += times * one_run_refutes(guesses, ProvedTradeOff((1.0,), (0.0,)), 0.95)
     assert (wrong <= too_many(0.05, audits)).all()
     assert wrong[0] > 5  # and it is no looser than it has to be
 

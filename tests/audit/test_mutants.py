@@ -15,8 +15,7 @@ import pytest
 from scipy.stats import binomtest
 
 from tacit.audit.cases import case
-from tacit.audit.mechanism import audit_mechanism, simulation
-from tacit.audit.runs import Finding
+from tacit.audit.mechanism import Finding, audit_mechanism, simulation
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain

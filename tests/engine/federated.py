@@ -17,6 +17,7 @@ from tacit.engine.learner import learner
 from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
 from tacit.engine.simulate import Simulation
+from tacit.exchange import EXCHANGES as ALL_EXCHANGES
 from tacit.exchange import places_of
 from tacit.exchange.post import SERVER
 from tacit.exchange.session import introduced
@@ -72,13 +73,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "ldp-laplace": EXACT,
     "ldp-gaussian": EXACT,
 }
+# any other method that runs in a federation: its defaults, and noise where it adds some
+METHODS |= {
+    name: {} if kind.noise_key is None else NOISY
+    for name, kind in ALL.items()
+    if name not in METHODS and not kind.info.pools and not kind.info.serverless
+}
 # 2048 bits are allowed, with a warning, and quicker
 EXCHANGES: dict[str, dict[str, Any]] = {
-    "plain": {"name": "plain"},
-    "masked": {"name": "masked"},
+    **{name: {"name": name} for name, kind in ALL_EXCHANGES.items() if kind.carries != "neighbours"},
     "weighted": {"name": "weighted", "key_bits": 2048},
-    "shuffled": {"name": "shuffled"},
-    "pairwise": {"name": "pairwise"},
 }
 # with noise that cancels in pairs all silos take part, and no count is made beside the sum
 NOT_IN_PAIRS = ("silo_sample_rate", "adaptive_clip")

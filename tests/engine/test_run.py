@@ -19,8 +19,8 @@ from tacit.engine import read_metrics
 from tacit.engine.learner import load_arrays
 from tacit.errors import DivergedWarning, UserError
 from tacit.privacy import Ledger
+from tacit.ui.console import Bars
 from tacit.ui.main import main
-from tacit.ui.progress import Bars
 from tests.refusals import refuses
 
 

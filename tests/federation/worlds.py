@@ -15,6 +15,7 @@ from tacit.data import Federation, Records
 from tacit.engine import Run
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
+from tacit.exchange import EXCHANGES
 from tacit.federation.carrier.job import write_job
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.protocol.agreement import in_their_places
@@ -30,7 +31,7 @@ from tests.engine.federated import Parties
 # everything that the tests of this folder ask for
 POLICY = {
     "methods": ["uldp-avg", "subject-sgd", "local-record", "fedavg", "ss-simple", "dp-fedavg"],
-    "exchanges": ["masked", "plain", "weighted", "shuffled", "pairwise"],
+    "exchanges": [name for name, kind in EXCHANGES.items() if kind.carries != "neighbours"],
     "unit": "record",
     "against": ["public"],
     "epsilon_per_run": float("inf"),

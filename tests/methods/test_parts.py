@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields, replace
+import sys
+from dataclasses import fields, replace
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tacit.errors import UserError
 from tacit.exchange import EXCHANGES
-from tacit.kernels import ServerStep
-from tacit.methods import METHODS, Facts, Method
-from tacit.methods.base import Divisors, ServerRule, ServerState, part
+from tacit.methods import METHODS, Facts, Info, Method
 from tacit.methods.clips import BatchClip, RecordClip, Shift, SiloClip, SubjectClip
-from tacit.methods.per_subject import COMMON, PerSubject, SubjectWork, per_subject
 from tacit.planning.claims import exchanges_for
 from tests.methods.worlds import planned, random_federation, simulation
+from tools import contributing
 
 PRIVATE = [name for name, options in METHODS.items() if options.info.private]
 FACTS = Facts(silos=4, subjects=50, records_per_silo=(100,) * 4, max_records=5, max_silos=2, parameters=100)
@@ -44,8 +43,14 @@ def built(name: str, facts: Facts = FACTS, **numbers: Any) -> Method:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_exchanges_of_a_method_follow_from_its_parts(name):
-    expected = next((found for names, found in SUITED.items() if name in names), {"plain"})
-    assert set(exchanges_for(METHODS[name].info)) & KNOWN == expected
+    info = METHODS[name].info
+    named = [found for names, found in SUITED.items() if name in names]
+    alike = [found for names, found in SUITED.items() if _travels(METHODS[names[0]].info) == _travels(info)]
+    assert set(exchanges_for(info)) & KNOWN == [*named, *alike, {"plain"}][0]
+
+
+def _travels(info: Info) -> tuple[Any, ...]:
+    return info.sends, info.place
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -97,30 +102,15 @@ def test_a_clip_says_what_a_unit_moves():
     assert subject.noise_over(Shift(0.5)) == 4.0
 
 
-# -- a method that the package does not have
-
-
-@dataclass(frozen=True)
-class SignSGD(PerSubject):
-    """Subject-level sign-SGD: the server steps by the signs of the noisy mean gradient."""
-
-    info = replace(COMMON, name="sign-sgd", summary="steps by signs of a noisy mean gradient", reference="a test")
-
-    def build(self, facts: Facts) -> Method:
-        method = per_subject(self, SubjectWork(rate=self.subject_sample_rate, weights="capped"), facts)
-        return replace(method, server=SignStep(clip=method.server.clip))
-
-
-@part
-class SignStep(ServerRule):
-    def update(self, step: ServerStep, server: ServerState, total: Any, divisors: Divisors) -> ServerState:
-        mean, clip = self.clip.receive(server.extra, total, divisors.total, divisors.beside)
-        return self.stepped(step, server, -jnp.sign(mean), clip)
-
-
-def test_a_new_method_for_subjects_is_two_classes():
+def test_the_method_of_contributing_keeps_the_guarantee_of_subject_sgd(monkeypatch):
+    """It replaces the server's step alone, which moves every number by the learning rate."""
+    page = (contributing.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [text] = [text for _, path, text in contributing.blocks(page) if path == "src/tacit/methods/sign_sgd.py"]
+    module = ModuleType("sign_sgd_of_the_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(text, module.__dict__)
     numbers = {"noise_multiplier": 2.0, "clip": 0.5, "subject_sample_rate": 0.3}
-    with patch.dict(METHODS, {"sign-sgd": SignSGD}):
+    with patch.dict(METHODS, {"sign-sgd": module.SignSGD}):
         new, known = (planned({"name": name, **numbers}) for name in ("sign-sgd", "subject-sgd"))
         assert [g.epsilon for g in new.guarantees()] == [g.epsilon for g in known.guarantees()]
         made = random_federation(np.random.default_rng(3))

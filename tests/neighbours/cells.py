@@ -70,6 +70,10 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "random-walk": {**NOISY, "walk_steps": 1},
     "local-walk": {**NOISY, "walk_steps": 1},
 }
+# any other method that adds noise to sums
+NUMBERS |= {
+    name: NOISY for name, kind in METHODS.items() if kind.info.private and name not in NUMBERS and name not in REPORTING
+}
 
 EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": SHORT_KEY}, "pairwise": {"graph": "complete"}}
 

@@ -20,13 +20,14 @@ from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Plain
 from tacit.exchange.sums import Grid, share_variance
 from tacit.families.shuffle.worker import EncoderWork
+from tacit.families.subject_dp.methods import HiGrad
 from tacit.federation.protocol.coordinator import CoordinatorSide
 from tacit.federation.site.shard import pseudonyms
 from tacit.kernels import Steps, bounded, clipped_gradient_sum
 from tacit.kernels.exact_sums import Counts
 from tacit.methods.central import Upload
 from tacit.methods.clips import Clip
-from tacit.methods.local_noise import HiGrad, NoisyBatchesClaim
+from tacit.methods.local_noise import NoisyBatchesClaim
 from tacit.methods.per_subject import SubjectSGD, SubjectWork
 from tacit.planning.claims import Promise
 from tacit.privacy import Randomness
@@ -283,7 +284,7 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
         Cell("subject-sgd", "plain", "simulator", "adaptive clip"),
         lambda: patch.object(Clip, "counts", doubled(Clip.counts)),
     ),
-    "no clip": (NAIVE, lambda: patch("tacit.methods.uldp.clipped", lambda v, c: v)),
+    "no clip": (NAIVE, lambda: patch("tacit.families.weighting.methods.clipped", lambda v, c: v)),
     "updates weighted by records": (
         SILO,
         lambda: patch.object(Upload, "local", local_times_records(Upload.local)),

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
 
 from tacit.audit.canaries import Planted, plant
 from tacit.audit.cases import Case, case, numbers_of
-from tacit.audit.mechanism import CONFIDENCE as MECHANISM_CONFIDENCE
-from tacit.audit.mechanism import audit_mechanism, claim_of
+from tacit.audit.mechanism import Finding, OnDone, audit_mechanism, claim_of
 from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
-from tacit.audit.runs import Finding
 from tacit.audit.views import VIEWS
 from tacit.engine import Progress, Silence, load_federation
+from tacit.engine.folder import plain_values
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
 from tacit.planning.claims import exchanges_for
@@ -47,39 +48,32 @@ Verdict = Literal["refuted", "doubtful", "not-refuted", "nothing-claimed"]
 
 
 @dataclass(frozen=True)
-class MechanismFinding:
-    """Result of many runs of the method on a small federation for one view; ``noise`` and ``proved`` are those of one
-    round there."""
+class MechanismFinding(Finding):
+    """Result of many runs of the method on a small federation for one view."""
 
     view: str
-    noise: str
-    proved: float
-    found: Finding
+    noise: str  # of one round there
+    proved: float  # for one round there
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit.
-
-    guarantees  of the plan, with the published ones
-    mechanism   the method alone, view by view
-    canaries    the experiment with canaries, by what was observed
-    """
+    """The result of an audit."""
 
     title: str
     method: str
     unit: str
     delta: float
     rounds: int
-    guarantees: tuple[Guarantee, ...]
-    mechanism: tuple[MechanismFinding, ...]
-    canaries: tuple[CanaryFinding, ...]
+    guarantees: tuple[Guarantee, ...]  # of the plan, with the published ones
+    mechanism: tuple[MechanismFinding, ...]  # the method alone, view by view
+    canaries: tuple[CanaryFinding, ...]  # the experiment with canaries, by what was observed
     seconds: float
 
     @property
     def refuted(self) -> bool:
         """Whether a proved guarantee was refuted."""
-        return any(line.found.refuted for line in self.mechanism) or any(line.refuted for line in self.canaries)
+        return any(line.refuted for line in self.mechanism) or any(line.refuted for line in self.canaries)
 
     @property
     def verdict(self) -> Verdict:
@@ -101,30 +95,14 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinity as "inf"."""
-        return _plain(
-            {
-                "title": self.title,
-                "method": self.method,
-                "unit": self.unit,
-                "delta": self.delta,
-                "rounds": self.rounds,
-                "refuted": self.refuted,
-                "verdict": self.verdict,
-                "refuted_as_published": list(self.refuted_as_published),
-                "guarantees": [line.as_dict() for line in self.guarantees],
-                "mechanism": [
-                    {
-                        "view": line.view,
-                        "noise": line.noise,
-                        "proved": line.proved,
-                        **asdict(line.found),
-                    }
-                    for line in self.mechanism
-                ],
-                "canaries": [asdict(line) for line in self.canaries],
-                "seconds": self.seconds,
-            }
-        )
+        verdicts = {
+            "refuted": self.refuted,
+            "verdict": self.verdict,
+            "refuted_as_published": list(self.refuted_as_published),
+            "guarantees": [line.as_dict() for line in self.guarantees],
+        }
+        content: dict[str, Any] = plain_values(asdict(replace(self, guarantees=())) | verdicts)
+        return content
 
 
 def audit(
@@ -145,12 +123,15 @@ def audit(
         problem = f"{plan.method.name} promises nothing, so there is nothing to refute"
         raise UserError("not-private", "method.name", problem, "choose a private method: tacit methods")
     _check(canaries, input_canaries, runs, confidence)
-    began, told = time.monotonic(), progress or Silence()
+    began, shown = time.monotonic(), progress or Silence()
     randomness = Randomness.from_seed(plan.experiment.seed)
     # first the steps that may fail: reading the data, and putting canaries into them
     planted = _planted(plan, frame, canaries, input_canaries, randomness)
-    mechanism = tuple(_mechanism(plan, runs, randomness, told))
-    found = () if planted is None else tuple(_canaries(*planted, confidence, randomness, told))
+    mechanism = tuple(_mechanism(plan, runs, randomness, shown))
+    found: list[CanaryFinding] = []
+    if planted is not None:
+        with _bar(shown, "with canaries", plan.rounds) as on_done:
+            found = audit_run(*planted, randomness, confidence=confidence, on_done=on_done)
     return Audit(
         title=plan.title,
         method=plan.label,
@@ -159,20 +140,28 @@ def audit(
         rounds=plan.rounds,
         guarantees=plan.guarantees(),
         mechanism=mechanism,
-        canaries=found,
+        canaries=tuple(found),
         seconds=round(time.monotonic() - began, 1),
     )
 
 
 def _check(canaries: int, input_canaries: int, runs: int, confidence: float) -> None:
-    if canaries < 10:
-        raise UserError("too-few", "--canaries", f"{canaries} are too few to bound anything", "use 10 or more")
+    for name, number, least in (("--canaries", canaries, 10), ("--runs", runs, 20)):
+        if number < least:
+            raise UserError("too-few", name, f"{number} are too few to bound anything", f"use {least} or more")
     if input_canaries < 0:
-        raise UserError("out-of-range", "input_canaries", f"{input_canaries} is no number of canaries", "use 0 or more")
-    if runs < 20:
-        raise UserError("too-few", "--runs", f"{runs} are too few to learn an attack and to count it", "use 20 or more")
+        raise UserError("out-of-range", "input_canaries", f"{input_canaries} is below 0", "use 0 or more")
     if not 0.5 <= confidence < 1:
         raise UserError("out-of-range", "--confidence", f"{confidence:g} is not between 0.5 and 1", "use 0.95, or 0.99")
+
+
+@contextmanager
+def _bar(progress: Progress, what: str, total: int) -> Iterator[OnDone]:
+    progress.begin(what, total, 0)
+    try:
+        yield lambda done: progress.advance(done, {})
+    finally:
+        progress.end()
 
 
 def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress) -> list[MechanismFinding]:
@@ -184,21 +173,10 @@ def _mechanism(plan: Plan, runs: int, randomness: Randomness, progress: Progress
     found = []
     for view in (view for view in VIEWS if view in promised):
         proved = account(claim_of(small, view), small.plan.promise.delta).epsilon
-        if math.isinf(proved):
-            continue
-        progress.begin(f"{options.info.name}, {view}", 2 * runs, 0)
-        try:
-            weighed = audit_mechanism(
-                small,
-                view,
-                runs=runs,
-                randomness=randomness,
-                confidence=MECHANISM_CONFIDENCE,
-                told=lambda done, _: progress.advance(done, {}),
-            )
-        finally:
-            progress.end()
-        found.append(MechanismFinding(view, noise, proved, weighed))
+        if math.isfinite(proved):
+            with _bar(progress, f"{options.info.name}, {view}", 2 * runs) as on_done:
+                weighed = audit_mechanism(small, view, runs=runs, randomness=randomness, on_done=on_done)
+            found.append(MechanismFinding(**asdict(weighed), view=view, noise=noise, proved=proved))
     return found
 
 
@@ -257,25 +235,3 @@ def _planted(
         for view in map(View.parse, ("public", "server"))
     )
     return (planted, base) if as_promised else None
-
-
-def _canaries(
-    planted: Planted, base: Learner, confidence: float, randomness: Randomness, progress: Progress
-) -> list[CanaryFinding]:
-    progress.begin("with canaries", planted.plan.rounds, 0)
-    try:
-        return audit_run(
-            planted, base, randomness, confidence=confidence, told=lambda done, _: progress.advance(done, {})
-        )
-    finally:
-        progress.end()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value > 0 else None
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -1,5 +1,10 @@
 """Lower bounds on epsilon from the success of an attacker, each with its confidence and its theorem.
 
+An attacker who guesses from a release whether a unit was there has a rate of false alarms x (the guess is "there" and
+it was not) and a rate of hits y. A guarantee bounds y by a concave function of x, its trade-off curve; Dong, Roth, Su
+2022 write f(x) = 1 - y. A curve says more than one pair (epsilon, delta): a mechanism with half of its noise may need
+millions of runs to show a larger epsilon at delta 1e-5, and a few hundred to leave the curve near its middle.
+
 many runs   the mechanism ran often with the unit and often without it, independently: rates of hits and false alarms
             have Clopper-Pearson bounds, and a point above the curve of a guarantee refutes it
 one run     many canaries were there or not, each by its own fair coin, in a single run (Steinke, Nasr, Jagielski
@@ -16,23 +21,83 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtrc, betaincinv, expit, ndtr, ndtri
 from scipy.stats import binom
 
-from tacit.audit.tradeoffs import GaussianTradeOff, TradeOff
-from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.bisection import bisect, doubled
+from tacit.privacy import Event
+from tacit.privacy.accounting.gaussian import bisect, doubled, gaussian_epsilon
 
 Array = npt.NDArray[np.float64]
 
 # Bisections end here: far below what chance does to a bound.
 PRECISION = 1e-4
-# So many thresholds, or numbers of guesses, are looked at where the best one is chosen.
+# Thresholds, or numbers of guesses, among which the best one is chosen.
 CANDIDATES = 200
 GUESS_CANDIDATES = 12
+
+
+# epsilons of the pairs (epsilon, delta) of a curve: dense where attacks on few runs are, up to what none reaches
+EPSILONS: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
+
+
+class TradeOff(Protocol):
+    """What a guarantee allows an attacker."""
+
+    def most_hits(self, false_alarms: float) -> float:
+        """The largest rate of hits at a rate of false alarms."""
+
+    def fewest_false_alarms(self, hits: float) -> float:
+        """The smallest rate of false alarms at a rate of hits: the inverse."""
+
+
+@dataclass(frozen=True)
+class GaussianTradeOff:
+    """Telling N(0, 1) from N(mu, 1), the curve of every Gaussian mechanism: y = Phi(Phi^-1(x) + mu)."""
+
+    mu: float
+
+    def most_hits(self, false_alarms: float) -> float:
+        return float(ndtr(ndtri(false_alarms) + self.mu))
+
+    def fewest_false_alarms(self, hits: float) -> float:
+        return float(ndtr(ndtri(hits) - self.mu))
+
+
+@dataclass(frozen=True)
+class ProvedTradeOff:
+    """The curve of pairs (epsilon, delta) that hold together (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015):
+
+    y <= e^epsilon x + delta   and   1 - x <= e^epsilon (1 - y) + delta   for each of them.
+    """
+
+    epsilons: tuple[float, ...]
+    deltas: tuple[float, ...]
+
+    @classmethod
+    def of(cls, event: Event) -> ProvedTradeOff:
+        """From everything that is proved about an event."""
+        return _proved(event)
+
+    def most_hits(self, false_alarms: float) -> float:
+        growth, deltas = np.exp(self.epsilons), np.array(self.deltas)
+        below = np.minimum(growth * false_alarms + deltas, 1 - (1 - false_alarms - deltas) / growth)
+        return float(min(1.0, max(false_alarms, below.min())))
+
+    def fewest_false_alarms(self, hits: float) -> float:
+        growth, deltas = np.exp(self.epsilons), np.array(self.deltas)
+        above = np.maximum((hits - deltas) / growth, 1 - deltas - growth * (1 - hits))
+        return float(min(hits, max(0.0, above.max())))
+
+
+@lru_cache(maxsize=256)
+def _proved(event: Event) -> ProvedTradeOff:
+    from tacit.privacy.accounting.account import delta_profile
+
+    return ProvedTradeOff(tuple(EPSILONS.tolist()), tuple(delta_profile(event, EPSILONS).tolist()))
 
 
 # -- many runs ---------------------------------------------------------------------------------------------------------

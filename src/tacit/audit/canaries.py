@@ -38,23 +38,17 @@ UNCAPPED = 5  # records of a subject in a silo if the plan has no cap
 
 @dataclass(frozen=True)
 class Planted:
-    """An experiment with canaries in it.
-
-    coins        ``[canaries]`` whether each gradient canary is there
-    homes        ``[canaries, silos of one]`` the silos in which each is, if it is
-    inputs       the records of the input canaries, canary after canary, as the final model will be asked about them
-    input_coins  ``[canaries]`` whether each input canary is there
-    """
+    """An experiment with canaries in it."""
 
     plan: Plan
     federation: Federation
     learner: Learner
     unit: Unit
     relation: Relation
-    coins: np.ndarray
-    homes: np.ndarray
-    inputs: Records
-    input_coins: np.ndarray
+    coins: np.ndarray  # [canaries] whether each gradient canary is there
+    homes: np.ndarray  # [canaries, silos of one] the silos in which each is, if it is
+    inputs: Records  # of the input canaries, canary after canary, as the final model will be asked about them
+    input_coins: np.ndarray  # [canaries] whether each input canary is there
 
     @property
     def records_each(self) -> int:
@@ -82,20 +76,20 @@ def plant(
     coins, input_coins = stream.coins(0.5, canaries), stream.coins(0.5, input_canaries)
     facts, kept = plan.promise.facts, plan.records_kept or UNCAPPED
     homes = _homes(unit, canaries, facts.silos, facts.silos_of_a_subject)
-    marked = _marked(relation, coins, homes, kept if unit == "subject" else 1)
     first = max(federation.subject_count, facts.subjects or 0)  # keys that hashes do not meet, and places of their own
+    marked = _marked(relation, coins, homes, kept if unit == "subject" else 1, first, federation.train)
     wrong = _wrong(federation, unit, input_canaries, facts.silos_of_a_subject, kept, stream)
     inputs = replace(wrong, subject=wrong.subject + first + canaries)
     present = inputs.take(np.repeat(input_coins, len(wrong) // max(1, input_canaries)))
     units = canaries + input_canaries
-    train = _joined(
-        _extended(federation.train, None), marked.records(federation.train, first), _extended(present, None)
-    )
+    parts = (_extended(federation.train), marked, _extended(present))
+    columns = ("features", "labels", "subject", "silo")
+    train = Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
     more_silos = canaries if unit == "silo" else 0
     made = replace(
         federation,
         train=train.grouped(),
-        test=_extended(federation.test, None),
+        test=_extended(federation.test),
         silo_names=(*federation.silo_names, *(f"canary {i + 1}" for i in range(more_silos))),
         subject_count=federation.subject_count + units,
         encoder=None,
@@ -116,37 +110,21 @@ def plant(
 # -- rows
 
 
-@dataclass(frozen=True)
-class _Marked:
-    """Records of gradient canaries: ``mark`` is the canary's number from 1, negative where it pulls the other way."""
-
-    mark: np.ndarray
-    canary: np.ndarray
-    silo: np.ndarray
-
-    def records(self, like: Records, first: int) -> Records:
-        """As records of subjects with keys from ``first`` on, without features or labels."""
-        blank = Records(
-            np.zeros((len(self.mark), *like.features.shape[1:]), like.features.dtype),
-            np.zeros((len(self.mark), *like.labels.shape[1:]), like.labels.dtype),
-            first + self.canary,
-            self.silo.astype(np.int32),
-        )
-        return _extended(blank, self.mark)
-
-
 def _homes(unit: Unit, canaries: int, silos: int, most: int) -> np.ndarray:
     """Silos of canaries, ``[canaries, silos of one]``: a canary silo is its own, others go round the silos."""
     own = np.arange(canaries)[:, None]
     return silos + own if unit == "silo" else (own + np.arange(most if unit == "subject" else 1)) % silos
 
 
-def _marked(relation: Relation, coins: np.ndarray, homes: np.ndarray, records: int) -> _Marked:
-    """The canaries that are there, with ``records`` in every home. With replacement all are, and the coin decides the
-    direction."""
+def _marked(relation: Relation, coins: np.ndarray, homes: np.ndarray, count: int, first: int, like: Records) -> Records:
+    """The canaries that are there, with ``count`` records in every home, as subjects with keys from ``first`` on. The
+    mark of a record is the canary's number from 1. With replacement all canaries are there, and the coin decides the
+    sign of the mark: the direction."""
     there = np.arange(len(coins)) if relation == "replace" else np.flatnonzero(coins)
-    canary = np.repeat(there, homes.shape[1] * records)
-    return _Marked(np.where(coins[canary], 1, -1) * (canary + 1), canary, np.repeat(homes[there].ravel(), records))
+    canary = np.repeat(there, homes.shape[1] * count)
+    silo = np.repeat(homes[there].ravel(), count).astype(np.int32)
+    features, labels = (np.zeros((len(canary), *part.shape[1:]), part.dtype) for part in (like.features, like.labels))
+    return _extended(Records(features, labels, first + canary, silo), np.where(coins[canary], 1, -1) * (canary + 1))
 
 
 def _wrong(federation: Federation, unit: Unit, canaries: int, most: int, records: int, stream: Stream) -> Records:
@@ -167,18 +145,12 @@ def _other_labels(federation: Federation, labels: np.ndarray) -> np.ndarray:
     return (labels + 10 * spread).astype(labels.dtype)
 
 
-def _extended(records: Records, mark: np.ndarray | None) -> Records:
+def _extended(records: Records, mark: np.ndarray | None = None) -> Records:
     """Features as flat rows with one more number: the mark of a canary, 0 for real records."""
     width = math.prod(records.features.shape[1:])
     flat = records.features.reshape(len(records), width).astype(np.float32)
     column = np.zeros(len(records), np.float32) if mark is None else mark.astype(np.float32)
     return replace(records, features=np.concatenate([flat, column[:, None]], axis=1))
-
-
-def _joined(*parts: Records) -> Records:
-    return Records(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("features", "labels", "subject", "silo"))
-    )
 
 
 # -- the model with its layer of canaries

@@ -27,7 +27,7 @@ Others = Literal["silent", "against"]
 FEATURES = 4
 PULL = 1e6  # label of the unit: outweighs all others together
 WEIGHT = 10.0  # its feature: the gradient is nearly all along it, the rest is on the bias
-CROWD = 6  # people beside the unit in every silo, with one record each
+CROWD = 6  # other people in every silo, with one record each
 
 # A subject that is part of what is clipped as a whole can reverse its direction; otherwise a unit moves furthest if no
 # other subject moves.
@@ -36,18 +36,14 @@ TURNS_AROUND = ("silo", "batch")
 
 @dataclass(frozen=True)
 class Case:
-    """Two neighbouring federations with one plan.
-
-    present, absent   with the unit, and without it (or with another one in its place)
-    absent_elsewhere  without what the unit has outside the last silo, which knows its own records
-    """
+    """Two neighbouring federations with one plan."""
 
     plan: Plan
     unit: Unit
     relation: Relation
     present: Federation
-    absent: Federation
-    absent_elsewhere: Federation
+    absent: Federation  # without the unit, or with another one in its place
+    absent_elsewhere: Federation  # without what the unit has outside the last silo, which knows its own records
 
     def without(self, view: str) -> Federation:
         """The world to distinguish from ``present``: the guarantee against a silo is about other silos' records."""
@@ -97,11 +93,9 @@ def case(
     protected, relation = made.promise.unit, made.promise.relation
     bounds = None if made.method.clip is None else made.method.clip.of
     pulls = others or ("against" if bounds in TURNS_AROUND and protected != "silo" else "silent")
-    rows = _rows(protected, silos, most, records, crowd, pulls)
-    everywhere = rows.changed(rows.own, relation)
-    elsewhere = rows.changed(rows.own & (rows.silo < silos - 1), relation)
-    pulled = features if bounds == "number" else 1
-    worlds = (_federation(world, silos, 1 + crowd * silos, features, pulled) for world in (rows, everywhere, elsewhere))
+    rows, own = _rows(protected, silos, most, records, crowd, pulls, features, features if bounds == "number" else 1)
+    changed = (_changed(rows, which, relation) for which in (own, own & (rows.silo < silos - 1)))
+    worlds = (_federation(world, silos, 1 + crowd * silos) for world in (rows, *changed))
     return Case(made, protected, relation, *worlds)
 
 
@@ -116,45 +110,31 @@ def numbers_of(options: Options) -> dict[str, Any]:
     return {"name": options.info.name, **kept}
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Records in any order: ``own [rows]`` says which of them are the unit's."""
-
-    labels: np.ndarray
-    pulled: np.ndarray
-    subject: np.ndarray
-    silo: np.ndarray
-    own: np.ndarray
-
-    def changed(self, which: np.ndarray, relation: Relation) -> _Rows:
-        """Some rows zeroed out, or others in their place, which pull the other way."""
-        if relation == "replace":
-            return replace(self, labels=np.where(which, -self.labels, self.labels))
-        return _Rows(*(part[~which] for part in (self.labels, self.pulled, self.subject, self.silo, self.own)))
-
-
-def _rows(unit: Unit, silos: int, most: int, records: int, crowd: int, others: Others) -> _Rows:
-    """Subject 0 is the unit, or has the unit's records; all others have one record."""
+def _rows(
+    unit: Unit, silos: int, most: int, records: int, crowd: int, others: Others, width: int, pulled: int
+) -> tuple[Records, np.ndarray]:
+    """The records, and which of them are the unit's. Subject 0 is the unit, or has the unit's records; all others have
+    one record. Of ``width`` features ``pulled`` are set."""
     own_silo = np.repeat(np.arange(most), records) if unit == "subject" else np.zeros(1, int)
-    people = crowd * silos
-    their_silo = np.repeat(np.arange(silos), crowd)
-    subject = np.concatenate([np.zeros(len(own_silo), int), 1 + np.arange(people)])
-    silo = np.concatenate([own_silo, their_silo])
-    is_own = np.arange(len(subject)) < len(own_silo)
-    if unit == "silo":  # the first silo has no other subject
-        keep = is_own | (silo > 0)
-        subject, silo, is_own = subject[keep], silo[keep], is_own[keep]
-    label = -1.0 if others == "against" else 0.0
-    labels = np.where(is_own, PULL, label)
-    return _Rows(labels, is_own | (others == "against"), subject, silo, is_own)
+    subject = np.concatenate([np.zeros(len(own_silo), np.int64), 1 + np.arange(crowd * silos)])
+    silo = np.concatenate([own_silo, np.repeat(np.arange(silos), crowd)]).astype(np.int32)
+    own = np.arange(len(subject)) < len(own_silo)
+    features = np.zeros((len(subject), width), np.float32)
+    features[own | (others == "against"), :pulled] = WEIGHT
+    labels = np.where(own, PULL, -1.0 if others == "against" else 0.0).astype(np.float32)
+    kept = own | (silo > 0) if unit == "silo" else np.ones_like(own)  # the first silo has no other subject
+    return Records(features, labels, subject, silo).take(kept), own[kept]
 
 
-def _federation(rows: _Rows, silos: int, subjects: int, width: int, pulled: int) -> Federation:
-    features = np.zeros((len(rows.labels), width), np.float32)
-    features[rows.pulled, :pulled] = WEIGHT
-    records = Records(
-        features, rows.labels.astype(np.float32), rows.subject.astype(np.int64), rows.silo.astype(np.int32)
-    ).grouped()
+def _changed(rows: Records, which: np.ndarray, relation: Relation) -> Records:
+    """Some rows zeroed out, or others in their place, which pull the other way."""
+    if relation == "replace":
+        return replace(rows, labels=np.where(which, -rows.labels, rows.labels))
+    return rows.take(~which)
+
+
+def _federation(rows: Records, silos: int, subjects: int) -> Federation:
+    records = rows.grouped()
     names = tuple(f"silo {k + 1}" for k in range(silos))
-    columns = tuple(f"x{i}" for i in range(width))
+    columns = tuple(f"x{i}" for i in range(rows.features.shape[1]))
     return Federation(records, records, Labels("real"), names, subjects, columns, "records")

@@ -17,11 +17,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from scipy.special import logsumexp
 
 from tacit.audit.bounds import (
+    Array,
     Guesses,
+    ProvedTradeOff,
     estimate_gaussian_epsilon,
     guess,
     guesses_to_make,
@@ -31,7 +32,7 @@ from tacit.audit.bounds import (
     one_run_refutes,
 )
 from tacit.audit.canaries import LAYER, Planted
-from tacit.audit.tradeoffs import ProvedTradeOff
+from tacit.audit.mechanism import OnDone
 from tacit.audit.views import contributions
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
@@ -57,9 +58,6 @@ from tacit.privacy import (
 from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.proofs.subject_events import binomial
 
-Array = npt.NDArray[np.float64]
-Told = Callable[[int, int], None]
-
 CONFIDENCE = 0.95
 # confidence of ``refuted``, whatever that of the bounds
 REFUTED = 0.999
@@ -69,45 +67,34 @@ MOST_PARTS = 200
 
 @dataclass(frozen=True)
 class CanaryFinding:
-    """The result of canaries of one kind and one observation for one claim.
+    """The result of canaries of one kind and one observation for one claim."""
 
-    kind          gradient or input
-    seen          rounds, uploads or final
-    view          whose guarantee it is compared with
-    proved        what is proved for that view, at ``delta``
-    epsilon       lower bound: Steinke, Nasr, Jagielski 2023
-    fdp_epsilon   lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
-    estimate      epsilon of a Gaussian with the width of the scores: no bound
-    refuted       the number of right guesses has a probability below 0.001 under what is proved
-    """
-
-    kind: str
-    seen: str
-    view: str
+    kind: str  # gradient or input
+    seen: str  # rounds, uploads or final
+    view: str  # whose guarantee it is compared with
     canaries: int
     guesses: int
     right: int
     confidence: float
     delta: float
-    proved: float
-    epsilon: float
-    fdp_epsilon: float
-    estimate: float
-    refuted: bool
+    proved: float  # for that view, at ``delta``
+    epsilon: float  # lower bound: Steinke, Nasr, Jagielski 2023
+    fdp_epsilon: float  # lower bound for mechanisms on a Gaussian curve: Mahloujifar, Melis, Chaudhuri 2024
+    estimate: float  # of a Gaussian with the width of the scores: no bound
+    refuted: bool  # the number of right guesses has a probability below 0.001 under what is proved
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Observations of the canaries' layer: ``rounds [rounds, numbers]``, ``uploads [rounds, silos, numbers]``
-    (or None), the ``final`` numbers, and the model at the end."""
+    """Observations of the canaries' layer, and the model at the end."""
 
-    rounds: Array
-    uploads: Array | None
-    final: Array
+    rounds: Array  # [rounds, numbers]
+    uploads: Array | None  # [rounds, silos, numbers]
+    final: Array  # [numbers]
     model: Params
 
 
-def train(planted: Planted, randomness: Randomness, told: Told | None = None) -> Watched:
+def train(planted: Planted, randomness: Randomness, on_done: OnDone | None = None) -> Watched:
     """All rounds of the plan with its canaries."""
     sim = Simulation(planted.plan, planted.federation, planted.learner, randomness)
     # a step of rate 1 shows the sum itself, whatever the server's optimiser does
@@ -131,9 +118,9 @@ def train(planted: Planted, randomness: Randomness, told: Told | None = None) ->
                 uploads.append(_layer_of(contributions(sim, number), sim))
 
         def after_round(self, number: int, participants: int) -> None:
-            if told is not None:
+            if on_done is not None:
                 jax.block_until_ready(sums[-1])
-                told(number, planted.plan.rounds)
+                on_done(number)
 
     done_here(loop(SimulatedRounds(planted.plan, planted.federation, sim, Clock()), Watching()))
     final = np.asarray(sim.server.params[LAYER]["w"], np.float64)
@@ -150,10 +137,15 @@ def _layer_of(vectors: np.ndarray, sim: Simulation) -> Array:
 
 
 def audit_run(
-    planted: Planted, base: Learner, randomness: Randomness, *, confidence: float = CONFIDENCE, told: Told | None = None
+    planted: Planted,
+    base: Learner,
+    randomness: Randomness,
+    *,
+    confidence: float = CONFIDENCE,
+    on_done: OnDone | None = None,
 ) -> list[CanaryFinding]:
     """Train once and bound epsilon from below, for every observation."""
-    watched = train(planted, randomness, told)
+    watched = train(planted, randomness, on_done)
     promise = planted.plan.promise
     public = View.parse("public")
     per_round = promise.event(planted.unit, public)

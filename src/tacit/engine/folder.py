@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import platform
 import re
@@ -50,7 +51,7 @@ MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "enc
 PERSONAL = "personal.safetensors"
 PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
-EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
+EVALUATIONS = 100  # most points on a curve, unless the plan says otherwise
 NOT_EVALUATED = Scores({}, {})
 
 
@@ -65,13 +66,22 @@ def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
     write_bytes(path, json.dumps(content, indent=1).encode(), mode)
 
 
+def plain_values(value: Any) -> Any:
+    """For JSON, at any depth: infinity as "inf", other numbers that are not finite as null, tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    if isinstance(value, dict):
+        return {key: plain_values(item) for key, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def read_json(path: Path, field: str) -> Any:
     """The content of a JSON file; a UserError on ``field`` where it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", field, problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", field, problem, "restore it, or run the experiment again") from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -83,7 +93,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment again") from None
 
 
 def evaluation_due(plan: Plan, number: int) -> bool:
@@ -249,7 +259,7 @@ class Run:
             try:
                 encoder = FeatureEncoder.from_dict(read_json(source, "run"))
             except (KeyError, TypeError, ValueError):
-                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
+                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment again") from None
             return encoder.encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__

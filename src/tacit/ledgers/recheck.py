@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -62,16 +62,14 @@ Status = Literal["ok", "under-counted", "not recomputed"]
 
 @dataclass(frozen=True)
 class Advisory:
-    """An advisory about epsilons that were too small. Lines of an accounting below ``corrected_in`` may be affected;
-    ``recomputed``: this module recomputes them. If not, the page of the advisory says what to look for in a plan."""
+    """An advisory about epsilons that were too small."""
 
     name: str
-    corrected_in: int
-    recomputed: bool = False
+    corrected_in: int  # lines of an accounting below this one may be affected
+    recomputed: bool = False  # here; if not, the page of the advisory says what to look for in a plan
 
     @property
     def page(self) -> str:
-        """In the repository."""
         return f"docs/advisories/{self.name}.md"
 
 
@@ -88,7 +86,6 @@ _FIRST_CORRECTED = 2
 _ABOVE = 1e-3
 # of ledgers without a plan
 _DELTA = 1e-5
-BY_RANK = "F4: turns, batches or places depended on who is present"
 CAUSES = {
     "F1": "the weights of a silo's part depended on the other silos",
     "F2": "noise of missing silos was counted",
@@ -109,30 +106,19 @@ class Cost:
 
 @dataclass(frozen=True)
 class Checked:
-    """One run of one ledger.
-
-    status       of what is recomputed. "ok" says nothing about the advisories in ``not_checked``
-    checked      advisories about lines of this accounting for which the run was recomputed
-    not_checked  advisories about lines of this accounting for which it was not
-    reason       why it is under-counted, or was not recomputed
-    """
+    """One run of one ledger."""
 
     ledger: str
     run: str
-    status: Status
+    status: Status  # of what is recomputed; "ok" says nothing about the advisories in ``not_checked``
     place: str = ""
     delta: float | None = None
-    epsilon: Mapping[str, Cost] | None = None
-    reason: str = ""
+    epsilon: Mapping[str, Cost] = field(default_factory=dict)
+    reason: str = ""  # why it is under-counted, or was not recomputed
     title: str = ""
     lines: int = 0
-    checked: tuple[str, ...] = ()
-    not_checked: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("ledger", "run", "status", "place", "delta", "reason", "title", "lines")
-        lists = {"checked": list(self.checked), "not_checked": list(self.not_checked)}
-        return {name: getattr(self, name) for name in names} | {"epsilon": _costs(self.epsilon)} | lists
+    checked: tuple[str, ...] = ()  # advisories about lines of this accounting for which the run was recomputed
+    not_checked: tuple[str, ...] = ()  # and for which it was not
 
 
 @dataclass(frozen=True)
@@ -145,17 +131,6 @@ class Total:
     place: str
     delta: float
     epsilon: Mapping[str, Cost]
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("ledger", "runs", "lines", "place", "delta")
-        return {name: getattr(self, name) for name in names} | {"epsilon": _costs(self.epsilon)}
-
-
-def _costs(epsilon: Mapping[str, Cost] | None) -> dict[str, dict[str, float | str | None]]:
-    return {
-        view: {"recorded": _number(each.recorded), "corrected": _number(each.corrected)}
-        for view, each in (epsilon or {}).items()
-    }
 
 
 @dataclass(frozen=True)
@@ -184,14 +159,9 @@ class _Scope:
         return cost(spent(lines, place(self.unit, view, self.relation)), self.delta).epsilon
 
 
-def check(paths: Sequence[Path]) -> list[Checked]:
-    """Every run in ``paths``: ledgers, budget files, run folders and the kits of silos. Lines of a budget file are
-    recomputed where the folder of their run is among the paths."""
-    return check_all(paths)[0]
-
-
-def check_all(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
-    """The same, and the total of every ledger that has several runs."""
+def check(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
+    """Every run in ``paths`` (ledgers, budget files, run folders and the kits of silos), and the total of every ledger
+    that has several runs. Lines of a budget file are recomputed where the folder of their run is among the paths."""
     places = dict(map(_place, paths))
     lines = {file: _lines(file) for file in places}
     own = {file: _known(file.parent) for file in places if file.name == LEDGER and (file.parent / PLAN).is_file()}
@@ -215,16 +185,6 @@ def check_all(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
             costs = _compared(recorded, again, whole)
             totals.append(Total(str(file), len(runs), len(recorded), whole.place, whole.delta, costs))
     return found, totals
-
-
-def corrected(folder: Path) -> Checked | None:
-    """What a run folder's guarantees cost under today's accounting; None where its ledger is not of the first one."""
-    if not ((folder / LEDGER).is_file() and (folder / PLAN).is_file()):
-        return None
-    if all(_accounting(line) >= _FIRST_CORRECTED for line in _lines(folder / LEDGER)):
-        return None
-    found = check([folder])
-    return found[-1] if found and found[-1].status != "ok" else None
 
 
 def _place(path: Path) -> tuple[Path, _Scope | None]:
@@ -259,35 +219,30 @@ def _subject_scope(lines: Lines) -> _Scope:
 def _checked(file: Path, run: str, lines: Lines, known: _Known | None, scope: _Scope | None) -> tuple[Checked, Lines]:
     """A run, and its lines as recomputed."""
     oldest = min(map(_accounting, lines))
-    concern = [advisory for advisory in ADVISORIES if oldest < advisory.corrected_in]
-    yes = tuple(advisory.name for advisory in concern if advisory.recomputed)
-    no = tuple(advisory.name for advisory in concern if not advisory.recomputed)
-    title = known.plan.title if known is not None and known.plan is not None else ""
-    made = partial(Checked, str(file), run, title=title, lines=len(lines))
-    from_silo = known is None and all(line["party"] != "server" for line in lines)
-    if known is not None and known.plan is not None:
-        promise = known.plan.promise
+    concern = {advisory.name: advisory.recomputed for advisory in ADVISORIES if oldest < advisory.corrected_in}
+    yes = tuple(name for name, recomputed in concern.items() if recomputed)
+    no = tuple(name for name, recomputed in concern.items() if not recomputed)
+    plan = known.plan if known is not None else None
+    if plan is not None:
+        promise = plan.promise
         scope = scope or _Scope(promise.unit, promise.relation, tuple(promise.views), promise.delta)
+    made = partial(Checked, str(file), run, title=plan.title if plan else "", lines=len(lines))
+    again, causes = lines, ""
     if oldest >= _FIRST_CORRECTED:
         scope = scope or _subject_scope(lines)
-        costs = {str(view): Cost(scope.epsilon(lines, view), None) for view in scope.views}
-        facts = partial(made, place=scope.place, delta=scope.delta, epsilon=costs)
-        return facts("ok", checked=yes, not_checked=no), lines
-    if not from_silo and (known is None or known.plan is None):
-        reason = "no plan: name the folder of this run, too" if known is None else known.problem
-        return made("not recomputed", reason=reason, not_checked=yes + no), lines
-    if from_silo:
+    elif known is None and all(line["party"] != "server" for line in lines):
         scope, again, causes = *_recomputed_silo(lines), "F1, F2 or F3: recomputed from the replacement of a subject"
+    elif known is None or plan is None or scope is None:
+        reason = "no plan: name the folder of this run, too" if known is None else known.problem
+        return made("not recomputed", reason=reason, not_checked=tuple(concern)), lines
     else:
-        assert known is not None
-        assert known.plan is not None
-        assert scope is not None
-        again = [_again(line, known.plan.promise, known.federated) for line in lines]
-        causes = "; ".join(f"{name}: {CAUSES[name]}" for name in _causes(known.plan.promise, known.federated))
+        again = [_again(line, plan.promise, known.federated) for line in lines]
+        causes = "; ".join(f"{name}: {CAUSES[name]}" for name in _causes(plan.promise, known.federated))
     costs = _compared(lines, again, scope)
     under = any(each.corrected is not None and each.corrected > each.recorded * (1 + _ABOVE) for each in costs.values())
-    made = partial(made, place=scope.place, delta=scope.delta, epsilon=costs, checked=yes, not_checked=no)
-    return made("under-counted" if under else "ok", reason=causes if under else ""), again
+    status: Status = "under-counted" if under else "ok"
+    facts = partial(made, place=scope.place, delta=scope.delta, epsilon=costs, checked=yes, not_checked=no)
+    return facts(status, reason=causes if under else ""), again
 
 
 def _compared(lines: Lines, again: Lines, scope: _Scope) -> dict[str, Cost]:
@@ -397,7 +352,7 @@ def _rounded(event: Event, factor: float) -> Event:
 
 
 def _without_rounding(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    from tacit.privacy.proofs.unlinked_subjects import of_two
+    from tacit.privacy.proofs.subject_events import of_two
 
     if not federated:
         return _simulated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
@@ -407,7 +362,7 @@ def _without_rounding(promise: Promise, view: View, federated: bool, once: Once 
         event = _federated(turned, view) if once is None else turned.once_event(once, "subject", view)
         if promise.relation == "zero-out":
             return event
-        return of_two(event) or Unprotected("F3: subjects could share a number")
+        return of_two(event) or Unprotected(f"F3: {CAUSES['F3']}")
     return _federated(promise, view) if once is None else promise.once_event(once, promise.unit, view)
 
 
@@ -421,7 +376,7 @@ def _federated(promise: Promise, view: View) -> Event:
 def _simulated(promise: Promise, view: View) -> Event:
     method, facts, exchange = promise.method, promise.facts, promise.exchange
     if _takes_turns(method):
-        return Unprotected(BY_RANK)
+        return Unprotected(f"F4: {CAUSES['F4']}")
     if exchange.index is None or method.clip is None or facts.max_records is None:
         return promise.event(promise.unit, view)
     # the simulator gave every subject a slot of its own
@@ -483,7 +438,3 @@ def _lines(file: Path) -> Lines:
             return ledger.lines
     except LedgerError as error:
         raise UserError("ledger-damaged", "ledger", str(error), "restore it from a backup") from None
-
-
-def _number(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else "inf"

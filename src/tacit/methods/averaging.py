@@ -1,4 +1,4 @@
-"""Federated averaging and its relatives, without privacy: FedAvg, FedSGD, FedProx, SCAFFOLD.
+"""Federated averaging and its relatives, without privacy: FedAvg, FedSGD, FedProx, SCAFFOLD; and two references.
 
 Weights are record counts, and the divisor is their sum over the *participating* silos: a silo sends its update times
 its count, and its count. A round in which no silo takes part changes nothing. These methods guarantee nothing and say
@@ -60,16 +60,12 @@ class SiloTraining(Options):
     batches_per_round: keys.BatchesPerRound = None
     local_learning_rate: keys.LearningRate = 0.1
 
-    @property
-    def training(self) -> Training:
-        return training(self)
-
     def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
         return training_numbers(self)
 
     def averaged(self, facts: Facts, proximal: float | None = None) -> Method:
         """Silos train, the server averages."""
-        work = WeightedUpdate(rate=self.silo_sample_rate, training=self.training, proximal=proximal)
+        work = WeightedUpdate(rate=self.silo_sample_rate, training=training(self), proximal=proximal)
         return Method(self.info, work, WeightedMean(), Claim(self.info, facts))
 
 
@@ -187,8 +183,8 @@ class Scaffold(SiloTraining):
     )
 
     def build(self, facts: Facts) -> Method:
-        work = CorrectedUpdate(rate=self.silo_sample_rate, training=self.training)
-        return Method(self.info, work, ControlMean(), Claim(self.info, facts), divisors=Divisors(beside=facts.records))
+        work = CorrectedUpdate(rate=self.silo_sample_rate, training=training(self))
+        return Method(self.info, work, ControlMean(), Claim(self.info, facts), divisors=Divisors(extra=facts.records))
 
 
 @part
@@ -235,9 +231,70 @@ class ControlMean(ServerRule):
     def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         moves, weight = total[:-1], total[-1]
         summed, changes = jnp.split(moves, 2)
-        shift = like(changes / divisors.beside, server.params)
+        shift = like(changes / divisors.extra, server.params)
         control = jax.tree.map(jnp.add, server.extra, shift)
         return _if_any(weight, self.stepped(step, server, summed / jnp.maximum(weight, 1.0), control), server)
+
+
+# -- what federated learning is compared with: each silo alone, and everything in one place --------------------------
+
+
+@dataclass(frozen=True)
+class SiloOnly(SiloTraining):
+    """Every silo trains a model of its own on its own records, and nothing travels."""
+
+    info = Info(
+        "silo-only", "each silo alone: nothing travels, every silo keeps its own model", "reference", personal=True
+    )
+
+    def build(self, facts: Facts) -> Method:
+        work = Alone(rate=self.silo_sample_rate, training=training(self))
+        return Method(self.info, work, Idle(), Claim(self.info, facts))
+
+
+@part
+class Alone(LocalWork):
+    """A silo trains its own model on, and sends nothing."""
+
+    training: Training
+
+    def schedule(self, facts: Facts) -> Drawing:
+        return self.training.schedule
+
+    def state(self, params: Params) -> Any:
+        return params
+
+    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
+        return LocalResult(jnp.zeros(0), descend(work, state, self.training.learning_rate))
+
+    def own(self, work: Work, broadcast: Any, state: Any) -> Params:
+        return state
+
+
+@part
+class Idle(ServerRule):
+    """A server without a model."""
+
+    def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
+        return server
+
+    def shared(self, server: ServerState) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Pooled(SiloTraining):
+    """The ideal without privacy or walls: all records in one place, trained with the same local settings."""
+
+    info = Info(
+        "pooled",
+        "all records in one place: the ideal that federation is measured against (no privacy)",
+        "reference",
+        gathers="all",
+    )
+
+    def build(self, facts: Facts) -> Method:
+        return self.averaged(facts)
 
 
 def _weighted(count: jax.Array, *trees: Params) -> jax.Array:

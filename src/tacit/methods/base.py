@@ -184,10 +184,11 @@ FACT_KEYS = {
 
 
 class Carrier(Protocol):
-    """What options ask of an exchange: its name, what it carries, and whether the compiled round takes the sum."""
+    """What options ask of an exchange (``exchange.base.Exchange``)."""
 
     name: ClassVar[str]
     carries: ClassVar[Carried]
+    noise_from_silos_only: ClassVar[bool]
 
     @property
     def compiled(self) -> bool: ...
@@ -309,9 +310,9 @@ class LocalResult(NamedTuple):
 class ReportNumbers(NamedTuple):
     """What is public about reports of single numbers.
 
-    value_range  the largest number that is reported numbers      dimensions, messages per dimension, subjects in a
-    round at most, the randomiser, and how many messages a
-                 subject sends (None: random)
+    value_range  the largest number that is reported
+    numbers      dimensions, messages per dimension, subjects in a round at most, the randomiser, and how many messages
+                 a subject sends (None: random)
     """
 
     value_range: float
@@ -374,11 +375,11 @@ class Divisors(NamedTuple):
     """The public constants that the server divides by, never a realised number.
 
     total   divides the sum of contributions
-    beside  divides what travels with it: who was below an adaptive clip, or control variates
+    extra   divides what travels with it: who was below an adaptive clip, or control variates
     """
 
     total: float = 1.0
-    beside: float = 1.0
+    extra: float = 1.0
 
 
 NO_DIVISORS = Divisors()
@@ -415,7 +416,7 @@ class ServerRule:
         """The next server state, from the sum of contributions alone."""
         mean, extra = total / divisors.total, server.extra
         if self.clip is not None:
-            mean, extra = self.clip.receive(extra, total, divisors.total, divisors.beside)
+            mean, extra = self.clip.receive(extra, total, divisors.total, divisors.extra)
         return self.stepped(step, server, -mean if self.descends else mean, extra)
 
     def stepped(self, step: ServerStep, server: ServerState, mean: jax.Array, extra: Any = ()) -> ServerState:

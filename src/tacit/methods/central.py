@@ -1,4 +1,4 @@
-"""A trusted server adds the noise: DP-FedAvg and DP-FedSGD, which protect whole silos, and CentralSubDP.
+"""A trusted server adds the noise: DP-FedAvg and DP-FedSGD, which protect whole silos.
 
 Every silo clips its whole upload to ``clip``; the server adds the uploads and one draw of noise, and divides by a
 public constant: ``silo_sample_rate`` times the number of silos, never by how many really took part.
@@ -14,9 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tacit.errors import UserError
-from tacit.kernels import PoissonBatches, ServerStep, Work, bounded, descend
-from tacit.kernels.exact_sums import FINEST
-from tacit.kernels.noisy_descent import clipped_records
+from tacit.kernels import ServerStep, Work, bounded, descend
 from tacit.methods import option_keys as keys
 from tacit.methods.averaging import Training, one_batch, one_batch_numbers, training, training_numbers
 from tacit.methods.base import (
@@ -35,9 +33,9 @@ from tacit.methods.base import (
     difference,
     part,
 )
-from tacit.methods.clips import AdaptiveClip, RecordClip, RoundedBatches, SiloClip
-from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
-from tacit.privacy.proofs.subject_events import binomial_mixture, sampled_place, subject_rate
+from tacit.methods.clips import AdaptiveClip, SiloClip
+from tacit.privacy import Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
+from tacit.privacy.proofs.subject_events import sampled_place, subject_rate
 
 TRUSTS = ("server", "server+silos")
 STAYS = "every silo keeps its own model to itself: it is made from that silo's records without noise"
@@ -79,7 +77,7 @@ class CentralTraining(Options):
     local_learning_rate: keys.LearningRate = 0.1
 
     def check(self, exchange: Carrier) -> None:
-        check_pairs(self, exchange.name)
+        check_pairs(self, exchange)
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
@@ -93,14 +91,13 @@ class CentralTraining(Options):
         return {"rate": self.silo_sample_rate, "clip": silo_clip(self), "training": training(self)}
 
 
-def check_pairs(options: Any, exchange: str) -> None:
-    """Refuse what does not go with noise that cancels in pairs."""
-    if exchange == "pairwise" and options.silo_sample_rate < 1:
-        problem = "silos whose noise cancels in pairs must all take part"
-        raise UserError("not-supported", "method.silo_sample_rate", problem, "leave it out, or use the plain exchange")
-    if exchange == "pairwise" and options.adaptive_clip is not None:
-        problem = "the count that an adaptive clip follows has no place in sums with pairwise noise"
-        raise UserError("not-supported", "method.adaptive_clip", problem, "leave it out, or use the plain exchange")
+def check_pairs(options: Any, exchange: Carrier) -> None:
+    """Refuse what does not go with noise that silos add in the server's place: all of them have to take part, and their
+    messages have no room for the count of an adaptive clip."""
+    for key, is_set in (("silo_sample_rate", options.silo_sample_rate < 1), ("adaptive_clip", options.adaptive_clip)):
+        if exchange.noise_from_silos_only and is_set:
+            problem = f"does not go with the {exchange.name} exchange, in which silos add the noise"
+            raise UserError("not-supported", f"method.{key}", problem, "leave it out, or use the plain exchange")
 
 
 def silo_clip(options: Any) -> SiloClip:
@@ -185,7 +182,7 @@ class CentralClaim(Claim):
             return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         more = 1.0 if exposure.pairwise is None else exposure.pairwise
         if math.isinf(more):
-            return Unprotected("coalitions of this size leave nobody, or are too many to be looked at one by one")
+            return Unprotected("coalitions of this size leave no silo, or are too many to be checked one by one")
         shift = self.clip.sensitivity(exposure.unit, exposure.relation, self.facts)
         gaussian = Gaussian(self.clip.noise_over(shift) / more)
         if exposure.unit == "silo" and not exposure.replaces:
@@ -237,7 +234,7 @@ class DPFedSGD(Options):
     silo_sample_rate: keys.SiloRate = 1.0
 
     def check(self, exchange: Carrier) -> None:
-        check_pairs(self, exchange.name)
+        check_pairs(self, exchange)
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos",)
@@ -248,143 +245,3 @@ class DPFedSGD(Options):
     def build(self, facts: Facts) -> Method:
         work = Upload(rate=self.silo_sample_rate, clip=silo_clip(self), training=one_batch(self.batch_size))
         return central(self.info, work, facts)
-
-
-# -- CentralSubDP ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CentralGroup(Options):
-    """CentralSubDP of [SubjectDP-1] with noise that does not depend on the batch.
-
-    Every silo sends the sum of one Poisson batch's clipped record gradients; the server adds noise to each, and steps
-    along their sum over the public expected number of records.
-
-    sample_rate    public rate at which a record enters a batch
-    adaptive_clip  let the clip follow a quantile of the norms; ``clip`` is where it starts
-    """
-
-    info = Info(
-        "central-group",
-        "silos send sums of clipped record gradients, a trusted server adds the noise (CentralSubDP)",
-        "[SubjectDP-1]",
-        units=("subject", "record"),
-        clips="a record's gradient",
-        adds="once, by the server",
-        place="once",
-        trusts=TRUSTS,
-    )
-    noise_key = "noise_multiplier"
-
-    target_epsilon: keys.Target = None
-    clip: keys.ClipKey = 1.0
-    noise_multiplier: keys.Multiplier = None
-    adaptive_clip: AdaptiveClip | None = None
-    sample_rate: keys.Rate = 0.05
-
-    @property
-    def record_losses(self) -> str | None:
-        return "name"
-
-    def needs(self, unit: Unit) -> tuple[str, ...]:
-        return ("silos", "records_per_silo", *(("max_records",) if unit == "subject" else ()))
-
-    def reference_numbers(self, step: ServerStep) -> dict[str, Any]:
-        return {"batch_size": 64, "batches_per_round": 1, "local_learning_rate": step.rate}
-
-    def build(self, facts: Facts) -> Method:
-        clip = RecordClip(norm=self.clip, sigma=self.noise_value, adaptive=self.adaptive_clip)
-        work = BatchSum(clip=clip, sample_rate=self.sample_rate)
-        noise = Noise(math.sqrt(facts.silos) * clip.sigma * clip.norm, "once")
-        records = sum(facts.records_per_silo or ())
-        expected = self.sample_rate * records
-        rounded = RoundedBatches(clip, facts, work.batch_sizes(facts), noise.in_a_round)
-        return Method(
-            self.info,
-            work,
-            ServerRule(clip=clip, descends=True),
-            CentralGroupClaim(self.info, facts, rounded, self.sample_rate),
-            clip,
-            noise,
-            Divisors(expected, expected),
-            clip.norm,
-            ContributionCount(expected, records, "records") if records else None,
-        )
-
-
-@part
-class BatchSum(LocalWork):
-    """The sum of one Poisson batch's clipped record gradients."""
-
-    clip: RecordClip
-    sample_rate: float
-
-    def schedule(self, facts: Facts) -> PoissonBatches:
-        sizes = self.batch_sizes(facts)
-        return PoissonBatches((self.sample_rate,) * facts.silos, (1,) * facts.silos, sizes, noise=(0.0,))
-
-    def batch_sizes(self, facts: Facts) -> tuple[float, ...]:
-        return tuple(self.sample_rate * count for count in facts.records_per_silo or ())
-
-    def local(self, work: Work, broadcast: Any, state: Any) -> LocalResult:
-        params, clip = broadcast
-        adaptive, step = self.clip.adaptive, work.step
-        if step is None:  # without noise: nothing is guaranteed, and no count travels
-            found = clipped_records(work, params, 0, clip)
-            numbers = found.vector.numbers(FINEST * self.clip.norm)
-            return LocalResult(numbers if adaptive is None else jnp.append(numbers, 0.0), state, found.not_finite)
-        counts = None if adaptive is None else self.clip.counts(step)
-        found = clipped_records(work, params, 0, clip, counts)
-        # from steps of FINEST clips to those of the sum, which are 2^n as large, in units of the planned clip
-        vector = found.vector.coarser(jnp.round(jnp.log2(step / (FINEST * self.clip.norm))))
-        return LocalResult(vector if adaptive is None else vector.followed_by(found.counted), state, found.not_finite)
-
-
-@dataclass(frozen=True)
-class CentralGroupClaim(Claim):
-    """Formal guarantee (specification 1.2b): each of a subject's at most m n records is in its silo's batch by a coin
-    of its own, against the noise of all silos: a mixture over Binom(m n, q) with standard deviation sqrt(silos) sigma.
-    An adaptive clip counts records, with noise of sqrt(silos) count_noise: j records move it by j times its
-    sensitivity.
-    """
-
-    batches: RoundedBatches
-    sample_rate: float
-
-    def event(self, exposure: Exposure) -> Event:
-        facts, clip = self.facts, self.batches.clip
-        if exposure.reveals == "each":
-            return Unprotected("the server adds the noise, so it sees every silo's sum without any")
-        if clip.sigma == 0:
-            return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
-        noise = math.sqrt(facts.silos) * self.batches.of_a_record
-        records = 1 if exposure.unit == "record" else facts.silos_of_a_subject * (facts.max_records or 0)
-        if exposure.unit == "silo" or records == 0:
-            return Unprotected(f"{self.info.name} does not bound what one {exposure.unit} contributes")
-        if exposure.replaces:  # a cap lets another record of each of two subjects take or lose its place
-            swapped = 2 if exposure.unit == "record" and facts.moves_up else 1
-            return Gaussian(noise / (2 * records * swapped))
-        if exposure.unit == "record" and facts.moves_up:
-            return sampled_place(self.sample_rate, Gaussian(noise / 2))
-        return binomial_mixture(records, self.sample_rate, noise)
-
-    def sampling(self, exposure: Exposure) -> str:
-        return "none" if exposure.replaces else f"poisson records {self.sample_rate:g}"
-
-    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
-        return ("the server is trusted: it adds the noise and keeps the silos' sums to itself",)
-
-    def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
-        from tacit.privacy.accounting.as_published import as_published_higrad
-
-        clip, steps = self.batches.clip, self.facts.silos * self.facts.rounds
-        epsilon = as_published_higrad(self.sample_rate, clip.effective_sigma, steps, delta) if clip.sigma else math.inf
-        return AsPublished(
-            epsilon,
-            "no",
-            "the paper scales noise by the largest group in a batch and counts with the record's rate"
-            " (specification 1.3)",
-        )
-
-    def check_size(self, parameters: int | None) -> None:
-        self.batches.check_size(parameters)

@@ -29,7 +29,7 @@ class AdaptiveClip:
     count_noise  standard deviation of the noise on the number below
 
     Whatever is clipped counts as ``1 - quantile`` where its norm is below the clip, and as ``-quantile`` where it is
-    not: the sum is positive where too many are below, whoever and however many take part, and one more or less moves it
+    not: the sum is positive where too many are below, however many take part, and one more or less moves it
     by at most ``sensitivity``, which is 1/2 for the median. The sum and the count leave together as one Gaussian
     vector. Each divided by its own noise, they move by ``moved / sigma`` and by ``counted / count_noise``: the squares
     add up. The next clip is computed from the noisy count alone, and fixed before it is used.
@@ -125,12 +125,12 @@ class Clip:
         scale = (1 - COUNT_MARGIN) * self.sigma * self.norm / (self.adaptive.count_noise * step)
         return Counts(scale * (1 - self.adaptive.quantile), -scale * self.adaptive.quantile)
 
-    def receive(self, clip: jax.Array, total: jax.Array, divisor: float, beside: float) -> tuple[jax.Array, jax.Array]:
+    def receive(self, clip: jax.Array, total: jax.Array, divisor: float, count: float) -> tuple[jax.Array, jax.Array]:
         """The mean of what was clipped, and the next clip; without noise no count travels, and the clip stays."""
         adaptive = self.adaptive
         if adaptive is None:
             return total / divisor, clip
-        excess = total[-1] * adaptive.count_noise / (self.sigma * self.norm) / beside
+        excess = total[-1] * adaptive.count_noise / (self.sigma * self.norm) / count
         moved = jnp.where(self.sigma > 0, adaptive.next(clip, excess), clip)
         return total[:-1] * (clip / self.norm) / divisor, moved
 

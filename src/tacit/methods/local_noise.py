@@ -1,10 +1,8 @@
-"""Silos that do not trust the server: every batch is clipped and noised before anything leaves [SubjectDP-1,
-SubjectDP-2].
+"""Silos that do not trust the server: every batch is clipped and noised before anything leaves.
 
-Every silo takes steps on Poisson batches of its own records. ``local-record`` clips each record's gradient (federated
-DP-SGD), ``higrad`` averages a subject's clipped gradients within a batch, ``local-group`` adds them up (at most
-``group_cap`` of them), ``user-ldp`` clips the gradient of the whole batch. Noise is the same in every batch; the server
-averages the silos' updates with public, equal weights.
+Every silo takes steps on Poisson batches of its own records, with the same noise in every batch; the server averages
+the silos' updates with public, equal weights. ``local-record`` clips each record's gradient (federated DP-SGD);
+``families.subject_dp`` has the methods that bound a subject or a silo.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -23,7 +20,6 @@ from tacit.kernels import PoissonBatches, ServerStep, Work, noisy_descend
 from tacit.kernels.noisy_descent import BatchRule, Counting, clipped_batch, clipped_records
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
-    Carrier,
     Claim,
     ContributionCount,
     Divisors,
@@ -38,14 +34,13 @@ from tacit.methods.base import (
     difference,
     part,
 )
-from tacit.methods.clips import AdaptiveClip, BatchClip, RecordClip, RoundedBatches, Shift
+from tacit.methods.clips import AdaptiveClip, BatchClip, RecordClip, RoundedBatches
 from tacit.privacy import (
     AsPublished,
     Composed,
     Event,
     Exposure,
     Gaussian,
-    GaussianMixture,
     Largest,
     Noise,
     PoissonSampled,
@@ -57,14 +52,6 @@ from tacit.privacy.proofs import subject_events as subjects
 
 Verdict = tuple[Literal["yes", "only-if", "no"], str]
 REPLACED = "it is about adding or removing; replacing moves a sum by twice the clip"
-RECORD_RATE = (
-    "the paper counts with the record's rate; a subject with several records is in a batch more often"
-    " (specification 1.3)"
-)
-GROUPS = (
-    "the paper converts a record's epsilon to groups of the size seen in a batch, with the record's rate; "
-    "a subject's group is in the data set, not in the batch (specification 1.3)"
-)
 # What is declared about all of them, apart from names, units and what is clipped.
 COMMON = Info("", "", "", adds="each batch, in the silo", place="inside", sums_up=True)
 
@@ -205,7 +192,7 @@ class NoisyMean(ServerRule):
         assert self.clip is not None
         clip, adaptive = server.extra, self.clip.adaptive
         if adaptive is not None:
-            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.beside)
+            total, clip = total[:-1], adaptive.next(clip, total[-1] / divisors.extra)
         return self.stepped(step, server, total / divisors.total, clip)
 
 
@@ -354,9 +341,6 @@ class NoisyBatchesClaim(Claim):
         self.batches.check_size(parameters)
 
 
-# -- every record ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LocalRecord(NoisyBatches):
     """Federated DP-SGD: every record's gradient is clipped."""
@@ -398,201 +382,3 @@ class PooledDPSGD(NoisyBatches):
     def build(self, facts: Facts) -> Method:
         work = self.work(self.record_clip(), radius=self.projection)
         return noisy_batches(self.info, work, NoisyBatchesClaim, facts)
-
-
-# -- groups of records -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LocalGroup(NoisyBatches):
-    """LocalGroupDP (LocalSubDP of [SubjectDP-1]), with noise that does not depend on the batch.
-
-    group_cap  at most this many records of one subject in a batch
-    noise      ``constant``; or ``as-published``: the paper's noise for the largest group in each batch, which gives
-               that group's size away, so that nothing is proved
-    """
-
-    info = replace(
-        COMMON,
-        name="local-group",
-        summary="DP-SGD whose noise covers all of a subject's records in a batch (LocalGroupDP, LocalSubDP)",
-        reference="[SubjectDP-2]; [SubjectDP-1]",
-        units=("subject", "record"),
-        clips="a record's gradient",
-    )
-
-    group_cap: keys.Count | None = None
-    noise: Literal["constant", "as-published"] = "constant"
-
-    @property
-    def publishes(self) -> bool:
-        return self.noise == "as-published"
-
-    def check(self, exchange: Carrier) -> None:
-        if self.noise == "as-published" and self.adaptive_clip is not None:
-            problem = 'has no published noise to go with noise = "as-published"'
-            raise UserError("conflict", "method.adaptive_clip", problem, "drop it")
-
-    def build(self, facts: Facts) -> Method:
-        work = self.work(self.record_clip(most=self.group_cap), GroupSteps, published=self.publishes)
-        return noisy_batches(self.info, work, GroupClaim, facts)
-
-
-@part
-class GroupSteps(NoisySteps):
-    """Steps whose noise may depend on the largest group in a batch, as published."""
-
-    published: bool = False
-
-    def noise_levels(self, facts: Facts) -> tuple[float, ...]:
-        """The same for every batch, or the paper's sigma_Z for Z = 0, 1, 2, …; ``noise_multiplier`` is its sigma_1."""
-        assert isinstance(self.clip, RecordClip)
-        if not self.published:
-            return (self.clip.sigma,)
-        most = min(self.clip.most or facts.max_records or 1, facts.max_records or 1)
-        epsilon = published_epsilon(self, 1, facts.delta, facts)
-        steps = max(self.batch_counts(facts)) * facts.rounds
-        levels = _published_levels(most, epsilon, facts.delta, max(self.rates(facts)), steps)
-        if math.inf in levels:
-            problem = f"the paper's accounting has no noise for {most} records of a subject at epsilon {epsilon:.3g}"
-            raise UserError(
-                "unreachable", "method.noise_multiplier", problem, "lower it, or group_cap, or the cap on records"
-            )
-        return levels
-
-
-def published_epsilon(work: GroupSteps, group: int, delta: float, facts: Facts) -> float:
-    """The paper's epsilon of this many records."""
-    from tacit.privacy.accounting.as_published import as_published_local_group
-
-    steps = max(work.batch_counts(facts)) * facts.rounds
-    return as_published_local_group(group, work.clip.sigma, delta, max(work.rates(facts)), steps)
-
-
-@lru_cache(maxsize=16)
-def _published_levels(most: int, epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, ...]:
-    from tacit.privacy.accounting.as_published import as_published_local_group_noise
-
-    levels = [as_published_local_group_noise(z, epsilon, delta, rate, steps) for z in range(1, most + 1)]
-    return (levels[0], *levels)
-
-
-@dataclass(frozen=True)
-class GroupClaim(NoisyBatchesClaim):
-    work: GroupSteps
-
-    def event(self, exposure: Exposure) -> Event:
-        if self.work.published:
-            return Unprotected("the published noise depends on the private batch: its scale gives group sizes away")
-        return super().event(exposure)
-
-    def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
-        facts = self.facts
-        if exposure.unit != "subject" or not facts.max_records:
-            return None
-        assert isinstance(self.clip, RecordClip)
-        group = 1 if self.work.published else min(self.clip.most or facts.max_records, facts.max_records)
-        return AsPublished(published_epsilon(self.work, group, delta, facts), "no", GROUPS)
-
-
-# -- averages per subject ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class HiGrad(NoisyBatches):
-    """HiGradAvgDP: a subject's clipped gradients in a batch are averaged, so that it moves the sum by one clip."""
-
-    info = replace(
-        COMMON,
-        name="higrad",
-        summary="DP-SGD in every silo, each subject's clipped gradients averaged per batch (HiGradAvgDP)",
-        reference="[SubjectDP-2]",
-        units=("subject", "record"),
-        clips="a record's gradient, then averaged over the subject's records in the batch",
-    )
-
-    def build(self, facts: Facts) -> Method:
-        return noisy_batches(self.info, self.work(self.record_clip(averaged=True)), HiGradClaim, facts)
-
-
-@dataclass(frozen=True)
-class HiGradClaim(NoisyBatchesClaim):
-    """One record more or less changes its subject's average: by C if it is the only one, else by up to 2 C / j."""
-
-    verdicts: ClassVar[dict[Unit, Verdict]] = {
-        "record": ("yes", "with one coin per record, the record's rate is the right one"),
-        "subject": ("no", RECORD_RATE),
-    }
-
-    def of_a_silo(self, unit: Unit, rate: float, batches: int) -> Event:
-        most = self.facts.max_records
-        if unit != "subject" or not most:
-            return super().of_a_silo(unit, rate, batches)
-        if self.clip.adaptive is None:
-            return subjects.averaged_per_subject(rate, most, self.batches.of_a_record, batches)
-        shifts = (1 / self.batches.noise_over(Shift(1.0, self.clip.counted * j)) for j in range(1, most + 1))
-        chances = subjects.binomial(most, rate).tolist()
-        return Repeated(GaussianMixture(1.0, (0.0, *shifts), tuple(chances)), batches)
-
-    def in_sum(self, rate: float) -> Event | None:
-        facts = self.facts
-        if self.clip.adaptive is not None or not facts.max_records:
-            return None
-        inclusion = subjects.subject_rate(rate, facts.max_records)
-        noise = math.sqrt(facts.silos) * self.batches.of_a_record
-        return subjects.binomial_mixture(facts.silos_of_a_subject, inclusion, noise)
-
-
-# -- whole batches -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class UserLDP(NoisyBatches):
-    """UserLDP: the gradient of the whole batch is clipped, so that a silo hides everything it holds."""
-
-    info = replace(
-        COMMON,
-        name="user-ldp",
-        summary="local DP of whole silos: each batch's gradient is clipped and noised (UserLDP)",
-        reference="[SubjectDP-2]",
-        units=("silo", "subject", "record"),
-        clips="the gradient of a batch",
-        replaced=("silo",),
-    )
-
-    @property
-    def record_losses(self) -> str | None:
-        return None
-
-    def build(self, facts: Facts) -> Method:
-        clip = BatchClip(norm=self.clip, sigma=self.noise_value, adaptive=self.adaptive_clip)
-        return noisy_batches(self.info, self.work(clip), UserLDPClaim, facts)
-
-
-@dataclass(frozen=True)
-class UserLDPClaim(NoisyBatchesClaim):
-    """A silo that is zeroed out is zero in every batch. Otherwise a clipped batch may turn around, whatever of it was
-    replaced; a record may come to another silo."""
-
-    verdicts: ClassVar[dict[Unit, Verdict]] = {
-        "silo": ("no", "replacing a silo changes every batch: no sampling helps, and a clipped gradient moves by 2 C"),
-        "subject": ("no", RECORD_RATE + "; and a clipped batch gradient moves by 2 C"),
-        "record": ("no", RECORD_RATE + "; and a clipped batch gradient moves by 2 C"),
-    }
-
-    def of_a_silo(self, unit: Unit, rate: float, batches: int) -> Event:
-        gaussian = Gaussian(self.batches.noise_for(unit, "zero-out"))
-        if unit == "silo":
-            return Repeated(gaussian, batches)
-        records = 1 if unit == "record" else self.facts.max_records
-        if not records:
-            return Unprotected("the number of records of a subject is not bounded")
-        return Repeated(PoissonSampled(subjects.subject_rate(rate, records), gaussian), batches)
-
-    def in_sum(self, rate: float) -> Event | None:
-        return None
-
-    def replaced(self, unit: Unit) -> Event:
-        gaussian = Gaussian(self.batches.noise_for(unit, "replace"))
-        silos = self.facts.silos_with(unit, True)
-        return Repeated(gaussian, max(self.work.batch_counts(self.facts)) * silos)

@@ -1,9 +1,4 @@
-"""What a method, an exchange and public facts promise together, and the noise that a target needs.
-
-Everything here works before any record is read. A :class:`Promise` knows whom it protects and from whom; it costs the
-events that the method names, round by round or for a whole run, and adds what every reader must know: relation,
-sampling, assumptions, and what the paper's own accounting says.
-"""
+"""What a method, an exchange and public facts promise together, and the noise that a target needs."""
 
 from __future__ import annotations
 
@@ -37,14 +32,14 @@ from tacit.privacy import (
 from tacit.privacy.ledger import place
 
 if TYPE_CHECKING:
-    from tacit.privacy import Bound
+    from tacit.privacy.accounting.account import Bound
 
-REPRODUCIBLE = "reproducible-noise: the run has a seed, and whoever knows it can draw the same noise again"
+REPRODUCIBLE = "reproducible-noise: the run has a seed, and a party that knows it can draw the same noise again"
 PUBLIC_SIZES = (
     "numbers of silos, subjects and records, caps, rates and constants are public and not taken from the data"
 )
 TOLD_APART = (
-    "subjects are told apart by 64 bits of a keyed hash of their identifiers: two of {subjects:,} are taken for one"
+    "subjects are distinguished by 64 bits of a keyed hash of their identifiers: two of {subjects:,} are taken for one"
     " with probability {chance:.1g}"
 )
 IN_SHARES = "every silo adds its share of the noise to its part of {what} before anything leaves it"
@@ -80,12 +75,12 @@ _ABSENT = {
 
 @dataclass(frozen=True)
 class Once:
-    """A release that a run makes once, beside its rounds, and pays for: a noisy sum over all silos.
+    """A noisy sum over all silos that a run releases once, outside its rounds.
 
     mechanism         ``statistics`` before the first round: means and deviations of columns; ``evaluation`` after the
                       last: metrics
     noise_multiplier  standard deviation of the noise on the sum over the sensitivity for one subject
-    apart             it is about people of whom no other release of the run knows anything
+    apart             it is about subjects that are in no other release of the run
     """
 
     mechanism: Mechanism
@@ -110,10 +105,10 @@ class Promise:
     """Who is protected from whom, and at what cost.
 
     unit, relation  who is protected, against what change
-    views           everybody for whom a guarantee is printed
+    views           for which a guarantee is printed
     against         those of them that a target or a budget binds
     leaks           reasons outside the method why nothing can be promised
-    once            what is released once, beside the rounds
+    once            what is released once, outside the rounds
     beforehand      what is assumed about how the data were made
     """
 
@@ -150,10 +145,10 @@ class Promise:
             return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
         if 0 < self.facts.silos <= exposure.colluding and not self.options.info.pools:
-            return Unprotected("all silos belong to this view: nobody is left to protect")
+            return Unprotected("all silos belong to this view: no other silo is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
-            from tacit.privacy.proofs.unlinked_subjects import of_two
+            from tacit.privacy.proofs.subject_events import of_two
 
             return of_two(self.method.claim.event(counted)) or Unprotected(TWO_SUBJECTS)
         return self.method.claim.event(counted)
@@ -172,11 +167,11 @@ class Promise:
         return exposure
 
     def release(self, mechanism: Mechanism) -> Once | None:
-        """The release of that name beside the rounds, if there is one."""
+        """The release of that name outside the rounds, if there is one."""
         return next((once for once in self.once if once.mechanism == mechanism), None)
 
     def once_event(self, once: Once, unit: Unit, view: View) -> Event:
-        """What one of the releases beside the rounds shows to ``view`` about one ``unit``."""
+        """What a release outside the rounds shows to ``view`` about one ``unit``."""
         if self.drops_for(view):
             return Unprotected(DROPPED)
         exposure = self.exposure(unit, view)
@@ -218,32 +213,31 @@ class Promise:
         }
 
     def people(self, number: int) -> str | None:
-        """Whom round ``number`` is about, where these people are in no other release of the run but rounds of the same
-        name; None where it is about everybody, or where everybody is in something else, too."""
+        """The batch of round ``number``, where its subjects are in no release but rounds of that batch; else None."""
         turns = self.method.turns
         if turns == 1 or any(not once.apart for once in self.once):
             return None
         return f"batch {(number - 1) % turns + 1} of {turns}"
 
     def participations(self, rounds: int) -> int:
-        """In how many of the first so many rounds somebody takes part at most: batches take turns."""
+        """In how many of the first ``rounds`` a subject takes part at most: batches take turns."""
         return rounds if self.people(1) is None else -(-rounds // self.method.turns)
 
     def total(self, view: View, rounds: int, times: Mapping[str, int] | None = None) -> Event:
-        """So many rounds in which somebody takes part (``participations``), and everything that is released once (or as
-        often as ``times`` says, by mechanism).
+        """This many rounds in which a subject takes part (``participations``), and everything that is released once (or
+        as often as ``times`` says, by mechanism).
 
-        **People in batches.** Batches are fixed before any record is seen. Everybody is in one of them, and rounds of
-        the others depend on other people's records and on what was released before: they are post-processing. So the
-        rounds of one batch are all that anybody pays for (parallel composition).
+        **Batches of subjects.** Batches are fixed before any record is seen. Every subject is in one of them, and
+        rounds of the others depend on records of other subjects and on what was released before: they are
+        post-processing. So only the rounds of its own batch cost a subject anything (parallel composition).
 
-        **People apart.** Let T be the training people, H the held-out ones, and let the split depend on nobody's
-        records. The run gives (M, E): everything learned from T, and a release E = K(M, H). Zeroing out somebody of T
+        **Held-out subjects.** Let T be the training subjects, H the held-out ones, and let the split depend on no
+        records. The run gives (M, E): everything learned from T, and a release E = K(M, H). Zeroing out a subject of T
         leaves H and so the kernel K(·, H) as it is: (M, E) is post-processing of M and costs what M costs. Zeroing out
-        somebody of H leaves the law of M as it is and costs what K costs at the worst value of M. Everybody is in one
-        of the two: the larger bounds both. Without such a split, both may be about the same person, and add up. So they
-        do for a silo, which has subjects in T and in H, and under replacement: a subject of T may be replaced by one
-        of H, which changes both.
+        a subject of H leaves the law of M as it is and costs what K costs at the worst value of M. Every subject is in
+        one of the two: the larger bounds both. Without such a split, both may be about the same subject, and add up. So
+        they do for a silo, which has subjects in T and in H, and under replacement: a subject of T may be replaced by
+        one of H, which changes both.
         """
         together: list[Event] = []
         apart: list[Event] = []
@@ -292,20 +286,24 @@ class Promise:
             self.delta,
             bound.accountant if finite else "none",
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
-            self._published_beside(exposure, finite, rounds),
+            self._published(exposure, finite, rounds),
             linkage(event, self.delta) if finite and self.unit == "subject" else None,
         )
 
-    def _published_beside(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
-        """The paper's own number, which knows nothing of what is released beside the rounds."""
-        published = _honest(self._as_published(exposure, rounds), finite)
+    def _published(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
+        """The paper's own number, with a note where it does not cover this plan."""
+        published = self._as_published(exposure, rounds)
+        if published is None:
+            return None
+        if not finite and published.valid != "no":
+            published = replace(published, valid="no", reason="it is not about what this view sees")
         capped = self.facts.moves_up or self.facts.moves_over
-        if published is not None and exposure.unit == "record" and capped and not exposure.replaces:
+        if exposure.unit == "record" and capped and not exposure.replaces:
             return replace(published, valid="no", reason=MAKES_ROOM)
-        if published is None or not self.once or published.valid == "no":
+        if not self.once or published.valid == "no":
             return published
-        beside = " and ".join(once.mechanism for once in self.once)
-        return replace(published, valid="only-if", reason=f"{published.reason}; the paid {beside} would come on top")
+        others = " and ".join(once.mechanism for once in self.once)
+        return replace(published, valid="only-if", reason=f"{published.reason}; it does not cover the {others}")
 
     def _assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         seeded = (REPRODUCIBLE,) if self.seeded else ()
@@ -313,15 +311,10 @@ class Promise:
         travelled = self.exchange.assumptions(exposure.view, self.facts.silos)
         elsewhere = (ELSEWHERE,) if exposure.view.holds_records else ()
         linked = (ONE_IDENTIFIER,) if exposure.unit == "subject" else ()
-        own = (*self.method.claim.assumptions(exposure), *self._told_apart())
+        own, people = self.method.claim.assumptions(exposure), self.facts.subjects
+        if self.unit == "subject" and people:
+            own = (*own, TOLD_APART.format(subjects=people, chance=people**2 / 2.0**65))
         return (*elsewhere, *seeded, *self.beforehand, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
-
-    def _told_apart(self) -> tuple[str, ...]:
-        """How likely two subjects are taken for one."""
-        subjects = self.facts.subjects
-        if self.unit != "subject" or not subjects:
-            return ()
-        return (TOLD_APART.format(subjects=subjects, chance=subjects**2 / 2.0**65),)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))
@@ -340,7 +333,7 @@ class Promise:
 
         ``accounting`` is ``proved``, or ``as-published``: then the paper's own number is brought to ``epsilon``.
         """
-        from tacit.privacy import calibrate_cost, calibrate_noise
+        from tacit.privacy.accounting.account import calibrate_cost, calibrate_noise
 
         try:
             if accounting == "proved":
@@ -362,7 +355,7 @@ class Promise:
         return events[0] if len(events) == 1 else Largest(events)
 
     def published_epsilon(self, rounds: int | None = None) -> float:
-        """The paper's own number after so many rounds (all that are planned): the largest over ``against``."""
+        """The paper's own number after ``rounds`` (all that are planned): the largest over ``against``."""
         exposures = (self.exposure(self.unit, view) for view in self.against)
         found = [published.epsilon for each in exposures if (published := self._as_published(each, rounds))]
         return max(found, default=math.inf)
@@ -385,7 +378,7 @@ class Promise:
                 return problem, f"leave that view out of privacy.against (for example: {views})"
             alone = cost(self._with_noise(1e6).total(view, 0), self.delta).epsilon
             if alone >= epsilon:
-                problem = f"what is paid for beside the rounds alone costs {alone:.3g} against view '{view}'"
+                problem = f"what is released outside the rounds alone costs {alone:.3g} against view '{view}'"
                 return problem, "raise privacy.statistics_noise_multiplier or evaluation.noise_multiplier"
         return f"no noise reaches {epsilon:g}", "raise it, or lower rounds and rates"
 
@@ -417,7 +410,7 @@ def _composed(parts: tuple[Event, ...]) -> Event:
 @lru_cache(maxsize=4096)
 def cost(event: Event, delta: float) -> Bound:
     """What an event costs at delta. (Accounting is imported on first use: it takes a second.)"""
-    from tacit.privacy import account
+    from tacit.privacy.accounting.account import account
 
     return account(event, delta)
 
@@ -425,16 +418,9 @@ def cost(event: Event, delta: float) -> Bound:
 @lru_cache(maxsize=4096)
 def linkage(event: Event, delta: float) -> Linkage:
     """What an event costs a subject with two pseudonyms."""
-    from tacit.privacy.proofs.unlinked_subjects import PSEUDONYMS, linked_epsilon
+    from tacit.privacy.proofs.subject_events import PSEUDONYMS, linked_epsilon
 
     return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
-
-
-def _honest(published: AsPublished | None, finite: bool) -> AsPublished | None:
-    """A published number that says nothing about this view is not valid for it."""
-    if published is None or finite or published.valid == "no":
-        return published
-    return replace(published, valid="no", reason="it is not about what this view sees")
 
 
 def _reason(event: Event) -> str:

@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def records_kept(self) -> int | None:
-        """At most so many records of a subject in a silo: the smaller of the declared cap and the method's own."""
+        """The cap on records of a subject in a silo: the smaller of the declared one and the method's own."""
         return self.promise.facts.records_kept
 
     @property
@@ -115,17 +115,17 @@ class Plan:
 
     @property
     def statistics(self) -> Once | None:
-        """The release of constants for standardising, where they are paid for."""
+        """The release of constants for standardising, if they are released with noise."""
         return self.promise.release("statistics")
 
     @property
     def evaluation(self) -> Once | None:
-        """The release of the final metrics, where they are paid for."""
+        """The release of the final metrics, if they are released with noise."""
         return self.promise.release("evaluation")
 
     @property
     def paid_metrics(self) -> dict[str, float]:
-        """The metrics of a paid evaluation, each with the largest score that a record may have."""
+        """The metrics that are released with noise, each with the largest score that a record may have."""
         return _paid_metrics(self.experiment.evaluation, source_facts(self.data).labels.kind)
 
     @property
@@ -296,7 +296,7 @@ def _check_step(train: TrainOptions, info: Info) -> None:
 
 
 def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
-    """What is released once and paid for, with everything refused that it cannot be."""
+    """What is released once with noise; refuses settings that exclude each other."""
     privacy, evaluation = experiment.privacy, experiment.evaluation
     if evaluation.status == "public" and evaluation.data == "held-out":
         problem = "held-out records are as private as those that are trained on, not 'public'"
@@ -312,13 +312,13 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
-        problem = "nothing needs it: no statistics are paid for"
+        problem = "nothing needs it: no statistics are released"
         fix = 'leave it out, or set data.standardize = "private"'
         raise UserError("no-effect", "privacy.statistics_noise_multiplier", problem, fix)
     if evaluation.status == "paid":
         _paid_metrics(evaluation, known.labels.kind)
         if evaluation.noise_multiplier is None:
-            problem = "is missing: metrics that are paid for need noise"
+            problem = "is missing: private metrics need noise"
             raise UserError("missing", "evaluation.noise_multiplier", problem, "add it, for example 10.0")
         apart = evaluation.data == "held-out" and known.holds_out_people
         found.append(Once("evaluation", evaluation.noise_multiplier, apart))
@@ -335,7 +335,7 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
 
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
-    """Names and bounds of the metrics that a paid evaluation releases."""
+    """Names and bounds of the metrics that a private evaluation releases."""
     from tacit.privacy.defaults import LOG_LOSS_BOUND
 
     known = PAID_METRICS.get(kind, ())
@@ -345,7 +345,7 @@ def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     names = evaluation.metrics or known
     for name in names:
         if name not in known:
-            problem = f"'{name}' cannot be paid for: {' and '.join(known)} can (averages of bounded scores)"
+            problem = f"'{name}' is not an average of bounded scores; accepted: {' and '.join(known)}"
             raise UserError("unknown-name", "evaluation.metrics", problem, nearest(name, known))
     if len(set(names)) < len(names):
         raise UserError("duplicate", "evaluation.metrics", "a metric is named twice", "name each once")
@@ -478,7 +478,7 @@ def _check_budget(plan: Plan) -> None:
     elif math.isinf(plan.promise.planned_epsilon()):
         infinite = [g for g in plan.guarantees() if not g.finite and g.view in plan.promise.against]
         reason = f": {infinite[0].assumptions[0]}" if infinite and infinite[0].assumptions else ""
-        problem = f"{privacy.budget:g} cannot be kept by {plan.method.name}, whose epsilon is infinite{reason}"
+        problem = f"{privacy.budget:g} is set, and the epsilon of {plan.method.name} is infinite{reason}"
         fix = "remove the budget, choose a private method, or name other views in privacy.against"
         raise Forbidden("no-guarantee", "privacy.budget", problem, fix)
 
@@ -490,7 +490,7 @@ def _check_published_budget(plan: Plan) -> None:
         raise UserError("not-supported", "privacy.budget_file", "published numbers of several runs do not add up", fix)
     if plan.promise.once:
         paid = " and ".join(once.mechanism for once in plan.promise.once)
-        problem = f"the published accounting knows nothing of the paid {paid}"
+        problem = f"the published accounting does not cover the {paid}"
         raise UserError("not-supported", "privacy.budget", problem, fix)
     if math.isinf(plan.promise.published_epsilon()):
         problem = f"nothing is published for {plan.method.name} and these views"

@@ -13,7 +13,7 @@ from tacit.planning.claims import Once, beside, cost
 from tacit.planning.plan import Plan
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import rounded_up, sentence
+from tacit.privacy.statement import sentence
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,6 @@ class NoiseToSignal:
     def ratio(self) -> float | None:
         """Noise over signal: the noise's norm over the largest norm of the sum."""
         return self.norm / self.largest if self.norm is not None and self.largest else None
-
-
-def noise_text(value: float) -> str:
-    """A noise multiplier in four digits, rounded up, so that typing it in gives no larger epsilon."""
-    return f"{rounded_up(value, 4):.4g}"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from tacit.report.page import (
 from tacit.report.run_files import epsilon_of
 
 Line = Mapping[str, Any]
+Row = tuple[dict[str, str], set[str]]  # cells by the title of their column, and those that are red
 
 KINDS = {"gradient": "Worst-case {}", "input": "Mislabelled {}"}
 SEEN = {
@@ -50,6 +51,7 @@ OUTSIDE = (
     "guarantee."
 )
 LOWER, CURVE, PROVED = "At least", "At least, on a Gaussian curve", "Proved: at most"
+PUBLISHED, HITS = "As published", "Hits at false alarms"
 # marks of the scale, by the key of a row
 AUDIT = {
     "at least": Style(ACCENT),
@@ -99,19 +101,30 @@ def page(audit: Line, version: object = "") -> Page:
 
 def part(audit: Line) -> Html:
     """The section of an audit."""
-    rows = [_bounds(audit, line) for line in audit.get("canaries") or ()]
+    rows, canaries, mechanism = _all_bounds(audit), audit.get("canaries") or (), audit.get("mechanism") or ()
     styles = {LOWER: "at least", CURVE: "curve", "Estimate, no bound": "estimate", PROVED: "proved"}
-    styles |= {"As published": "published"} if _has_published(rows) else {}
-    return section(
-        "Privacy audit",
-        _verdict(audit, rows),
-        legend({name: AUDIT[key] for name, key in styles.items()}) if rows else "",
-        _scale(rows) if rows else "",
-        _canaries(rows) if rows else "",
-        _mechanism(audit),
-        paragraph(OUTSIDE, class_="quiet"),
-        name="audit",
-    )
+    styles |= {PUBLISHED: "published"} if any(row.published is not None for row in rows) else {}
+    shown = [_verdict(audit, rows)]
+    if canaries:
+        first, most = canaries[0], max(line["canaries"] for line in canaries)
+        caption = (
+            f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of {words.count(most)} "
+            f"canaries was included with probability 1/2; lower bounds at {100 * first['confidence']:g} % confidence"
+        )
+        marks = legend({name: AUDIT[key] for name, key in styles.items()})
+        shown += [marks, _scale(rows), _table(canary_rows(audit), caption)]
+    if mechanism:
+        first = mechanism[0]
+        caption = (
+            f"One round of the method alone, on a small artificial federation at {first['noise']}, "
+            f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
+        )
+        shown.append(_table(mechanism_rows(audit), caption))
+    return section("Privacy audit", *shown, paragraph(OUTSIDE, class_="quiet"), name="audit")
+
+
+def _all_bounds(audit: Line) -> list[Bounds]:
+    return [_bounds(audit, line) for line in audit.get("canaries") or ()]
 
 
 def _bounds(audit: Line, line: Line) -> Bounds:
@@ -120,10 +133,6 @@ def _bounds(audit: Line, line: Line) -> Bounds:
     numbers = {key: epsilon_of(line[key]) for key in ("epsilon", "fdp_epsilon", "estimate", "proved")}
     claim = epsilon_of(published[0]["epsilon"]) if published and published[0] else None
     return Bounds(f"{kind}, {SEEN.get(line['seen'], str(line['seen']))}", line, **numbers, published=claim)
-
-
-def _has_published(rows: Sequence[Bounds]) -> bool:
-    return any(row.published is not None for row in rows)
 
 
 def _verdict(audit: Line, rows: Sequence[Bounds]) -> Html:
@@ -165,62 +174,54 @@ def _scale(rows: Sequence[Bounds]) -> Html:
     return figures.chart(traces, "Lower bounds and claims on one scale", spoken, x, y, height, "Red: above a claim.")
 
 
-def _canaries(rows: Sequence[Bounds]) -> Html:
-    published = _has_published(rows)
-    cells = [
-        {
+def canary_rows(audit: Line) -> list[Row]:
+    """The experiment with canaries, by what was observed."""
+    found = _all_bounds(audit)
+    published = any(row.published is not None for row in found)
+    rows = []
+    for row in found:
+        cells = {
             "Canaries and view": row.name,
             "Right guesses": f"{words.count(row.line['right'])} of {words.count(row.line['guesses'])}",
-            LOWER: _red(lower(row.epsilon), row.beats_something),
-            CURVE: _red(lower(row.fdp_epsilon), row.refuted),
+            LOWER: lower(row.epsilon),
+            CURVE: lower(row.fdp_epsilon),
             "Estimate": lower(row.estimate),
             PROVED: words.epsilon(row.proved),
-            **({"As published": _published(row)} if published else {}),
         }
-        for row in rows
-    ]
-    first, most = rows[0].line, max(row.line["canaries"] for row in rows)
-    caption = (
-        f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of {words.count(most)} canaries "
-        f"was included with probability 1/2; lower bounds at {100 * first['confidence']:g} % confidence"
-    )
-    return table(cells, caption, stacked=True)
+        if published:
+            cells[PUBLISHED] = MISSING if row.published is None else words.epsilon(row.published)
+        red = {LOWER: row.beats_something, CURVE: row.refuted, PUBLISHED: row.beats_published}
+        rows.append((cells, {title for title, is_red in red.items() if is_red}))
+    return rows
 
 
-def _published(row: Bounds) -> object:
-    return MISSING if row.published is None else _red(words.epsilon(row.published), row.beats_published)
-
-
-def _mechanism(audit: Line) -> Html:
-    lines = audit.get("mechanism") or ()
-    if not lines:
-        return Html("")
-    cells = [
-        {
+def mechanism_rows(audit: Line) -> list[Row]:
+    """The method alone, view by view."""
+    rows = []
+    for line in audit.get("mechanism") or ():
+        epsilon, on_curve, proved = (epsilon_of(line[key]) for key in ("epsilon", "gaussian_epsilon", "proved"))
+        cells = {
             "Seen by": words.view(line["view"]),
             "Runs": words.count(line["runs"]),
-            LOWER: _red(lower(epsilon_of(line["epsilon"])), epsilon_of(line["epsilon"]) > epsilon_of(line["proved"])),
-            CURVE: lower(epsilon_of(line["gaussian_epsilon"])),
-            PROVED: words.epsilon(epsilon_of(line["proved"])),
-            "Hits at false alarms": _red(
-                f"{100 * line['hits']:.1f} % at {100 * line['false_alarms']:.1f} %", bool(line["refuted"])
-            ),
+            LOWER: lower(epsilon),
+            CURVE: lower(on_curve),
+            PROVED: words.epsilon(proved),
+            HITS: f"{100 * line['hits']:.1f} % at {100 * line['false_alarms']:.1f} %",
             "Allowed hits": f"{100 * line['most_hits']:.1f} %",
         }
-        for line in lines
-    ]
-    first = lines[0]
-    caption = (
-        f"One round of the method alone, on a small artificial federation at {first['noise']}, "
-        f"with and without one {audit['unit']}; {100 * first['confidence']:g} % confidence"
-    )
-    return table(cells, caption, stacked=True)
+        red = {LOWER: epsilon > proved, HITS: bool(line["refuted"])}
+        rows.append((cells, {title for title, is_red in red.items() if is_red}))
+    return rows
+
+
+def _table(rows: Sequence[Row], caption: str) -> Html:
+    def shown(text: str, is_red: bool) -> str | Html:
+        return tag("strong", text, class_="infinite") if is_red else text
+
+    written = [{title: shown(cell, title in red) for title, cell in cells.items()} for cells, red in rows]
+    return table(written, caption, stacked=True)
 
 
 def lower(value: float) -> str:
     """A lower bound, rounded down: what is shown still holds."""
     return "∞" if math.isinf(value) else f"{math.floor(100 * value) / 100:.2f}"
-
-
-def _red(text: str, wrong: bool) -> str | Html:
-    return tag("strong", text, class_="infinite") if wrong else text

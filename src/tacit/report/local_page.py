@@ -18,14 +18,9 @@ STAYS = (
 
 
 def page(run: RunFiles, exact: dict[str, Any]) -> Page:
-    return Page(
-        title=run.title,
-        kicker="Local data pictures · not for sharing",
-        lead=words.in_one_line(run),
-        banners=[banner("danger", "Stays with the data holder", paragraph(STAYS))],
-        parts=[totals(exact), silos(exact), people(exact), overlap(exact), deciles(run, exact)],
-        version=run.environment.get("tacit"),
-    )
+    banners = [banner("danger", "Stays with the data holder", paragraph(STAYS))]
+    parts = [totals(exact), silos(exact), people(exact), overlap(exact), deciles(run, exact)]
+    return words.page_of(run, "Local data pictures · not for sharing", parts, banners)
 
 
 def totals(exact: dict[str, Any]) -> Html:
@@ -120,15 +115,15 @@ def _histogram(counts: dict[str, list[int]], key: str) -> Html:
     return figures.bars(labels, values, f"{key.capitalize()} per person", "people", note=note)
 
 
-def binned(sizes: Sequence[int], subjects: Sequence[int]) -> tuple[list[str], list[float | None]]:
+def binned(sizes: Sequence[int], subjects: Sequence[int]) -> tuple[list[str], list[int]]:
     """One bar per size; if sizes are large, one bar per doubling: 1, 2, 3-4, 5-8, ..."""
     held = dict(zip(sizes, subjects, strict=True))
-    largest = max(held)
+    largest = max(held, default=0)
     if largest <= MOST_BARS:
-        span = range(min(held), largest + 1)
+        span = range(min(held, default=1), largest + 1)
         return [words.count(size) for size in span], [held.get(size, 0) for size in span]
     labels: list[str] = []
-    values: list[float | None] = []
+    values: list[int] = []
     low, high = 0, 0
     while low <= largest:
         labels.append(words.count(high) if low == high else f"{words.count(low)}–{words.count(high)}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
 
+from tacit.engine.folder import plain_values
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
 from tacit.privacy.statement import epsilon_text
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 PRIVATE_COUNTS = {"records", "test_records", "subjects"}
 AUDIT = "audit.json"
+UNREADABLE = "the ledger cannot be read"
 
 
 # ---- values of files that may be of any version: what is missing or of another type is empty
@@ -62,16 +64,13 @@ class _Read(BaseModel):
 
 
 class Evaluated(_Read):
-    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training.
-
-    epsilon  what the rounds so far cost, by view; None where that is infinite
-    """
+    """The model after one round, on the test set and on each silo's part of it. Round 0 is before training."""
 
     round: int
     seconds: Number = None
     metrics: Metrics = {}
     silos: Silos = {}
-    epsilon: Metrics = {}
+    epsilon: Metrics = {}  # what the rounds so far cost, by view; None where that is infinite
 
 
 class StatedAsPublished(_Read):
@@ -108,26 +107,22 @@ class StatedGuarantee(_Read):
 
 
 class Scores(_Read):
-    """Results of a model, or of models of each silo.
-
-    over_silos  ranking metrics averaged over silos, each weighted by its test records; empty in old folders
-    """
+    """Results of a model, or of models of each silo."""
 
     metrics: Metrics = {}
     silos: Silos = {}
-    over_silos: Metrics = {}
+    over_silos: Metrics = {}  # ranking metrics averaged over silos, weighted by test records; empty in old folders
     curve: tuple[Evaluated, ...] = ()
 
 
 @dataclass(frozen=True)
 class Released:
-    """What the ledger says: how many ``releases``, what they ``spent`` by place, the hash of the last line
-    (``head``), or why nothing can be read (``problem``)."""
+    """What the ledger says."""
 
     releases: int = 0
-    spent: Mapping[str, Event] = field(default_factory=dict)
-    head: str = ""
-    problem: str | None = None
+    spent: Mapping[str, Event] = field(default_factory=dict)  # by place
+    head: str = ""  # hash of the last line
+    problem: str | None = None  # why nothing can be read
 
 
 class RunFiles(Scores):
@@ -223,7 +218,9 @@ def read_run(path: Path) -> RunFiles:
         problem = f"'{path}' has no result yet: the run was cut off"
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
     result = {key: value for key, value in read_object(path / "result.json").items() if value is not None}
-    task, data, checked = _mapping(result.get("task")), _mapping(result.get("data")), _checked(path)
+    task, data = _mapping(result.get("task")), _mapping(result.get("data"))
+    lines, unreadable = _read_ledger(path / "ledger.jsonl")
+    checked = _true_cost(path, lines)
     baselines = {
         # a name in a JSON file is not a path: it may not lead out of the folder
         name: Scores(**_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")})
@@ -246,7 +243,7 @@ def read_run(path: Path) -> RunFiles:
             "baselines": {name: scores for name, scores in baselines.items() if _any_number(scores)},
             "curve": _curve(path / "metrics.jsonl", epsilons=checked is None),
             "seconds": {key: value for key, value in _mapping(result.get("seconds")).items() if value is not None},
-            "released": _released(path / "ledger.jsonl", events=checked is None),
+            "released": _released(lines, unreadable, events=checked is None),
             "audit": read_object(path / AUDIT) if (path / AUDIT).is_file() else {},
             "plan": _read_text(path / "plan.toml"),
             "shared": _mapping(result.get("shared")) or None,
@@ -266,33 +263,28 @@ def read_object(file: Path) -> dict[str, Any]:
         raise UserError("file-damaged", "run", problem, "run the experiment again") from None
     if not isinstance(value, dict):
         raise UserError("file-damaged", "run", f"'{file}' does not hold an object", "run the experiment again")
-    return _mapping(_clean(value))
+    return _mapping(plain_values(value))
 
 
 def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
 
-def _clean(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value == math.inf else None
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value
-
-
-def _checked(path: Path) -> Checked | None:
-    """The true cost of a run of the first accounting; None for a later run, or if its ledger cannot be read."""
-    from tacit.ledgers.recheck import corrected
+def _true_cost(path: Path, lines: Sequence[Mapping[str, Any]]) -> Checked | None:
+    """What a run with lines of the first accounting cost; None for a later run, and if it printed no less."""
+    if not (path / "plan.toml").is_file() or all(line.get("accounting", 1) > 1 for line in lines):
+        return None
+    from tacit.ledgers.recheck import check
 
     try:
-        return corrected(path)
+        *_, found = check([path])[0]
+        return found if found.status != "ok" else None
     except (UserError, OSError, KeyError, ValueError, TypeError, AttributeError):
         return None  # the page then says that the ledger does not confirm the run
 
 
 def _corrected(line: StatedGuarantee, checked: Checked | None) -> StatedGuarantee:
-    found = (checked.epsilon or {}).get(line.view) if checked is not None else None
+    found = checked.epsilon.get(line.view) if checked is not None else None
     if found is None or found.corrected is None or found.corrected <= line.epsilon:
         return line
     infinite = math.isinf(found.corrected)
@@ -306,7 +298,7 @@ def _correction(checked: Checked | None) -> str:
         return ""
     if checked.status == "not recomputed":
         return f"Its true cost could not be recomputed: {checked.reason}."
-    known = (checked.epsilon or {}).items()
+    known = checked.epsilon.items()
     higher = {view: each for view, each in known if each.corrected is not None and each.corrected > each.recorded}
     each = [f"{view}: {epsilon_text(costs.recorded)}" for view, costs in higher.items()]
     return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
@@ -316,21 +308,28 @@ def _any_number(scores: Scores) -> bool:
     return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 
-def _released(file: Path, events: bool) -> Released:
-    """The ledger, its chain checked, with or without its events. A ledger that was altered or cannot be read confirms
-    nothing."""
+def _read_ledger(file: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The lines of the ledger, its chain checked, and why there are none. A ledger that was altered or cannot be read
+    confirms nothing."""
     if not file.is_file():
-        return Released()
+        return [], None
     try:
         with Ledger(file) as ledger:
-            lines = ledger.lines
+            return ledger.lines, None
+    except LedgerError as error:
+        return [], str(error)
+    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return [], UNREADABLE
+
+
+def _released(lines: Sequence[Mapping[str, Any]], problem: str | None, events: bool) -> Released:
+    """With or without the events of the lines."""
+    try:
         places = dict.fromkeys(place for line in lines for place in line["events"])
         totals = {place: spent(lines, place) for place in places} if events else {}
-        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "")
-    except LedgerError as error:
-        return Released(problem=str(error))
-    except (OSError, KeyError, ValueError, TypeError, AttributeError):
-        return Released(problem="the ledger cannot be read")
+        return Released(len(lines), totals, str(lines[-1]["hash"]) if lines else "", problem)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return Released(problem=UNREADABLE)
 
 
 def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
@@ -339,7 +338,7 @@ def _curve(file: Path, epsilons: bool = True) -> tuple[Evaluated, ...]:
     rounds: dict[int, Evaluated] = {}
     for line in _read_text(file).splitlines():
         try:
-            point = Evaluated(**_clean(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
+            point = Evaluated(**plain_values(json.loads(line)) | ({} if epsilons else {"epsilon": {}}))
         except (ValueError, TypeError):
             continue
         rounds[point.round] = point

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.planning.preview import noise_text
 from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, percent, sentence
+from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, noise_text, percent, sentence
 from tacit.privacy.statement import sheet as statement
 from tacit.privacy.terms import RELATIONS, UNITS
 from tacit.report import words
@@ -41,23 +40,15 @@ def page(run: RunFiles) -> Page:
     lines = [
         tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
     ]
-    return Page(
-        title=run.title,
-        kicker=TITLE,
-        lead=words.in_one_line(run),
-        banners=banners(run),
-        parts=[
-            section(
-                "What is promised",
-                paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
-                paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
-                *_body(run),
-                class_="sheet",
-            ),
-            tag("section", *lines, class_="signature", aria_label="Signature"),
-        ],
-        version=run.environment.get("tacit"),
+    promised = section(
+        "What is promised",
+        paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
+        paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
+        *_body(run),
+        class_="sheet",
     )
+    signature = tag("section", *lines, class_="signature", aria_label="Signature")
+    return words.page_of(run, TITLE, [promised, signature], banners(run))
 
 
 def banners(run: RunFiles) -> list[Html]:
@@ -134,7 +125,7 @@ def _views(run: RunFiles, made: Sheet | None) -> Html:
 
 
 def _limits(row: SheetRow | None) -> dict[str, str]:
-    found = [] if row is None else [row.right_guesses, *(limit.true_positives for limit in row.limits)]
+    found = [] if row is None else [row.right_guesses, *row.limits.tpr_at_fpr.values()]
     shown = map(percent, found) if found else [MISSING] * len(LIMITS)
     return dict(zip(LIMITS, shown, strict=True))
 

@@ -36,25 +36,19 @@ STAYS = (
 
 
 def page(run: RunFiles) -> Page:
-    return Page(
-        title=run.title,
-        kicker="Federated learning report",
-        lead=words.in_one_line(run),
-        banners=sheet.banners(run),
-        parts=[
-            headline(run),
-            own_models(run),
-            joining(run),
-            rounds(run),
-            silos(run),
-            sheet.section_of(run),
-            *(load(name)(getattr(run, key)) for key, name in SECTIONS.items() if getattr(run, key)),
-            audit(run),
-            experiment(run),
-            environment(run),
-        ],
-        version=run.environment.get("tacit"),
-    )
+    parts = [
+        headline(run),
+        own_models(run),
+        joining(run),
+        rounds(run),
+        silos(run),
+        sheet.section_of(run),
+        *(load(name)(getattr(run, key)) for key, name in SECTIONS.items() if getattr(run, key)),
+        audit(run),
+        experiment(run),
+        environment(run),
+    ]
+    return words.page_of(run, "Federated learning report", parts, sheet.banners(run))
 
 
 def audit(run: RunFiles) -> Html:
@@ -105,7 +99,7 @@ def own_models(run: RunFiles) -> Html:
     shared, metric, better = run.shared, run.headline, run.better(run.headline)
     if shared is None:
         return Html("")
-    order = _by_value(run)
+    order = _best_first(run)
 
     def row(name: object, own: float | None, one: float | None) -> dict[str, object]:
         numbers = {"Own model": words.number(own), "Shared model": words.number(one)}
@@ -135,12 +129,14 @@ def joining(run: RunFiles) -> Html:
     title = "Is joining worth it?"
     if not run.baselines:
         return section(title, paragraph(*_why_not_measured(run), class_="quiet"), name="joining")
-    order = _by_gain(run)
-    answer = " ".join(words.is_joining_worth_it(run))
+    alone = run.baselines.get("silo-only")
+    order = list(run.silos) if alone is None else _best_first(run, alone)
+    answer = words.is_joining_worth_it(run)
     return section(
         title,
-        paragraph(answer, class_="answer"),
-        paragraph(answer and "One run on one test set: small differences may be chance.", class_="quiet"),
+        paragraph(*answer[:1], class_="answer"),
+        bullets(answer[1:], class_="plain"),
+        paragraph("One run on one test set: small differences may be chance." if answer else "", class_="quiet"),
         legend(_series(run)) if len(order) <= figures.MANY_SILOS else "",
         figures.joining_dots(run, order),
         _joining_table(run, order),
@@ -165,17 +161,15 @@ def _series(run: RunFiles) -> dict[str, Style]:
     return {"Federation": STYLES["federated"], **known}
 
 
-def _by_gain(run: RunFiles) -> list[str]:
-    """Silos by their gain, the largest first; those without a comparison last."""
-    alone = run.baselines["silo-only"].silos if "silo-only" in run.baselines else {}
+def _best_first(run: RunFiles, alone: Scores | None = None) -> list[str]:
+    """Silos by their value, or by their gain over what they reach ``alone``; those without a number last."""
 
-    def loss(name: str) -> tuple[bool, float]:
-        together, before = run.silos[name].get(run.headline), alone.get(name, {}).get(run.headline)
-        if together is None or before is None:
-            return (True, 0.0)
-        return (False, (before - together) * run.better(run.headline))
+    def rank(name: str) -> tuple[bool, float]:
+        value = run.silos[name].get(run.headline)
+        before = 0.0 if alone is None else alone.silos.get(name, {}).get(run.headline)
+        return (True, 0.0) if value is None or before is None else (False, (before - value) * run.better(run.headline))
 
-    return sorted(run.silos, key=loss)
+    return sorted(run.silos, key=rank)
 
 
 def _joining_table(run: RunFiles, order: list[str]) -> Html:
@@ -270,21 +264,13 @@ def silos(run: RunFiles) -> Html:
     note = f"{MISSING} stands where a metric is undefined, for example where a silo's test set has one class only."
     return section(
         "Silo by silo",
-        "" if run.baselines or run.shared else figures.silo_dots(run, _by_value(run)),
+        "" if run.baselines or run.shared else figures.silo_dots(run, _best_first(run)),
         figures.silo_curves(run),
         table(rows, f"Final metrics of {whose} on each silo's test set"),
         _outside(run),
         paragraph(note if undefined else "", class_="quiet"),
         name="silos",
     )
-
-
-def _by_value(run: RunFiles) -> list[str]:
-    def worst_last(name: str) -> tuple[bool, float]:
-        value = run.silos[name].get(run.headline)
-        return (value is None, -(value or 0.0) * run.better(run.headline))
-
-    return sorted(run.silos, key=worst_last)
 
 
 # ---- what was run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tacit.planning.preview import noise_text
 from tacit.planning.sweep import Axis, Point, Sweep
+from tacit.privacy.statement import noise_text
 from tacit.report import figures, words
 from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
 
@@ -89,9 +89,10 @@ def _axis_name(axis: Axis) -> str:
     return NAMES.get(axis.name, axis.name)
 
 
-def _numbers(sweep: Sweep) -> Html:
+def rows(sweep: Sweep) -> list[dict[str, str]]:
+    """A row per point, its cells by the title of their column."""
     ratio = any(point.ratio is not None for point in sweep.points)
-    rows = [
+    return [
         {
             **{axis.name: f"{value:g}" for axis, value in zip(sweep.axes, point.values, strict=True)},
             "Noise multiplier": noise_text(point.noise_multiplier),
@@ -101,6 +102,9 @@ def _numbers(sweep: Sweep) -> Html:
         }
         for point in sweep.points
     ]
+
+
+def _numbers(sweep: Sweep) -> Html:
     note = (
         "Standard deviation: of the noise on every number of a sum. Noise over signal: the norm of one round's noise "
         "over the norm of the sum if every contribution has the norm of the clip and all have the same direction. "
@@ -108,7 +112,7 @@ def _numbers(sweep: Sweep) -> Html:
     )
     return section(
         "The numbers",
-        table(rows, "Every point of the plot", words=[axis.name for axis in sweep.axes]),
+        table(rows(sweep), "Every point of the plot", words=[axis.name for axis in sweep.axes]),
         paragraph(note, class_="quiet"),
         name="numbers",
     )

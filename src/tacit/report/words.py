@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
-from tacit.report.page import MISSING
+from tacit.report.page import MISSING, Html, Page
 from tacit.report.run_files import Metrics, RunFiles, Scores, StatedAsPublished, StatedGuarantee
 
 MINUS = "\N{MINUS SIGN}"
@@ -250,6 +250,10 @@ def in_one_line(run: RunFiles) -> str:
         f"data: {run.source}" if run.source else "",
     ]
     return " · ".join(filter(None, parts))
+
+
+def page_of(run: RunFiles, kicker: str, parts: Sequence[Html], banners: Sequence[Html]) -> Page:
+    return Page(run.title, kicker, in_one_line(run), parts, banners, run.environment.get("tacit"))
 
 
 def stopped(run: RunFiles) -> tuple[str, str] | None:

@@ -7,6 +7,21 @@ from typing import Annotated
 
 import typer
 
+
+def _passphrase(help_text: str, *, prompt: str | bool = "Passphrase", confirm: bool = False) -> typer.models.OptionInfo:
+    """The option ``--passphrase``, from the environment or a prompt."""
+    option: typer.models.OptionInfo = typer.Option(
+        "--passphrase",
+        envvar="TACIT_PASSPHRASE",
+        prompt=prompt,
+        confirmation_prompt=confirm,
+        hide_input=True,
+        show_default=False,
+        help=help_text,
+    )
+    return option
+
+
 Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")]
 Changes = Annotated[list[str], typer.Option("--set", metavar="a.b=value", help="Replace one setting; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -17,16 +32,11 @@ RequesterKit = Annotated[Path, typer.Option("--kit", metavar="KIT", help="The ki
 SiloTable = Annotated[Path, typer.Option("--data", metavar="DATA.toml", help="Where the table of this silo is.")]
 Background = Annotated[bool, typer.Option("--background", help="Continue without this terminal.")]
 LedgerOrKit = Annotated[Path, typer.Argument(metavar="KIT|LEDGER", help="A ledger, or the kit of its silo.")]
-
-
-def passphrase(help_text: str, *, confirm: bool = False) -> typer.models.OptionInfo:
-    """The option ``--passphrase``, from the environment or a prompt."""
-    option: typer.models.OptionInfo = typer.Option(
-        "--passphrase",
-        envvar="TACIT_PASSPHRASE",
-        prompt="Passphrase",
-        confirmation_prompt=confirm,
-        hide_input=True,
-        help=help_text,
-    )
-    return option
+Passphrase = Annotated[str, _passphrase("Passphrase of the backup.")]
+NewPassphrase = Annotated[str, _passphrase("Encrypts the backup.", confirm=True)]
+CaPassphrase = Annotated[
+    str,
+    _passphrase(
+        "Encrypts the CA key. If omitted, the CA key is discarded and no party can be added later.", prompt=False
+    ),
+]

@@ -1,19 +1,24 @@
-"""What all commands use to print: text and tables for people, JSON for programs, errors."""
+"""What all commands use to print: text, tables and progress for people, JSON for programs, errors."""
 
 from __future__ import annotations
 
 import json
-import math
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from tacit.escape import escaped
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 # Names and values come from users: square brackets in them are text, never markup.
 console = Console(markup=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False)
+# letters of the line of a progress bar that are not the bar, its name and the round: two metrics and the times
+REST = len("accuracy 0.712  auc 0.723") + len("0:00:00 left 0:00:00") + 4
 
 
 def show(content: RenderableType, style: str | None = None, **options: Any) -> None:
@@ -51,19 +56,56 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def plain_table() -> Table:
-    """A table without a header row."""
-    return Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+def show_rows(rows: Sequence[tuple[Mapping[str, str], object]]) -> None:
+    """Rows as (cells by the title of their column, whether the row is red); nothing if there are none."""
+    if rows:
+        table = table_of(*rows[0][0])
+        for cells, is_red in rows:
+            table.add_row(*cells.values(), style="red" if is_red else None)
+        show(table)
 
 
-def cell(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and values in two columns."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    for pair in pairs:
+        table.add_row(*pair)
+    show(table)
 
 
-def json_value(value: Any) -> Any:
-    """Infinity as the string "inf", NaN as null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value
+class Bars:
+    """A progress bar per training: the round, the metrics and the seconds left. It stays on screen when it is done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+
+    def begin(self, what: str, rounds: int, done: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import TextColumn as Text
+
+        rest = max(12, len(what)) + len(f"{rounds}/{rounds}") + REST
+        self._progress = Progress(
+            Text("{task.description:12}"),
+            BarColumn(bar_width=max(1, min(28, self._console.width - rest))),
+            MofNCompleteColumn(),
+            Text("{task.fields[metrics]}"),
+            TimeElapsedColumn(),
+            Text("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._progress.add_task(what, total=rounds, completed=done, metrics="compiling")
+        self._progress.start()
+
+    def advance(self, number: int, metrics: Mapping[str, float | None]) -> None:
+        from tacit.engine.evaluate import shown
+
+        if self._progress is not None:
+            self._progress.update(self._task, completed=number, metrics=shown(metrics))
+
+    def end(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.ui.arguments import Changes, Experiment, Json, Out
-from tacit.ui.console import console, errors, show, show_json, show_line, table_of
-from tacit.ui.guarantees import show_finished
+from tacit.ui.console import Bars, console, errors, show, show_json, show_line, table_of
+from tacit.ui.guarantees import show_finished, show_outlook, show_sweep
 
 if TYPE_CHECKING:
     from tacit.planning.experiment import Experiment as Sections
@@ -55,7 +54,6 @@ def train(
     as_json: bool = False,
 ) -> None:
     from tacit import api
-    from tacit.ui.progress import Bars
 
     progress = None if as_json else Bars(console)
     show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)
@@ -75,7 +73,6 @@ def plan(
     from tacit.planning.experiment import read_experiment
     from tacit.planning.plan import plan as make
     from tacit.planning.preview import outlook
-    from tacit.ui.outlook import show_outlook
 
     found, folder = read_experiment(experiment, changes, epsilon), experiment.resolve().parent
     if sweeps:
@@ -88,39 +85,15 @@ def plan(
 def _sweep(experiment: Sections, sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
     from tacit.planning.sweep import sweep
     from tacit.report import sweep_page
-    from tacit.ui.outlook import show_sweep
 
-    with _SweepProgress() as progress:
-        found = sweep(experiment, sweeps, folder, report=progress.update)
+    with errors.status("planning") as status:
+        found = sweep(experiment, sweeps, folder, report=lambda done, total: status.update(f"{done} of {total} points"))
     page = sweep_page(found, file)
     if as_json:
         show_json({**found.as_dict(), "report": str(page)})
         return
     show_sweep(found)
     show_line(f"report  {page}")
-
-
-class _SweepProgress:
-    """Shows how many points of a sweep are done, after two seconds, on the error stream."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._status = errors.status("")
-        self._shown = False
-
-    def __enter__(self) -> _SweepProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def update(self, done: int, total: int) -> None:
-        if time.monotonic() - self._began < 2 or done == total:
-            return
-        self._status.update(f"{done} of {total} points")
-        if not self._shown:
-            self._status.start()
-            self._shown = True
 
 
 def methods(as_json: Json = False) -> None:
@@ -197,13 +170,11 @@ def _label(label: Any, classes: list[str]) -> str:
 
 
 def _show_histogram(title: str, histogram: dict[str, list[int]]) -> None:
-    """At most a dozen rows of bars; more values are grouped."""
-    values, counts = histogram[next(key for key in histogram if key != "subjects")], histogram["subjects"]
-    step = -(-len(values) // 12)
-    ends = [(i, min(i + step, len(values))) for i in range(0, len(values), step)]
-    groups = [(values[i], values[j - 1], sum(counts[i:j])) for i, j in ends]
-    most = max((count for *_, count in groups), default=1)
+    from tacit.report.local_page import binned
+
+    sizes = histogram[next(key for key in histogram if key != "subjects")]
+    labels, counts = binned(sizes, histogram["subjects"])
+    most = max(counts, default=0) or 1
     show(f"\n{title}", "bold")
-    for low, high, count in groups:
-        name = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        show(f"{name:>15}  {'█' * max(1, round(40 * count / most))} {count:,}", highlight=False)
+    for name, count in zip(labels, counts, strict=True):
+        show(f"{name:>15}  {'█' * round(40 * count / most)} {count:,}", highlight=False)

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit.errors import UserError
-from tacit.ui.arguments import Background, Changes, Experiment, Json, KitFolder, Out, RequesterKit, SiloTable
-from tacit.ui.console import console, show, show_json, show_line, show_untrusted, warn
+from tacit.ui.arguments import (
+    Background,
+    CaPassphrase,
+    Changes,
+    Experiment,
+    Json,
+    KitFolder,
+    Out,
+    RequesterKit,
+    SiloTable,
+)
+from tacit.ui.console import Bars, console, show, show_json, show_line, show_untrusted, warn
 from tacit.ui.guarantees import show_finished
 
 if TYPE_CHECKING:
@@ -25,15 +35,7 @@ app = typer.Typer(no_args_is_help=True, help="A federation of organisations: kit
 def init(
     file: Annotated[Path, typer.Argument(metavar="FEDERATION.toml", help="Parties and the address of the server.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder of the kits.")] = None,
-    passphrase: Annotated[
-        str,
-        typer.Option(
-            "--passphrase",
-            envvar="TACIT_PASSPHRASE",
-            help="Encrypts the CA key. If omitted, the CA key is discarded and no party can be added later.",
-            show_default=False,
-        ),
-    ] = "",
+    secret: CaPassphrase = "",
     as_json: Json = False,
 ) -> None:
     """Make kits for server, silos, analyzer and requesters: certificates, permissions, ports."""
@@ -41,14 +43,14 @@ def init(
     from tacit.planning.settings import read_section
 
     options = read_section(file, FederationOptions, "FEDERATION.toml")
-    made = make_kits(options, out or Path(f"{options.name}-kits"), passphrase or None)
+    made = make_kits(options, out or Path(f"{options.name}-kits"), secret or None)
     if as_json:
         show_json({"kits": {name: str(folder) for name, folder in made.items()}})
         return
     for name, folder in made.items():
         show_line(f"{name:24}  {folder}")
     show("Send every kit to its holder over a trusted channel, then delete it here: it contains the holder's keys.")
-    if not passphrase:
+    if not secret:
         show("The CA key was discarded: no party can be added later.", "yellow")
 
 
@@ -213,7 +215,6 @@ def _attend(kit: Kit, background: bool) -> None:
 def _follow(kit: Kit, asked: Asked, rounds: int, label: str, as_json: bool) -> None:
     from tacit import report as pages
     from tacit.federation.requester import Detached, follow
-    from tacit.ui.progress import Bars
 
     tell = (lambda line: None) if as_json else show_untrusted
     try:

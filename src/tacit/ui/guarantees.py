@@ -1,31 +1,24 @@
-"""Guarantees and results of runs on the console."""
+"""Plans, sweeps, guarantees and results of runs on the console."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
 
 from tacit.errors import Forbidden, UserError
-from tacit.ui.console import plain_table, show, show_json, show_line, table_of
+from tacit.ui.console import show, show_json, show_line, show_pairs, show_rows, table_of
 
 if TYPE_CHECKING:
     from tacit.engine import Run
+    from tacit.planning.preview import NoiseToSignal, Outlook, PaidOnce
+    from tacit.planning.sweep import Sweep
 
 # what `tacit run --json` prints of a result
-PRINTED = (
-    "title",
-    "run",
-    "status",
-    "rounds",
-    "guarantees",
-    "noise_multiplier",
-    "metrics",
-    "shared",
-    "baselines",
-    "seconds",
-)
+PRINTED = ("title", "run", "status", "rounds", "guarantees", "noise_multiplier", "metrics", "shared", "baselines")
+RELEASED = {"statistics": "constants for standardising", "evaluation": "metrics of the final model"}
 
 
 def seed_warning(what: str) -> str:
@@ -35,7 +28,7 @@ def seed_warning(what: str) -> str:
 def show_finished(finished: Run, as_json: bool) -> None:
     """The result of a run, and the exit code for how it ended."""
     if as_json:
-        show_json({**{key: finished.result[key] for key in PRINTED}, "report": str(finished.report)})
+        show_json({**{key: finished.result[key] for key in (*PRINTED, "seconds")}, "report": str(finished.report)})
     else:
         show_run(finished)
     if finished.result["status"] == "stopped":
@@ -116,14 +109,20 @@ def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False)
         show(f"No privacy guarantee: epsilon = infinity for {views} ({reason})", "red")
     else:
         published = any(line["as_published"] for line in guarantees)
-        headings = ("protects", "from", "that is", "epsilon", "delta", "relation", "sampling")
-        table = table_of(*headings, *(["as published"] if published else []))
-        for line in guarantees:
-            cells = [line["unit"], line["view"], View.parse(line["view"]).who]
-            cells += [epsilon_text(float(line["epsilon"])), f"{line['delta']:g}", line["relation"], line["sampling"]]
-            cells += [_as_published(line)] if published else []
-            table.add_row(*cells, style="red" if line in infinite else None)
-        show(table)
+        rows = [
+            {
+                "protects": line["unit"],
+                "from": line["view"],
+                "that is": View.parse(line["view"]).who,
+                "epsilon": epsilon_text(float(line["epsilon"])),
+                "delta": f"{line['delta']:g}",
+                "relation": line["relation"],
+                "sampling": line["sampling"],
+                **({"as published": _as_published(line)} if published else {}),
+            }
+            for line in guarantees
+        ]
+        show_rows([(row, line in infinite) for row, line in zip(rows, guarantees, strict=True)])
         for line in infinite:
             reason = line["assumptions"][0] if line["assumptions"] else "nothing is proved"
             show(f"{line['view']}: epsilon = infinity, because {reason}", "red")
@@ -138,10 +137,7 @@ def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False)
     assumptions = dict.fromkeys(text for line in guarantees if line not in infinite for text in line["assumptions"])
     if rests_on and assumptions:
         show("This rests on:")
-        listed = plain_table()
-        for text in assumptions:
-            listed.add_row(" -", text)
-        show(listed)
+        show_pairs([(" -", text) for text in assumptions])
 
 
 def _as_published(line: dict[str, Any]) -> str:
@@ -153,3 +149,82 @@ def _as_published(line: dict[str, Any]) -> str:
         return "–"
     words = {"yes": "valid", "only-if": "only if", "no": "not valid"}
     return f"{epsilon_text(float(found['epsilon']))} ({words[found['valid']]})"
+
+
+# ---- plans and sweeps
+
+
+def show_outlook(outlook: Outlook) -> None:
+    """A plan: noise, guarantees with their assumptions, budget."""
+    made = outlook.plan
+    show(made.title, "bold")
+    show(f"{made.label}: {made.method.info.summary}; {made.rounds} rounds")
+    if outlook.noise is not None:
+        _show_noise(outlook.noise, outlook.plan.local_epsilon)
+    for once in outlook.paid:
+        _show_once(once)
+    finite = any(guarantee.finite for guarantee in outlook.guarantees)
+    if finite:
+        against = [guarantee for guarantee in outlook.guarantees if guarantee.view in made.promise.against]
+        said = (against or outlook.guarantees)[0]  # the one that the sentence is about
+        show(f"\n{outlook.promise}\n", "bold" if said.finite else "red", highlight=False)
+    show_guarantees([guarantee.as_dict() for guarantee in outlook.guarantees], rests_on=True)
+    if made.experiment.seed is not None and finite:
+        show(seed_warning("experiment has"), "red")
+    for part in (*outlook.parts.values(), outlook.over_silos):
+        if part is not None:
+            show(f"\n{part.words}", highlight=False)
+    if outlook.rounds_within_budget is not None:
+        _show_budget(outlook)
+
+
+def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
+    from tacit.privacy.statement import noise_text
+
+    origin = "solved for the target" if noise.solved else "given"
+    rows = [
+        ("noise multiplier", f"{noise_text(noise.multiplier)} ({origin}), {noise.place}"),
+        ("standard deviation", f"{noise.std:.4g} on every number of a sum = {noise.origin}"),
+    ]
+    if local_epsilon is not None:
+        rows.insert(0, ("local epsilon", f"{local_epsilon:.4g} ({origin}), of one person's messages by themselves"))
+    if noise.norm is not None:
+        rows.append(("norm of the noise", f"{noise.norm:.4g} over {noise.parameters:,} numbers"))
+    if noise.largest is not None:
+        largest = f"norm {noise.largest:.4g} = {noise.units} x clip ({noise.clips}), all in the same direction"
+        rows.append(("largest possible sum", largest))
+    if noise.ratio is not None:
+        rows.append(("noise over signal", f"{noise.ratio:.3g} at best in one round; averaging over rounds helps"))
+    show_pairs(rows)
+
+
+def _show_once(once: PaidOnce) -> None:
+    from tacit.privacy.statement import epsilon_text
+
+    whose = "about held-out people only" if once.apart else "within the guarantees below"
+    noise = f"noise multiplier {once.noise_multiplier:g}, epsilon {epsilon_text(once.epsilon)} by themselves"
+    show(f"Released once: {RELEASED[once.mechanism]}, {noise}, {whose}.", highlight=False)
+
+
+def _show_budget(outlook: Outlook) -> None:
+    fit, rounds = outlook.rounds_within_budget, outlook.plan.rounds
+    start = f"Budget: epsilon {outlook.budget:g} allows "
+    if fit == rounds:
+        show(f"{start}all {rounds} rounds.")
+    else:
+        rest = "the run stops there and keeps that model (the table above is for all rounds)"
+        show(f"{start}{fit} of {rounds} rounds; {rest}.", "yellow")
+
+
+def show_sweep(sweep: Sweep) -> None:
+    """A row per point."""
+    from tacit.report.sweeps import rows
+
+    target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
+    what = f"noise needed{target}" if sweep.solves == "noise_multiplier" else "epsilon of the given noise"
+    at = "" if sweep.delta is None else f" at delta {sweep.delta:g}"
+    show(sweep.title, "bold")
+    show(f"{sweep.method}: {what}{at}, one {sweep.unit} against {', '.join(sweep.against)}")
+    infinite = [math.isinf(point.epsilon) for point in sweep.points]
+    show_rows(list(zip(rows(sweep), infinite, strict=True)))
+    show(f"{len(sweep.points)} points in {sweep.seconds:.1f} s", "dim")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.ui.arguments import Json, LedgerOrKit, passphrase
+from tacit.ui.arguments import Json, LedgerOrKit, NewPassphrase, Passphrase
 from tacit.ui.console import show_json, show_line, show_untrusted
 
 if TYPE_CHECKING:
     from tacit.ledgers.backup import State
-    from tacit.ledgers.recheck import Checked, Cost, Total
+    from tacit.ledgers.recheck import Checked, Total
 
 app = typer.Typer(no_args_is_help=True, help="Ledgers and budget files.")
 
@@ -30,11 +31,12 @@ def check(
 
     The output names the advisories for which a run was recomputed, and those for which it was not.
     """
-    from tacit.ledgers.recheck import check_all
+    from tacit.engine.folder import plain_values
+    from tacit.ledgers import recheck
 
-    found, totals = check_all(paths)
+    found, totals = recheck.check(paths)
     if as_json:
-        show_json({"runs": [each.as_dict() for each in found], "ledgers": [each.as_dict() for each in totals]})
+        show_json(plain_values({"runs": list(map(asdict, found)), "ledgers": list(map(asdict, totals))}))
     else:
         show_checked(found, totals)
     if any(each.status != "ok" for each in found):
@@ -45,7 +47,7 @@ def check(
 def backup(
     target: LedgerOrKit,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
-    secret: Annotated[str, passphrase("Encrypts the backup.", confirm=True)],
+    secret: NewPassphrase,
     as_json: Json = False,
 ) -> None:
     """Write an encrypted backup of a ledger, with its list of admissions."""
@@ -58,7 +60,7 @@ def backup(
 def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `tacit ledger backup` wrote.")],
     target: LedgerOrKit,
-    secret: Annotated[str, passphrase("Passphrase of the backup.")],
+    secret: Passphrase,
     as_json: Json = False,
 ) -> None:
     """Restore the ledger of a backup, unless a later state of it exists or is known to the kit."""
@@ -80,45 +82,34 @@ def _show_state(state: State, words: str, as_json: bool) -> None:
 def show_checked(found: Sequence[Checked], totals: Sequence[Total]) -> None:
     """A line for every run: what its ledger records, and what that cost. Then the totals of ledgers with several runs,
     and what each advisory says about these runs."""
+    from tacit.ledgers.recheck import ADVISORIES
+
     for each in found:
-        title = f"'{each.title}'" if each.title else ""
         status: str = each.status
         if each.status == "ok" and each.not_checked:
             status = f"ok for {', '.join(each.checked)}, " if each.checked else ""
             status += f"not checked for {', '.join(each.not_checked)}"
-        said = [status, _costs(each.place, each.delta, each.epsilon), each.reason]
-        head = " ".join(filter(None, (each.ledger, each.run, title)))
+        head = " ".join(filter(None, (each.ledger, each.run, each.title and f"'{each.title}'")))
         style = "red" if each.status != "ok" else "yellow" if each.not_checked else None
-        show_untrusted(f"{head}: {'; '.join(filter(None, said))}", style)
+        show_untrusted(f"{head}: {'; '.join(filter(None, (status, _costs(each), each.reason)))}", style)
     for total in totals:
-        costs = _costs(total.place, total.delta, total.epsilon)
-        show_untrusted(f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines; {costs}")
-    for line in _advisories(found):
-        show_line(line)
-
-
-def _costs(place: str, delta: float | None, epsilon: Mapping[str, Cost] | None) -> str:
-    from tacit.privacy.statement import epsilon_text
-
-    def one(view: str, costs: Cost) -> str:
-        after = "" if costs.corrected is None else f" -> {epsilon_text(costs.corrected)}"
-        return f"{view} {epsilon_text(costs.recorded)}{after}"
-
-    parts = ", ".join(one(view, costs) for view, costs in (epsilon or {}).items())
-    return f"epsilon [{place}, delta {delta:g}] {parts}" if parts else ""
-
-
-def _advisories(found: Sequence[Checked]) -> list[str]:
-    """What was checked, and the page about what was not."""
-    from tacit.ledgers.recheck import ADVISORIES
-
-    lines = []
+        show_untrusted(f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines; {_costs(total)}")
     for advisory in ADVISORIES:
         yes = sum(advisory.name in each.checked for each in found)
         no = sum(advisory.name in each.not_checked for each in found)
         said = [f"recomputed for {yes:,} of {len(found):,} runs"] if yes else []
-        where = f"compare their plan.toml with {advisory.page}"
-        said += [f"not checked for {no:,} of {len(found):,} runs: {where}"] if no else []
+        if no:
+            where = f"compare their plan.toml with {advisory.page}"
+            said.append(f"not checked for {no:,} of {len(found):,} runs: {where}")
         said = said or [f"concerns no run here (accounting {advisory.corrected_in} or later)"]
-        lines.append(f"{advisory.name}: {'; '.join(said)}")
-    return lines
+        show_line(f"{advisory.name}: {'; '.join(said)}")
+
+
+def _costs(found: Checked | Total) -> str:
+    from tacit.privacy.statement import epsilon_text
+
+    parts = []
+    for view, costs in found.epsilon.items():
+        after = "" if costs.corrected is None else f" -> {epsilon_text(costs.corrected)}"
+        parts.append(f"{view} {epsilon_text(costs.recorded)}{after}")
+    return f"epsilon [{found.place}, delta {found.delta:g}] {', '.join(parts)}" if parts else ""

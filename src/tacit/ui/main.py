@@ -18,13 +18,7 @@ import typer
 from tacit.errors import Deprecated, TacitError, UserError
 from tacit.names import COMMANDS as FAMILY_COMMANDS
 from tacit.names import load
-from tacit.ui import (
-    audit_commands,
-    experiment_commands,
-    federation_commands,
-    ledger_commands,
-    report_commands,
-)
+from tacit.ui import experiment_commands, federation_commands, ledger_commands, report_commands
 from tacit.ui.console import show, show_error, warn
 
 COMMANDS = (
@@ -35,7 +29,7 @@ COMMANDS = (
     experiment_commands.data,
     report_commands.report,
     report_commands.compare,
-    audit_commands.audit,
+    report_commands.audit,
     *map(load, FAMILY_COMMANDS),
     federation_commands.server,
     federation_commands.silo,
@@ -62,18 +56,21 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        show_error(str(error))
-        sys.exit(error.exit_code)
+        _end(error)
     except OSError as error:
         fix = "correct it, then continue with --resume if a run folder was made"
-        show_error(str(UserError("file-access", "system", str(error), fix)))
-        sys.exit(2)
+        _end(UserError("file-access", "system", str(error), fix))
     except (MemoryError, RuntimeError) as error:
-        if not _is_shortage(error):
+        # JAX says that memory is short by a word in a RuntimeError
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
         problem, fix = "the experiment needs more than is available", "lower counts, epochs, batch_size or the model"
-        show_error(str(UserError("out-of-memory", "memory", problem, fix)))
-        sys.exit(2)
+        _end(UserError("out-of-memory", "memory", problem, fix))
+
+
+def _end(error: TacitError) -> None:
+    show_error(str(error))
+    sys.exit(error.exit_code)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
@@ -85,11 +82,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 
 _python_warning = warnings.showwarning
-
-
-def _is_shortage(error: Exception) -> bool:
-    """Whether memory was short; JAX says so by a word in a RuntimeError."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _show_version(wanted: bool) -> None:

@@ -16,6 +16,7 @@ of M freshly encrypted slots.
     silo                a silo's side, a handler of messages
     server              the server's side
     exchange            the exchange as a plan sees it
+    methods             the methods of the paper, which need not use this exchange
     paillier            integers that are added and multiplied while encrypted
     blinding            encryption randomness from precomputed tables, uniform also for the owner of the key
     modular_powers      products of many powers

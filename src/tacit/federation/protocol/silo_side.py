@@ -378,7 +378,7 @@ class SiloSide:
         """What this silo hands to the exchange, what it keeps, and how much was not finite."""
         silos = self.silos
         if self.plan.exchange.compiled:
-            worked = silos.work.do(drawn, broadcast, silos.frozen, silos.arrays, silos.states)
+            worked = silos.work.do(drawn, silos.given(broadcast))
             vector = silos.kernels.sent(worked.totals, self._noise_keys(number))
             return vector, worked.states, sum(worked.not_finite)
         found = silos.contributed(drawn, broadcast, self.role.form)

@@ -8,7 +8,7 @@ Its distribution determines every trade-off between epsilon and delta,
 and the loss of an adaptive composition is dominated by the sum of independent losses (Dwork and Rothblum 2016;
 Sommer, Meiser, Mohammadi 2019; Zhu, Dong, Wang 2022, Theorem 10).
 
-**Rounding never flatters.** Losses between two grid points are split between them so that the probabilities under P
+**Rounding is pessimistic.** Losses between two grid points are split between them so that the probabilities under P
 *and* under Q stay what they are (:func:`spread`). In the plane of (e^epsilon, delta) that replaces the curve by its
 chords, and the curve is convex, so the result is an upper bound that is exact at the grid points (Doroshenko, Ghazi,
 Kamath, Kumar, Manurangsi 2022, "Connect the dots"). Its error per release is of second order in the grid.

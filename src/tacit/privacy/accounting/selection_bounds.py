@@ -58,13 +58,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Selected
-from tacit.privacy.bisection import bisect
+from tacit.privacy.accounting.gaussian import bisect
 from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
 
-# where the trade-off of one run is asked for its delta: the c of the module
-_POINTS: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 # ln(1 / tail) of a Poisson number of runs: the t of the module
 _TAILS: Array = np.linspace(2.0, 80.0, 40)
 
@@ -168,11 +166,11 @@ def _drift(event: Selected, stop: float) -> float:
 
 def _trade_off_shift(event: Selected, stop: float) -> float:
     """s = (1 + eta) min over c of ln(e^c + delta(c) (1 - gamma) / gamma)."""
-    from tacit.privacy.accounting.account import delta_profile
+    from tacit.privacy.accounting.account import CURVE, delta_profile
 
-    deltas = delta_profile(event.event, _POINTS)
+    deltas = delta_profile(event.event, CURVE)
     with np.errstate(divide="ignore"):
-        logs = np.logaddexp(_POINTS, np.log(deltas) + math.log((1 - stop) / stop))
+        logs = np.logaddexp(CURVE, np.log(deltas) + math.log((1 - stop) / stop))
     return (1 + event.shape) * min(float(logs.min()), _pure(event))
 
 

@@ -118,7 +118,7 @@ class NaiveClaim(Claim):
         if sigma == 0:
             return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
         if exposure.colluding >= silos:
-            return Unprotected("all silos collude: nobody is left to protect")
+            return Unprotected("all silos collude: no silo is left to protect")
         if exposure.unit == "subject":
             return subjects.naive_silos(sigma, 1)
         # one silo: against the noise of all (sum), of itself (each), of those that do not collude
@@ -208,7 +208,7 @@ class UldpGroupClaim(NoisyBatchesClaim):
             return Repeated(Gaussian(noise / moved), steps)
         if exposure.unit == "record":  # the cap lets another one take its place
             return Repeated(subjects.sampled_place(rate, Gaussian(noise / 2)), steps)
-        return subjects.grouped_records(rate, records, noise, steps)
+        return subjects.summed_records(rate, records, noise, steps)
 
     def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
         group, m = self.group_size, self.facts.silos_of_a_subject
