@@ -531,7 +531,7 @@ class LocalWalkSGD(RandomWalkSGD):
     info = replace(
         RandomWalkSGD.info,
         name="local-walk",
-        summary="a random walk of which everybody sees every step: local privacy, to compare with",
+        summary="a random walk of which every step is public: local privacy, to compare with",
         reference="reference; [Slides]",
         releases_last=False,
     )
@@ -567,7 +567,7 @@ class WalkClaim(Claim):
             return found
         clips, moved = found
         steps, noise = self.facts.rounds * self.steps, self.clip.sigma / clips
-        # visits of any of several nodes are at most as frequent as those of one among so many fewer
+        # visits of any of several nodes are at most as frequent as those of one node among that many fewer
         nodes = node_count(self.clip.nodes, self.facts) // moved
         if nodes < 2:
             return Repeated(Gaussian(noise), steps)
