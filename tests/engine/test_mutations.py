@@ -22,6 +22,7 @@ from tacit.crypto import Identity, Refused, Secret
 from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.protocol import ANALYZER
+from tacit.families.weighting.paillier import SecretKey
 from tacit.federation.carrier.envelope import Call, Evaluated, Reply
 from tacit.federation.protocol.agreement import Greeting, Progress, read_hello
 from tacit.federation.protocol.messages import Desk, Message, read_counts
@@ -193,6 +194,14 @@ PEOPLE = "people"
 CASES = [
     (name, who) for name in PLANS for who in ("south", SERVER, *((ANALYZER, PEOPLE) if name == "shuffled" else ()))
 ]
+
+
+@pytest.fixture(autouse=True)
+def one_key(monkeypatch):
+    """Messages to one coordinator are replayed to another one, which must have the same Paillier key."""
+    made = SecretKey.generate
+    keys: dict[int, SecretKey] = {}
+    monkeypatch.setattr(SecretKey, "generate", lambda bits, **more: keys.setdefault(bits, made(bits, **more)))
 
 
 @pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
