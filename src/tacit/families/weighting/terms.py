@@ -71,7 +71,7 @@ class WeightedTerms(Terms):
 
     @property
     def cap(self) -> int:
-        """At most so many records of a person in a silo, so that over all silos there are below ``most``."""
+        """The most records of a person in a silo, so that over all silos there are fewer than ``most``."""
         return (self.most - 1) // len(self.silos)
 
     @property
