@@ -25,8 +25,8 @@ distance of X from uniform, for a given pool, is at most 1/2 sqrt(S), S = sum ov
    probability of so few factors, all of these contribute less than k 2^(14 - 2 t) 2^(3 - (k - 1)) to the mean of S.
 
 With k >= 64 and t >= 32 that is: D draws are within 2^-61 + D 2^-50 of D independent uniform elements of G (2^-61 + D
-2^-66 with the t = 48 of a 3072-bit key). Nothing is assumed about n but that it has two prime factors, and no other party
-takes part in making the pool.
+2^-66 with the t = 48 of a 3072-bit key). Nothing is assumed about n but that it has two prime factors, and no other
+party takes part in making the pool.
 """
 
 from __future__ import annotations
