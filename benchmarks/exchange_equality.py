@@ -92,8 +92,7 @@ def sums_of(simulation: Simulation, rounds: int) -> tuple[list[np.ndarray], list
     weights = {(s, u): w for s, u, w in zip(work._silo, work._subject, work._weights, strict=True)}
     for number in range(1, rounds + 1):
         drawn = work.draw(number)
-        inputs = (simulation.broadcast, simulation.frozen, simulation.arrays, simulation.states)
-        people = work.subjects(drawn, *inputs, fine).parts
+        people = work.subjects(drawn, simulation.given(simulation.broadcast), fine).parts
         exact.append(
             sum(
                 weights[silo, place] * fine.numbers(vector)

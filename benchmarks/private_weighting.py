@@ -74,7 +74,7 @@ def peer(numbers: int = 1000, people: int = 20) -> dict:
     facts = SumFacts(3, people, 1.0, Noise(1.0, "shares"), records=500 // 3)
     terms = Weighted(PRECISION, BITS).terms("run", ["a", "b", "c"], numbers, facts)
     vectors = unit_vectors(people, numbers)
-    one, two = (half.prime for half in secret._factors())
+    one, two = (half.prime for half in secret.factors)
     public = phe.PaillierPublicKey(int(secret.public.n))
     private = phe.PaillierPrivateKey(public, int(one), int(two))
     inverses = [secrets.randbelow(public.n) for _ in range(people)]

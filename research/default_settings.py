@@ -23,8 +23,11 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
+
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.private_selection import Repetitions
+from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity
 
 CLIP = 1.0
 CLIPS = (0.3, 1.0, 3.0)
@@ -59,6 +62,14 @@ def default_repetitions(settings: int) -> Repetitions:
     """How often to run when selecting from ``settings`` settings."""
     _check(settings)
     return Repetitions(mean=float(max(3, settings)))
+
+
+def prefix_error(bands: int, groups: int, rounds: int) -> float:
+    """The mean over t of the variance of the noise in x_1 + … + x_t, where the whole training is a Gaussian mechanism
+    with noise multiplier 1: what a choice of bands of correlated noise is judged by."""
+    sums = np.cumsum(np.pad(noise_weights(bands), (0, max(0, rounds - bands)))[:rounds])
+    variances = np.cumsum(np.square(sums))  # of x_1 + … + x_t: the last t partial sums of the weights
+    return float(variances.mean()) * sensitivity(bands, groups, rounds) ** 2
 
 
 def _check(count: int) -> None:

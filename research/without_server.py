@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tacit.families.gossip.proofs import gossip_exposure
 from tacit.families.pairwise.proofs import fewest, gopa, k_out, k_out_orders
-from tacit.privacy.bisection import bisect, doubled
+from tacit.privacy.accounting.gaussian import bisect, doubled
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from research.conversions import as_published_group_dp
 from research.plots import Curve, Panel, curves
 from tacit.privacy import account
-from tacit.privacy.accounting.as_published import as_published_group_dp, as_published_uldp_group
-from tacit.privacy.proofs.subject_events import grouped_records
+from tacit.privacy.accounting.as_published import as_published_uldp_group
+from tacit.privacy.proofs.subject_events import summed_records
 from tacit.report import words
 from tacit.report.page import RUN_STYLES
 
@@ -26,7 +27,7 @@ def conversion(picture: Path, page: Path) -> list[str]:
         "by Rényi divergences, as published": [as_published_uldp_group(k, RATE, SIGMA, STEPS, DELTA) for k in SIZES],
         "by normal DP, as published": [as_published_group_dp(k, RATE, SIGMA, STEPS, DELTA) for k in SIZES],
     }
-    proved = {"proved directly": [account(grouped_records(RATE, k, SIGMA, STEPS), DELTA).epsilon for k in SIZES]}
+    proved = {"proved directly": [account(summed_records(RATE, k, SIGMA, STEPS), DELTA).epsilon for k in SIZES]}
     shown = published | proved
     lines = [Curve(name, look, SIZES, values) for (name, values), look in zip(shown.items(), RUN_STYLES, strict=False)]
     panel = Panel("Epsilon for a person with k records", "k", lines, log_x=True, log_y=True)

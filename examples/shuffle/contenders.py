@@ -23,7 +23,7 @@ from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.planning.plan import Plan
 from tacit.privacy import Laplace, Repeated
-from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.account import calibrate_noise
 
 HERE = Path(__file__).parent
 FILE, RESULTS = HERE / "flame.toml", HERE / "results.json"

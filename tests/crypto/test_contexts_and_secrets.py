@@ -126,12 +126,12 @@ def test_nothing_that_holds_a_secret_shows_it():
         TransferReceiver(HERE, sender.offer, [1], 2),
         Blinding(187),
         paillier,
-        paillier._factors()[0],
+        paillier.factors[0],
         *split([secret], 1, [1]),
     ]
     for holder in holders:
         for shown in (repr(holder), str(holder), f"{holder}"):
             assert value.hex()[:8] not in shown
             assert number not in shown
-            assert str(paillier._factors()[0].prime) not in shown
+            assert str(paillier.factors[0].prime) not in shown
             assert repr(value)[2:-1] not in shown

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from tacit.crypto import Context, MaskStream, Refused, Secret
 from tacit.crypto.crypto_errors import Misused
 from tacit.families.weighting.blinding import Blinding
-from tacit.families.weighting.modular_powers import _Integers, inverses, power_tables, products_of_powers
+from tacit.families.weighting.modular_powers import (
+    WIDEST,
+    inverses,
+    power_tables,
+    products_of_packed_powers,
+    signed_digits,
+)
 from tacit.families.weighting.paillier import (
     PublicKey,
     SecretKey,
@@ -27,8 +33,11 @@ from tests.refusals import refuses
 
 KEY = insecure_key_for_tests(256)
 N = int(KEY.public.n)
-BLINDING = KEY.public.blinding(window=4)
+BLINDING = Blinding(N, window=4)
 HERE = Context("weighted", "run-1", 3, "north", "south", "masks")
+
+# bits of a slot for any int64 of its own
+ALONE = 64 + WIDEST
 
 signed = st.integers(-(N // 2), N // 2)
 edges = st.sampled_from([0, 1, -1, N // 2, -(N // 2), N // 2 - 1])
@@ -61,7 +70,6 @@ def test_what_does_not_fit_is_refused_without_being_shown(beyond):
 @given(st.lists(contents, max_size=3))
 def test_every_way_to_encrypt_decrypts_to_the_content(values):
     assert KEY.decrypt(KEY.public.encrypt(values)) == values
-    assert KEY.decrypt(KEY.public.encrypt(values, BLINDING)) == values
     assert KEY.decrypt(KEY.encrypt(values)) == values
     assert KEY.decrypt(KEY.encrypt(values, workers=2), workers=2) == values
 
@@ -90,13 +98,12 @@ def test_weighted_sums_are_matrix_products(data, outputs, people, bits):
     weights = data.draw(st.lists(row, min_size=outputs, max_size=outputs))
     encrypted = KEY.encrypt(numbers)
     expected = [centred(sum(w * x for w, x in zip(r, numbers, strict=True))) for r in weights]
-    assert KEY.decrypt(encrypted.weighted_sums(weights)) == expected
     matrix = np.array(weights, dtype=np.int64).reshape(outputs, people)
-    assert KEY.decrypt(encrypted.weighted_sums(matrix)) == expected
+    assert KEY.decrypt(encrypted.packed_sums(matrix, 1, ALONE)) == expected
 
 
 @pytest.mark.parametrize("outputs", [1, 5, 100])
-@pytest.mark.parametrize("bits", [0, 1, 8, 28, 63, 64, 65, 200])
+@pytest.mark.parametrize("bits", [0, 1, 8, 28, 62])
 def test_products_of_powers_are_plain_powers_multiplied(outputs, bits):
     rng = np.random.default_rng(bits)
     n = (2**61 - 1) * (2**31 - 1)
@@ -104,14 +111,14 @@ def test_products_of_powers_are_plain_powers_multiplied(outputs, bits):
     edge = [2**bits, -(2**bits), 2**bits - 1, 1 - 2**bits, 0, 1 << max(0, bits - 1)]
     exponents = [[edge[int(i)] for i in rng.integers(0, len(edge), 3)] for _ in range(outputs)]
     expected = [prod(pow(int(b), e, n * n) for b, e in zip(bases, row, strict=True)) % n**2 for row in exponents]
-    assert products_of_powers(bases, exponents, mpz(n)) == expected
+    assert products_of_packed_powers(bases, np.array(exponents), 1, ALONE, mpz(n)) == expected
 
 
 @pytest.mark.parametrize("window", range(2, 15))
-@given(st.lists(st.integers(-(2**70), 2**70), min_size=2, max_size=2))
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2))
 @settings(max_examples=20)
 def test_signed_digits_make_up_the_exponent_and_are_small(window, exponents):
-    digits = _Integers([exponents], 2).digits(window)
+    digits = signed_digits(np.array([exponents]), window, 64)
     assert int(np.abs(digits).max(initial=0)) <= 2 ** (window - 1)
     totals = [sum(int(d) << (window * i) for i, d in enumerate(digits[:, 0, base])) for base in range(2)]
     assert totals == exponents
@@ -130,10 +137,9 @@ def test_tables_hold_the_powers_of_their_base(window):
 def test_several_numbers_packed_into_one_exponent_come_out_apart():
     slot, people = 60, 4
     weights = np.random.default_rng(5).integers(-(2**30), 2**30, (3, 2, people))  # [packed, outputs, people]
-    packed = [[sum(int(w) << (slot * k) for k, w in enumerate(weights[:, o, u])) for u in range(people)]
-              for o in range(2)]  # fmt: skip
+    packed = weights.swapaxes(0, 1).reshape(-1, people)
     numbers = [5, -6, 7, 11]
-    for output, total in enumerate(KEY.decrypt(KEY.encrypt(numbers).weighted_sums(packed))):
+    for output, total in enumerate(KEY.decrypt(KEY.encrypt(numbers).packed_sums(packed, 3, slot))):
         for expected in (weights[:, output] @ numbers).tolist():
             low = (total + 2 ** (slot - 1)) % 2**slot - 2 ** (slot - 1)
             assert low == expected
@@ -143,13 +149,10 @@ def test_several_numbers_packed_into_one_exponent_come_out_apart():
 
 def test_the_lowest_int64_is_an_exponent_like_others():
     lowest = np.array([[-(2**63)]], dtype=np.int64)
-    assert products_of_powers([mpz(3)], lowest, mpz(35)) == [pow(3, -(2**63), 35**2)]
-    with refuses("wrong-length", "exponents", Misused):
-        products_of_powers([mpz(3)], np.zeros((2, 2), dtype=np.int64), mpz(35))
-    with refuses("wrong-length", "exponents", Misused):
-        products_of_powers([mpz(3)], [[1, 2]], mpz(35))
-    with pytest.raises(TypeError):
-        products_of_powers([mpz(3)], np.array([[0.5]]), mpz(35))
+    assert products_of_packed_powers([mpz(3)], lowest, 1, ALONE, mpz(35)) == [pow(3, -(2**63), 35**2)]
+    for wrong in (np.zeros((2, 2), dtype=np.int64), np.array([[0.5]])):
+        with refuses("wrong-length", "numbers", Misused):
+            products_of_packed_powers([mpz(3)], wrong, 1, ALONE, mpz(35))
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=6))
@@ -162,14 +165,14 @@ def test_many_inverses_at_once(values):
 
 def test_equal_contents_have_different_ciphertexts():
     encrypted = list(KEY.public.encrypt([7] * 20)) + list(KEY.encrypt([7] * 20))
-    encrypted += list(KEY.public.encrypt([7] * 20, BLINDING))
+    encrypted += list(KEY.encrypt([7] * 20).rerandomised(BLINDING))
     assert len(set(encrypted)) == 60
 
 
 def randomness(ciphertext: int, content: int) -> int:
     """What the owner of the key can read besides the content: rho of (1 + m n) rho^n."""
     power = ciphertext * (1 - content * N) % N  # rho^n mod n
-    p, q = (int(half.prime) for half in KEY._factors())
+    p, q = (int(half.prime) for half in KEY.factors)
     return pow(power, pow(N, -1, (p - 1) * (q - 1)), N)
 
 
@@ -177,7 +180,7 @@ def test_rerandomising_replaces_what_the_owner_of_the_key_can_read():
     encrypted = KEY.encrypt([3, 4])
     r = [randomness(int(c), m) for c, m in zip(encrypted, (3, 4), strict=True)]
     # leak B of the published protocol: the randomness of a weighted sum is a function of the weights
-    total = encrypted.weighted_sums([[5, -2]])
+    total = encrypted.packed_sums(np.array([[5, -2]]), 1, ALONE)
     assert randomness(int(total.values[0]), 7) == pow(r[0], 5, N) * pow(r[1], -2, N) % N
     fresh = [total.rerandomised(BLINDING) for _ in range(20)]
     assert all(KEY.decrypt(one) == [7] for one in fresh)
@@ -242,7 +245,7 @@ def test_the_primitives_carry_the_private_weighting_of_paper_002():
     uploads = []
     for silo in range(2):
         raised = weights.multiply([int(n) * int(r) * lcm for n, r in zip(records[silo], blinds, strict=True)])
-        sums = raised.weighted_sums(updates[silo]).add_plain([silo, 0, 0])
+        sums = raised.packed_sums(updates[silo], 1, ALONE).add_plain([silo, 0, 0])
         pair = [stream("round")]
         uploads.append(sums.rerandomised(BLINDING).masked(pair if silo else [], [] if silo else pair))
     total = KEY.decrypt(uploads[0].add(uploads[1]))
@@ -257,16 +260,13 @@ def test_ciphertexts_and_keys_come_back_from_their_bytes():
     read = public.ciphertexts(encrypted.to_bytes())
     assert len(encrypted.to_bytes()) == 3 * 64
     assert KEY.decrypt(read) == [1, -2, 3]
-    assert KEY.decrypt(read[1:]) == [-2, 3]
-    assert KEY.decrypt(read[0]) == [1]
-    assert KEY.decrypt(read.sum()) == [2]
     assert len(public.ciphertexts(b"")) == 0
     assert KEY.decrypt(pickle.loads(pickle.dumps(encrypted))) == [1, -2, 3]
 
 
 def test_bytes_that_are_no_ciphertext_are_refused_and_the_peer_named():
     good = KEY.encrypt([1]).to_bytes()
-    p = int(KEY._factors()[0].prime)
+    p = int(KEY.factors[0].prime)
     wrong = [good[:-1], good + b"x", bytes(64), b"\xff" * 64]
     wrong += [value.to_bytes(64, "big") for value in (N * N, N, p, 5 * p, N * N - N)]
     for data in wrong:
@@ -284,7 +284,7 @@ def test_bytes_that_are_no_key_are_refused():
     for wrong in (*malformed, data[:-1] + b"\x00"):
         with refuses("malformed" if wrong in malformed else "bad-key", kind=Refused, peer="server"):
             PublicKey.from_bytes(wrong, insecure_for_tests=True, peer="server")
-    prime = int(KEY._factors()[0].prime)
+    prime = int(KEY.factors[0].prime)
     for n in (prime, prime**2, 3 * N, 0, 1):
         with pytest.raises(Refused):
             PublicKey(n, insecure_for_tests=True)
@@ -297,7 +297,7 @@ def test_short_keys_are_refused_and_2048_bits_warn():
     with refuses("bad-key", kind=Refused, peer="server"):
         PublicKey.from_bytes(KEY.public.to_bytes(), peer="server")
     with pytest.raises(Refused):
-        SecretKey(*(half.prime for half in KEY._factors()))
+        SecretKey(*(half.prime for half in KEY.factors))
     with pytest.warns(WeakKeyWarning):
         PublicKey(prod(_random_primes(2048)))
     for bits in (63, 65, 32):
@@ -306,7 +306,7 @@ def test_short_keys_are_refused_and_2048_bits_warn():
 
 
 def test_factors_that_make_no_key_are_refused():
-    p, q = (half.prime for half in KEY._factors())
+    p, q = (half.prime for half in KEY.factors)
     for one, two in ((p, p), (p, q + 2 if (q + 2) % 3 == 0 else q + 4), (N, q)):
         with refuses("duplicate", "primes", Misused):
             SecretKey(one, two, insecure_for_tests=True)
@@ -328,17 +328,6 @@ def test_keys_do_not_mix():
         KEY.encrypt([1]).multiply([1, 2])
 
 
-def test_a_wiped_key_cannot_be_used():
-    key = insecure_key_for_tests(128)
-    encrypted = key.public.encrypt([1])
-    with key:
-        assert key.decrypt(encrypted) == [1]
-    with refuses("wiped", "key", Misused):
-        key.decrypt(encrypted)
-    with refuses("wiped", "key", Misused):
-        key.encrypt([1])
-
-
 def test_windows_of_impossible_width_are_refused():
     for window in (1, 15):
         with refuses("out-of-range", "window", Misused):
@@ -352,7 +341,7 @@ def test_the_default_key_has_3072_bits_and_works_at_its_edges(real):
     encrypted = real.encrypt(values)
     assert real.decrypt(encrypted) == values
     assert real.decrypt(encrypted.add_plain([1, -1, -5])) == [-largest, largest, -5]
-    p, q = (half.prime for half in real._factors())
+    p, q = (half.prime for half in real.factors)
     assert p.bit_length() == q.bit_length() == 1536
     assert str(p) not in repr(real)
 

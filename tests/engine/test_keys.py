@@ -146,9 +146,7 @@ def test_people_keep_their_batches_and_messages_whoever_else_is_there(method, ex
     made, changed = planned(experiment, method, exchange), 0
     whole, less = pair(made, visits)
     for t in range(1, made.method.turns + 1):
-        before, after = (
-            sim.work.messages(sim.work.draw(t), sim.broadcast, sim.frozen, sim.arrays) for sim in (whole, less)
-        )
+        before, after = (sim.work.messages(sim.work.draw(t), sim.given(sim.broadcast)) for sim in (whole, less))
         assert before.shape == after.shape
         changed += int((np.abs(before - after).max(axis=1) > 1e-5).sum())
     assert changed == 1

@@ -57,7 +57,7 @@ def product(seen: Seen, silos: tuple[str, ...]) -> list[mpz]:
 
 def randomness(ciphertext: mpz) -> mpz:
     """The n-th root modulo n of a ciphertext's randomness, which the owner of the key can read."""
-    one, two = (half.prime for half in KEY._factors())
+    one, two = (half.prime for half in KEY.factors)
     order = (one - 1) * (two - 1)
     return powmod(ciphertext % KEY.public.n, invert(KEY.public.n, order), KEY.public.n)
 

@@ -53,7 +53,7 @@ def test_what_an_adaptive_clip_counts_stays_within_the_agreed_bound(quantile, ex
     adaptive = {"quantile": quantile, "count_noise": 1.0}
     run = simulation(weighted(experiment, EXCHANGE, noise_multiplier=5.0, adaptive_clip=adaptive), visits)
     grid, bound = Grid(1e-8), sum_facts(run.method, run.facts).bound
-    people = run.work.subjects(run.work.draw(1), run.broadcast, run.frozen, run.arrays, run.states, grid).parts
+    people = run.work.subjects(run.work.draw(1), run.given(run.broadcast), grid).parts
     largest = 0.5 * 5 * max(quantile, 1 - quantile)
     assert largest <= bound <= 2 * largest  # the grid of sums is finer by powers of two
     assert not any(beyond(own.vectors, grid.steps(bound)) for own in people)

@@ -58,7 +58,7 @@ def noise_alone(simulation: Simulation, rounds: range) -> np.ndarray:
 
 def nothing(simulation: Simulation) -> Steps:
     """The sum before anybody contributed."""
-    return simulation.work.nothing(simulation.broadcast, simulation.frozen, simulation.arrays).vector
+    return simulation.work.nothing(simulation.given(simulation.broadcast)).vector
 
 
 def divisor(simulation: Simulation) -> float:
@@ -68,9 +68,7 @@ def divisor(simulation: Simulation) -> float:
 def upload(simulation: Simulation, silos: list[int], number: int = 1) -> np.ndarray:
     """The sum of uploads of these silos before any noise, by the compiled work of a round."""
     drawn = [[simulation.work._group(number, [k]) for k in silos]]
-    totals, _, _ = simulation.work.do(
-        drawn, simulation.broadcast, simulation.frozen, simulation.arrays, simulation.states
-    )
+    totals, _, _ = simulation.work.do(drawn, simulation.given(simulation.broadcast))
     return totals[0].integers() * simulation.grid
 
 

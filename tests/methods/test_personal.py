@@ -351,10 +351,10 @@ def test_a_silo_sends_at_most_its_clip_and_its_absence_changes_nobody_else(name)
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_the_noise_has_the_stated_variance_on_every_number_that_is_released(name, rate):
     sim = private(name, different_silos(), silo_sample_rate=rate)
-    zero = sim.work.nothing(sim.broadcast, sim.frozen, sim.arrays).vector
+    zero = sim.work.nothing(sim.given(sim.broadcast)).vector
     # what the server makes of a sum of nothing, beside what it makes of it without noise
     bare = private(name, different_silos(), silo_sample_rate=rate, noise_multiplier=0)
-    nothing = bare.work.nothing(bare.broadcast, bare.frozen, bare.arrays).vector
+    nothing = bare.work.nothing(bare.given(bare.broadcast)).vector
     still = flat(bare.kernels.aggregate(sim.server, (nothing, nothing), bare.keys(1)).params)
     noise = np.concatenate(
         [

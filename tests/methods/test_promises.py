@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 from tacit.planning.preview import outlook
-from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account, delta_of
-from tacit.privacy.proofs.subject_events import central_group
+from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account
+from tacit.privacy.accounting.account import delta_of
+from tacit.privacy.proofs.subject_events import summed_records
 from tests.methods.worlds import epsilon, planned, published
 
 HIGRAD = {"name": "higrad", "noise_multiplier": 2.0, "sample_rate": 0.05, "batches_per_round": 20}
@@ -230,7 +231,7 @@ def test_central_group_is_the_mixture_of_all_records_against_the_noise_of_all_si
     plan = planned(method, silos=4, rounds=50, privacy={"max_silos_per_subject": 3})
     rounding = sum(plan.method.claim.batches.rounding)
     assert 0 < rounding < 0.01
-    expected = account(central_group(0.05, 10, 3, 4, 2.0 / (1 + rounding), 50), 1e-5).epsilon
+    expected = account(summed_records(0.05, 30, math.sqrt(4) * 2.0 / (1 + rounding), 50), 1e-5).epsilon
     assert epsilon(plan, "public") == pytest.approx(expected)
     assert math.isinf(epsilon(plan, "server"))
 

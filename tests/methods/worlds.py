@@ -93,7 +93,7 @@ def simulation(made: Federation, method: dict, seed: int = 1, rounds: int = 10, 
 
 def before_noise(sim: Simulation, drawn: Any) -> np.ndarray:
     """The sum of all contributions that an exchange would add noise to."""
-    worked = sim.work.do(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states)
+    worked = sim.work.do(drawn, sim.given(sim.broadcast))
     return np.sum([numbers(sim, total) for total in worked.totals], axis=0)
 
 

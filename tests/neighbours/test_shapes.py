@@ -80,7 +80,7 @@ def sent(sim: Simulation) -> np.ndarray:
 
 
 def integers(sim: Simulation, drawn: Any) -> np.ndarray:
-    return sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(STEP)).parts
+    return sim.work.integers(drawn, sim.given(sim.broadcast), Grid(STEP)).parts
 
 
 FAR = {"local_learning_rate": 1.0}  # a single step goes beyond the clip
@@ -142,8 +142,7 @@ def test_no_step_of_a_walk_changes_because_another_node_has_a_record_less(name, 
     assert len(held) == len(SIZES)
     for node in held[held != largest]:
         one, other = (
-            np.asarray(sim.work.do((1, np.array([node])), sim.broadcast, sim.frozen, sim.arrays, ()).totals[0])
-            for sim in sims
+            np.asarray(sim.work.do((1, np.array([node])), sim.given(sim.broadcast)).totals[0]) for sim in sims
         )
         np.testing.assert_array_equal(one, other)
 

@@ -9,6 +9,7 @@ import pytest
 
 from research.conversions import (
     advanced_composition,
+    as_published_group_dp,
     group_privacy,
     group_rdp_epsilon,
     simple_composition,
@@ -16,7 +17,6 @@ from research.conversions import (
 from research.textbook import as_published_dpsgd_noise, as_published_gaussian_noise
 from tacit.privacy.accounting.account import account
 from tacit.privacy.accounting.as_published import (
-    as_published_group_dp,
     as_published_higrad,
     as_published_local_group_noise,
     as_published_rdp,
@@ -26,7 +26,7 @@ from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement
 from tacit.privacy.accounting.gaussian import gaussian_delta
 from tacit.privacy.accounting.rdp import ORDERS, event_rdp
-from tacit.privacy.proofs.subject_events import grouped_records
+from tacit.privacy.proofs.subject_events import summed_records
 
 
 def test_uldp_avg_and_naive() -> None:
@@ -102,7 +102,7 @@ def record_rho(orders: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
 def test_lemma_6_is_a_bound_for_every_group_size(size: int) -> None:
     bound = group_rdp_epsilon(record_rho, size, 1e-5, ORDERS)
-    proved = account(grouped_records(0.01, size, 5.0, 10**5), 1e-5).epsilon
+    proved = account(summed_records(0.01, size, 5.0, 10**5), 1e-5).epsilon
     assert bound >= proved
     assert bound <= group_rdp_epsilon(record_rho, 1 << (size - 1).bit_length(), 1e-5, ORDERS) + 1e-9
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.privacy.bisection import bisect, doubled, smallest_integer
+from tacit.privacy.accounting.gaussian import bisect, doubled, smallest_integer
 
 
 @given(st.floats(1e-3, 1e3), st.booleans())

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.accounting.account import account
-from tacit.privacy.accounting.calibrate import calibrate_noise, calibrate_rounds
+from tacit.privacy.accounting.account import account, calibrate_noise, calibrate_rounds
 from tacit.privacy.accounting.events import (
     Composed,
     Event,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.proofs.correlated_noise import noise_weights, prefix_error, sensitivity, strategy_column
+from research.default_settings import prefix_error
+from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 
 small = st.integers(1, 9)
 
@@ -35,7 +36,7 @@ def test_the_strategy_undoes_the_mixing_and_is_nowhere_negative(bands, rounds):
 
 @settings(max_examples=60)
 @given(bands=small, groups=small, rounds=small, seed=st.integers(0, 2**32 - 1))
-def test_nobody_moves_the_whole_training_by_more_whatever_the_directions_and_signs(bands, groups, rounds, seed):
+def test_no_subject_moves_the_whole_training_by_more_in_any_direction(bands, groups, rounds, seed):
     """Vectors of norm at most 1 in the rounds of one group: random ones, and all signs of one direction."""
     rng = np.random.default_rng(seed)
     _, strategy = matrices(bands, rounds)
@@ -81,11 +82,11 @@ def test_with_many_turns_it_is_several_times_lower():
 
 
 @pytest.mark.parametrize("bands", [2, 4, 8, 32])
-def test_where_everybody_is_in_every_round_it_does_not_help(bands):
+def test_with_all_subjects_in_every_round_it_does_not_help(bands):
     assert prefix_error(bands, 1, 100) > prefix_error(1, 1, 100)
 
 
 @pytest.mark.parametrize("groups", [2, 4, 8])
-def test_turns_with_correlated_noise_do_not_beat_everybody_in_every_round(groups):
+def test_turns_with_correlated_noise_do_not_beat_all_subjects_in_every_round(groups):
     """A round of one group has 1 / groups of the people: errors are compared relative to what is added up."""
     assert min(prefix_error(bands, groups, 96) for bands in range(1, 17)) * groups**2 > prefix_error(1, 1, 96)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from tacit.privacy import Composed, Gaussian, Laplace, Largest, Nothing, Pure, Randomness, Selected, Unprotected
-from tacit.privacy.accounting.account import account, delta_of, delta_profile, pure_epsilon
-from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.account import account, calibrate_noise, delta_of, delta_profile, pure_epsilon
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Event, PoissonSampled, RandomizedResponse, Repeated, event_from_dict
 from tacit.privacy.accounting.rdp import ORDERS, event_rdp

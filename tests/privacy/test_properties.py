@@ -18,8 +18,14 @@ from research.conversions import (
     group_rdp_epsilon,
     simple_composition,
 )
-from tacit.privacy.accounting.account import account, attack_limits, delta_of, delta_profile, pure_epsilon
-from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.account import (
+    account,
+    attack_limits,
+    calibrate_noise,
+    delta_of,
+    delta_profile,
+    pure_epsilon,
+)
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.event_losses import refined_epsilon
 from tacit.privacy.accounting.events import (
@@ -43,13 +49,9 @@ from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_epsilon
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.proofs.subject_events import (
     averaged_per_subject,
-    central_group,
-    clipped_batch_of_subject,
-    fixed_batches,
-    grouped_records,
-    sum_seen,
     summed_records,
 )
+from tests.privacy.specified import fixed_batches
 from tests.refusals import refuses
 
 # two bounds on different grids may differ by so much without being out of order
@@ -95,7 +97,7 @@ def test_epsilon_grows_with_rate_and_group_in_every_way_to_count_a_subject(
     rate: float, factor: float, records: int, noise: float, times: int
 ) -> None:
     more = min(1.0, rate * factor)
-    for count in (averaged_per_subject, summed_records, clipped_batch_of_subject):
+    for count in (averaged_per_subject, summed_records):
         here = account(count(rate, records, noise, times), 1e-5).epsilon
         assert account(count(more, records, noise, times), 1e-5).epsilon * SLACK + 1e-9 >= here
         assert account(count(rate, records + 3, noise, times), 1e-5).epsilon * SLACK + 1e-9 >= here
@@ -278,9 +280,9 @@ EDGES: list[Event] = [
     *(Repeated(make(20.0), 10**6) for kind, make in FALLING.items() if kind not in ("selected poisson", "walk")),
     *(summed_records(rate, group, 2.0, 10) for rate in (0.0, 1.0) for group in (1, 5000)),
     *(averaged_per_subject(rate, group, 2.0, 10**6) for rate in (0.0, 1e-7, 1.0) for group in (1, 5000)),
-    grouped_records(1e-4, 5000, 50.0, 1000),
-    central_group(0.001, 1000, 5, 5, 40.0, 100),
-    sum_seen(1.0, 5, 3.0, 100),
+    summed_records(1e-4, 5000, 50.0, 1000),
+    summed_records(0.001, 5000, 40.0 * math.sqrt(5), 100),
+    summed_records(1.0, 5, 3.0 * math.sqrt(5), 100),
     fixed_batches(10**4, 1, 5000, 5.0, 10),
 ]
 

@@ -71,7 +71,7 @@ def test_names_of_streams_do_not_run_into_each_other():
     assert len(drawn) == len(names)
 
 
-def test_lots_belong_to_keys_whoever_else_has_some():
+def test_lots_depend_on_the_key_alone():
     source, keys = Randomness.from_seed(3), np.array([5, -7, 2**62, 5, 0])
     lots = source.lots(keys, "subjects", 1)
     assert lots[0] == lots[3]

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.privacy.accounting.account import account, delta_of
-from tacit.privacy.accounting.calibrate import calibrate_noise
+from tacit.privacy.accounting.account import account, calibrate_noise, delta_of
 from tacit.privacy.accounting.event_losses import losses_of
 from tacit.privacy.accounting.events import (
     Composed,

@@ -104,7 +104,7 @@ def test_a_silo_whose_partners_all_collude_has_local_privacy_and_is_named():
     assert gopa_choice(edges, (1,), 1.0)[1] == math.inf
 
 
-def test_no_noise_of_ones_own_protects_nobody():
+def test_without_own_noise_no_node_is_protected():
     assert gopa(~np.eye(3, dtype=bool), (), 0.0, 5.0).mu == math.inf
 
 

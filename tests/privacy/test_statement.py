@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.exchange import Masked, Plain
-from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.statement import FLOATS, SEEDED, advantage, membership_limits, sentence, sheet
-from tacit.privacy.terms import View
+from tacit.privacy import attack_limits
+from tacit.privacy.statement import FLOATS, SEEDED, sentence, sheet
+from tacit.privacy.terms import Guarantee, View
 
 
 def promise(epsilon: float, delta: float = 1e-5, unit: str = "subject", relation: str = "zero-out") -> Guarantee:
@@ -55,19 +55,21 @@ def test_the_sentence_names_the_change_the_factor_and_delta():
 
 @given(st.floats(0, 50), st.floats(0, 0.1))
 def test_an_attacker_can_do_no_better_than_the_two_lines(epsilon, delta):
-    guarantee = promise(epsilon, delta)
-    best = advantage(guarantee)
-    assert 0 <= best <= 1
-    for limit in membership_limits(guarantee):
-        assert limit.false_positives <= limit.true_positives + 1e-12 <= 1 + 1e-9
-        assert limit.true_positives - limit.false_positives <= best + 1e-9
+    limits = attack_limits(None, pair=(epsilon, delta))
+    assert 0 <= limits.advantage <= 1
+    for false_positives, true_positives in limits.tpr_at_fpr.items():
+        lines = (math.exp(epsilon) * false_positives + delta, 1 - math.exp(-epsilon) * (1 - delta - false_positives))
+        assert true_positives == pytest.approx(min(1.0, *lines))
+        assert true_positives - false_positives <= limits.advantage + 1e-9
 
 
 def test_known_values_of_the_membership_limits():
-    assert advantage(promise(0.0, 0.0)) == 0
-    assert advantage(promise(math.log(3), 0.0)) == pytest.approx(0.5)  # (3 - 1) / (3 + 1)
-    assert membership_limits(promise(math.log(10), 0.0))[0].true_positives == pytest.approx(0.01)
-    assert advantage(promise(math.inf)) == 1
+    assert attack_limits(None, pair=(0.0, 0.0)).advantage == 0
+    assert attack_limits(None, pair=(math.log(3), 0.0)).advantage == pytest.approx(0.5)  # (3 - 1) / (3 + 1)
+    assert attack_limits(None, pair=(math.log(10), 0.0)).tpr_at_fpr[0.001] == pytest.approx(0.01)
+    (row,) = sheet([promise(math.inf)], seeded=False).rows
+    assert row.right_guesses == 1
+    assert set(row.limits.tpr_at_fpr.values()) == {1.0}
 
 
 def test_the_sheet_says_what_is_assumed_what_is_not_covered_and_that_a_seed_undoes_it():

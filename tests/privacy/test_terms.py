@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.privacy import View, unprotected
+from tacit.privacy import AsPublished, Guarantee, Linkage, View
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 
@@ -23,9 +23,20 @@ def test_what_is_no_view_is_refused(text):
         View.parse(text)
 
 
-def test_without_noise_every_view_gets_infinity_with_the_reason():
-    guarantees = unprotected("subject", (View("public"), View("server")), 1e-5, "no noise")
-    assert [g.epsilon for g in guarantees] == [math.inf, math.inf]
-    assert not any(g.finite for g in guarantees)
-    assert guarantees[0].as_dict()["epsilon"] == "inf"
-    assert guarantees[0].as_dict()["assumptions"] == ["no noise"]
+def test_the_json_of_a_guarantee_has_plain_values_and_a_word_for_infinity():
+    facts = ("subject", "zero-out", View("silos", 2), "none", math.inf, 1e-5, "none", ("no noise",))
+    guarantee = Guarantee(*facts, AsPublished(math.inf, "no", "no bound"), Linkage(2, math.inf))
+    assert not guarantee.finite
+    assert guarantee.as_dict() == {
+        "unit": "subject",
+        "relation": "zero-out",
+        "view": "silos:2",
+        "sampling": "none",
+        "epsilon": "inf",
+        "delta": 1e-5,
+        "accountant": "none",
+        "assumptions": ["no noise"],
+        "as_published": {"epsilon": "inf", "valid": "no", "reason": "no bound"},
+        "linkage": {"pseudonyms": 2, "epsilon": "inf"},
+    }
+    assert Guarantee(*facts).as_dict()["linkage"] is None

@@ -19,9 +19,9 @@ from tacit.privacy import (
     SampledWithoutReplacement,
     ShuffledReports,
     account,
-    delta_of,
 )
-from tacit.privacy.proofs.unlinked_subjects import linked_epsilon, of_two
+from tacit.privacy.accounting.account import delta_of
+from tacit.privacy.proofs.subject_events import linked_epsilon, of_two
 from tests.methods.worlds import planned
 
 DELTA = 1e-5

@@ -29,8 +29,7 @@ from scipy.special import bdtrc, betaincinv, expit, ndtr, ndtri
 from scipy.stats import binom
 
 from tacit.privacy import Event
-from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.bisection import bisect, doubled
+from tacit.privacy.accounting.gaussian import bisect, doubled, gaussian_epsilon
 
 Array = npt.NDArray[np.float64]
 

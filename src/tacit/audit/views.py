@@ -24,7 +24,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from tacit.engine.kernel import Kernels
+from tacit.engine.silo_work import inputs
 from tacit.engine.simulate import Simulation
+from tacit.engine.worker import Given
 from tacit.exchange import Grid
 from tacit.exchange.plain import SUM_NOISE, Total
 from tacit.kernels import Arrays, gaussian, nonce_words, power_of_two
@@ -41,7 +43,7 @@ FINE = 1e-9
 def one_by_one(sim: Simulation, view: str, number: int) -> Parts:
     """What ``view`` sees of round ``number``, which is then done."""
     if sim.method.info.gathers == "places" and view in ("server", "shuffler+analyzer"):
-        return [sim.work.messages(sim.work.draw(number), sim.broadcast, sim.frozen, sim.arrays)]
+        return [sim.work.messages(sim.work.draw(number), sim.given(sim.broadcast))]
     if view == "server":
         return [vector + share for vector, share in zip(contributions(sim, number), _shares(sim, number), strict=True)]
     sim.round(number)
@@ -69,7 +71,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
             return None
         drawn = [work.draw(number) for number in numbers]
         groups = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        nothing = work.nothing(sim.broadcast, sim.frozen, sim.arrays)
+        nothing = work.nothing(sim.given(sim.broadcast))
         function = _silo_rounds(sim.kernels, sim.method, "server" if view == "server" else "public")
         keys = _stacked(sim, numbers)
         seen = np.asarray(function(sim.server, sim.frozen, _padded(sim.arrays), sim.states, nothing, groups, keys))
@@ -87,20 +89,14 @@ def contributions(sim: Simulation, number: int) -> np.ndarray:
     """Every silo's contribution in a round ``[silos, numbers]``, before the exchange adds anything."""
     drawn = sim.work.draw(number)
     if sim.work.works_by == "subject":
-        found = sim.work.integers(drawn, sim.broadcast, sim.frozen, sim.arrays, sim.states, Grid(FINE))
+        found = sim.work.integers(drawn, sim.given(sim.broadcast), Grid(FINE))
         return np.asarray(found.parts) * FINE
     sums: dict[int, np.ndarray] = {}
     for group in (group for lane in drawn for group in lane):
-        states = jax.tree.map(partial(_at, group.places), sim.states)
-        own = (group.batches, group.counts, group.used)
-        sent = sim.kernels.each(sim.broadcast, sim.frozen, states, sim.arrays, *own).vector
+        sent = sim.kernels.each(*inputs(sim.given(sim.broadcast), group)).vector
         sums |= dict(zip(group.places.tolist(), np.asarray(sent), strict=True))
     nothing = np.zeros_like(next(iter(sums.values())))
     return np.stack([sums.get(k, nothing) for k in range(sim.federation.silo_count)])
-
-
-def _at(places: np.ndarray | jax.Array, leaf: jax.Array) -> jax.Array:
-    return leaf.at[places].get(mode="clip")
 
 
 def _padded(arrays: Arrays) -> Arrays:
@@ -158,11 +154,7 @@ def _silo_rounds(kernels: Kernels, method: Method, view: str) -> Callable[..., j
     def many(
         server: ServerState, frozen: Any, arrays: Any, states: Any, nothing: Any, groups: Any, keys: Any
     ) -> jax.Array:
-        broadcast = method.server.broadcast(server)
-
-        def given(group: Any) -> tuple[Any, ...]:
-            kept = jax.tree.map(partial(_at, group.places), states)
-            return broadcast, frozen, kept, arrays, group.batches, group.counts, group.used
+        given = partial(inputs, Given(method.server.broadcast(server), frozen, arrays, states))
 
         def sent(drawn: Any) -> jax.Array:
             lanes, _ = drawn

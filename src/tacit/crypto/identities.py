@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tacit.crypto.crypto_errors import BadSignature, Misused, Refused, Replayed
-from tacit.crypto.secret import Secret
+from tacit.crypto.secret import Secret, key_bytes
 
 EVERYONE = "*"
 _VERSION = b"tacit-context-1"
@@ -75,12 +75,9 @@ class Identity:
 
     def __init__(self, secret: Secret | None = None) -> None:
         """A new identity, or the one whose 32 secret bytes are given."""
-        if secret is None:
-            self._key = Ed25519PrivateKey.generate()
-        elif len(secret) != IDENTITY_BYTES:
-            raise Misused("wrong-length", "secret", f"an identity has {IDENTITY_BYTES} secret bytes, not {len(secret)}")
-        else:
-            self._key = Ed25519PrivateKey.from_private_bytes(secret.expose())
+        self._key = (
+            Ed25519PrivateKey.generate() if secret is None else Ed25519PrivateKey.from_private_bytes(key_bytes(secret))
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def secret(self) -> Secret:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.identities import Context
-from tacit.crypto.secret import Secret
+from tacit.crypto.secret import Secret, key_bytes
 
 KEY_BYTES = 32
 _SALT = b"tacit-agreement-1"
@@ -38,12 +38,9 @@ class KeyPair:
 
     def __init__(self, secret: Secret | None = None) -> None:
         """A new pair, or the one whose 32 secret bytes are given (for example put together again from shares)."""
-        if secret is None:
-            self._key = X25519PrivateKey.generate()
-        elif len(secret) != KEY_BYTES:
-            raise Misused("wrong-length", "secret", f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
-        else:
-            self._key = X25519PrivateKey.from_private_bytes(secret.expose())
+        self._key = (
+            X25519PrivateKey.generate() if secret is None else X25519PrivateKey.from_private_bytes(key_bytes(secret))
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def secret(self) -> Secret:
@@ -67,6 +64,11 @@ class KeyPair:
         with Secret(shared) as agreed:
             first, second = sorted((self.public, peer))
             return derive(agreed, context.pair(), first + second)
+
+    def mask(self, peer: bytes, context: Context) -> MaskStream:
+        """The stream that this pair and ``context.recipient`` have in common."""
+        with self.agree(peer, context) as agreed:
+            return MaskStream(agreed, context)
 
     def __repr__(self) -> str:
         return "KeyPair(…)"
@@ -93,11 +95,6 @@ class MaskStream:
             raise Misused("wrong-length", "secret", f"a stream needs a secret of {KEY_BYTES} bytes, not {len(secret)}")
         with derive(secret, context.pair()) as key:
             self._cipher = Cipher(ChaCha20(bytes(key.expose()), _COUNTER_AND_NONCE), mode=None).encryptor()
-
-    def ring(self, count: int, bits: int = 64) -> npt.NDArray[np.uint64]:
-        """``count`` uniform elements of Z_2^bits."""
-        words = np.frombuffer(self.take(8 * count), dtype="<u8").astype(np.uint64, copy=False)
-        return words & _low(bits)
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes of the key stream."""

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from tacit.crypto.crypto_errors import Misused, Refused, Tampered
 from tacit.crypto.identities import Context
 from tacit.crypto.mask_streams import KEY_BYTES
-from tacit.crypto.secret import Secret
+from tacit.crypto.secret import Secret, key_bytes
 from tacit.crypto.worker_process import shared
 
 OVERHEAD = 48
@@ -37,12 +37,9 @@ class SealingKey:
 
     def __init__(self, secret: Secret | None = None) -> None:
         """A new pair, or the one whose 32 secret bytes are given."""
-        if secret is not None and len(secret) != KEY_BYTES:
-            raise Misused("wrong-length", "secret", f"a secret key has {KEY_BYTES} bytes, not {len(secret)}")
-        if secret is None:
-            self._key = X25519PrivateKey.generate()
-        else:
-            self._key = X25519PrivateKey.from_private_bytes(secret.expose())
+        self._key = (
+            X25519PrivateKey.generate() if secret is None else X25519PrivateKey.from_private_bytes(key_bytes(secret))
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, message: bytes, context: Context) -> bytes:

@@ -21,10 +21,13 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import NoReturn
 
 from tacit.crypto.crypto_errors import BadShares, Misused
+
+PRIME = 2**256 + 297
+SECRET_BYTES = 32
+VALUE_BYTES = 33
 
 
 class SelfWiping(bytearray):
@@ -70,9 +73,7 @@ class Secret:
     def __enter__(self) -> Secret:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.wipe()
 
     def __eq__(self, other: object) -> bool:
@@ -89,9 +90,11 @@ class Secret:
         raise TypeError("a secret is not pickled or copied")
 
 
-PRIME = 2**256 + 297
-SECRET_BYTES = 32
-VALUE_BYTES = 33
+def key_bytes(secret: Secret) -> memoryview:
+    """The bytes of a private key, which must be 32."""
+    if len(secret) != SECRET_BYTES:
+        raise Misused("wrong-length", "secret", f"a private key has {SECRET_BYTES} bytes, not {len(secret)}")
+    return secret.expose()
 
 
 @dataclass(frozen=True)

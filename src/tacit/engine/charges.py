@@ -1,20 +1,18 @@
 """What a run has spent and may still spend: its own ledger, the budget file that it shares, the budget.
 
-A round is charged before it begins, and so is what is released once beside the rounds: while no other run can write to
-the budget file, what is left there is looked up, the line is written to the run's own ledger, then to the budget file.
-Whoever is killed in between has released nothing; who is killed later has written down one round that nobody saw. With
-a seed, a round that is repeated after a crash is the same release again, and is not charged twice (unless it is hidden
-by noise that no seed gives back: that of pairs of silos). But another run with that seed would draw the same noise once
-more, which would then protect neither: one budget file takes a seed from one run only.
+A release is charged before it happens: while no other run can write to the budget file, what is left there is looked
+up, the line is written to the run's own ledger, then to the budget file. A run that is killed in between has released
+nothing; one that is killed later has charged a round that no party saw. With a seed, a round that is repeated after a
+crash is the same release again and is not charged twice, unless its noise comes from no seed (pairs of silos). Another
+run with that seed would draw the same noise, which would then protect neither: one budget file takes a seed from one
+run only.
 
-What a run has planned to release at its end is set aside: no round may use up what the paid metrics will cost. (Others
-who share a budget file may; then the metrics are not released.)
+What a run releases at its end is set aside: no round may use up what private metrics will cost. Other runs that share
+the budget file may; then the metrics are not released.
 
 With ``privacy.target = "as-published"`` the budget binds the paper's own number of this run alone, whether it holds or
-not; what is proved is written down all the same.
-
-A budget file needs no budget: a run without one is written down there all the same, for the sake of those that come
-after. One without a finite guarantee leaves nothing for them.
+not; what is proved is recorded all the same. A run without a budget is recorded in a budget file too; one without a
+finite guarantee leaves nothing for later runs.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tacit.errors import Forbidden, TacitError, UserError
@@ -46,8 +43,7 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 class Charges:
-    """The open ledgers of one run. Use as a context. ``run`` is the name of a run that has one already; a ledger with
-    lines goes on under their name."""
+    """The open ledgers of one run, as a context. ``run``: its name, if it has one; a ledger with lines keeps theirs."""
 
     def __init__(self, plan: Plan, ledger: Path, run: str | None = None) -> None:
         self._promise = plan.promise
@@ -77,9 +73,7 @@ class Charges:
     def __enter__(self) -> Charges:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for book in self._books:
             book.ledger.close()
 
@@ -178,8 +172,8 @@ class Charges:
         )
 
     def _fits(self, view: View, book: _Book, rounds: int, times: Mapping[str, int], crowded: bool) -> bool:
-        """Whether so many rounds of this run, and what it releases once, fit into the budget beside what others spent,
-        as seen by ``view``. ``crowded``: other runs write to the file meanwhile, and looking ahead is in vain."""
+        """Whether that many rounds of this run, what it releases once and what others spent fit into the budget, as
+        seen by ``view``. ``crowded``: other runs write to the file meanwhile, so that looking ahead is useless."""
         assert self._budget is not None
         before, promise = book.before[self._place(view)], self._promise
         if crowded or not rounds:
@@ -210,8 +204,7 @@ class Charges:
         return self._promise.guarantees(lambda view: spent(lines, self._place(view)), rounds)
 
     def shared(self) -> dict[str, Any] | None:
-        """The budget file as it is now: its name, how many other runs are in it, and epsilon by view, of theirs and of
-        all runs together; None without such a file."""
+        """The budget file, if any: its name, the number of other runs, and epsilon by view, of theirs and of all."""
         if self._file is None:
             return None
         lines = self._books[1].ledger.lines
@@ -232,11 +225,8 @@ class Charges:
         }
 
     def epsilons(self, number: int) -> dict[str, float | str]:
-        """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf".
-
-        Counted are all attempts at these rounds, also those that were cut off and made again. To be asked round after
-        round, in order.
-        """
+        """Epsilon up to round ``number`` by view, for the views that the budget binds; infinity as "inf". All attempts
+        at these rounds count. Ask for rounds in rising order."""
         if not self._promise.method.private:
             return {}
         lines = self._own.ledger.lines
@@ -351,8 +341,8 @@ def check_budget(plan: Plan) -> None:
         before = spent(lines, place(promise.unit, view, promise.relation))
         used = cost(before, promise.delta).epsilon
         if cost(beside(before, promise.total(view, 1)), promise.delta).epsilon > budget:
-            paid = "with what is paid for beside it " if promise.once else ""
-            left = f"epsilon {used:.3g} of {budget:g} is spent" if lines else f"one round {paid}costs more"
+            once = "with private constants and metrics " if promise.once else ""
+            left = f"epsilon {used:.3g} of {budget:g} is spent" if lines else f"one round {once}costs more"
             problem = f"{budget:g} does not allow a single round against view '{view}' ({left})"
             raise Forbidden("budget-exhausted", "privacy.budget", problem, "raise it, add noise, or use other data")
 

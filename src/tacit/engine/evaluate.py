@@ -41,7 +41,7 @@ RANKING = {"auc", "average_precision", "c_index"}
 class Scores:
     """Metrics by name: over all held-out records, and for each silo's own ones. None where a metric is undefined.
 
-    ``errors``: the standard errors that noise added, where the metrics are paid for. ``over_silos``: ranking metrics
+    ``errors``: the standard errors that noise added, of private metrics. ``over_silos``: ranking metrics
     averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
     ``shared``: where silos have models of their own, the scores of the shared model on the same records.
     """
@@ -132,7 +132,7 @@ def release_constants(plan: Plan, federation: Federation, randomness: Randomness
 def constants_query(plan: Plan, low: Sequence[float], high: Sequence[float]) -> Moments:
     """The sum that constants come from, of columns with these public bounds."""
     once = plan.statistics
-    assert once is not None, "this plan pays for no statistics"
+    assert once is not None, "this plan releases no private constants"
     return Moments(tuple(low), tuple(high), once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
 
 
@@ -154,7 +154,7 @@ def release_metrics(plan: Plan, outputs: np.ndarray, records: Records, randomnes
 def metrics_query(plan: Plan) -> Means:
     """The sum that metrics come from."""
     once, bounds = plan.evaluation, plan.paid_metrics
-    assert once is not None, "this plan pays for no metrics"
+    assert once is not None, "this plan releases no private metrics"
     most = plan.promise.facts.silos_of_a_subject
     return Metrics(tuple(bounds), tuple(bounds.values()), once.noise_multiplier, max_silos=most).means()
 

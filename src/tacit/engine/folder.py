@@ -51,7 +51,7 @@ MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "enc
 PERSONAL = "personal.safetensors"
 PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
-EVALUATIONS = 100  # at most so many points on a curve, unless the plan says otherwise
+EVALUATIONS = 100  # most points on a curve, unless the plan says otherwise
 NOT_EVALUATED = Scores({}, {})
 
 
@@ -81,7 +81,7 @@ def read_json(path: Path, field: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", field, problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", field, problem, "restore it, or run the experiment again") from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
         problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment anew") from None
+        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment again") from None
 
 
 def evaluation_due(plan: Plan, number: int) -> bool:
@@ -259,7 +259,7 @@ class Run:
             try:
                 encoder = FeatureEncoder.from_dict(read_json(source, "run"))
             except (KeyError, TypeError, ValueError):
-                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment anew") from None
+                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment again") from None
             return encoder.encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__

@@ -133,33 +133,18 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         assert grid is not None
         return total.numbers(grid)
 
-    def work(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-        so_far: Summed,
-    ) -> tuple[Summed, Any]:
+    def work(numbers: list[jax.Array], *given: Any) -> tuple[Summed, Any]:
+        broadcast, frozen, states, arrays, batches, counts, used, so_far = given
+
         def one_silo(so_far: Summed, silo: tuple[Any, Any, jax.Array]) -> tuple[Summed, Any]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return Summed(plain.add(so_far.vector, found.vector), so_far.not_finite + found.not_finite), found.state
 
         return _one_by_one(one_silo, so_far, (states, batches, counts), used)
 
-    def each(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-    ) -> LocalResult:
+    def each(numbers: list[jax.Array], *given: Any) -> LocalResult:
+        broadcast, frozen, states, arrays, batches, counts, used = given
+
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, LocalResult]:
             found = local(numbers, broadcast, frozen, arrays, silo)
             return nothing, found._replace(vector=as_numbers(numbers, found.vector))
@@ -191,16 +176,8 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found.vector)
         return Summed(zeros, jnp.int32(0))
 
-    def own(
-        numbers: list[jax.Array],
-        broadcast: Any,
-        frozen: Params,
-        states: Any,
-        arrays: Arrays,
-        batches: Any,
-        counts: jax.Array,
-        used: jax.Array,
-    ) -> Params:
+    def own(numbers: list[jax.Array], *given: Any) -> Params:
+        broadcast, frozen, states, arrays, batches, counts, used = given
         part = with_numbers(numbers).work
 
         def one_silo(nothing: None, silo: tuple[Any, Any, jax.Array]) -> tuple[None, Params]:

@@ -91,7 +91,7 @@ def load_arrays(path: Path, field: str) -> tuple[dict[str, np.ndarray], dict[str
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         problem = f"'{path.name}' is damaged ({error})"
-        raise UserError("file-damaged", field, problem, "restore it or start anew") from None
+        raise UserError("file-damaged", field, problem, "restore it or start a new run") from None
 
 
 def load_tree(path: Path, template: Any, field: str) -> tuple[Any, dict[str, str]]:
@@ -118,7 +118,7 @@ def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Learner:
-    """What is trained: ``objective`` over the trainable ``params``, beside the ``frozen`` layers."""
+    """What is trained: ``objective`` over the trainable ``params``; ``frozen`` layers stay."""
 
     objective: Objective
     params: Params

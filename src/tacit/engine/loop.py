@@ -1,6 +1,6 @@
 """The one loop over the rounds of a run, in the simulator and on a federation; its clock, and Ctrl-C.
 
-    set up -> ready -> for each round: ledger line, step, checkpoint, evaluate, record -> metrics that the plan pays for
+    set up -> ready -> for each round: ledger line, step, checkpoint, evaluate, record -> private metrics
 
 An engine brings :class:`Rounds`, whose parts are generators: they yield messages to carry and are sent the answers. The
 simulator has none to carry. A run brings :class:`Hooks`, for what it writes down and who may interrupt it.
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import jax.monitoring
@@ -86,7 +86,7 @@ class Clock:
 
 
 class Interruption:
-    """``with Interruption() as wish: …`` makes ``wish.asked`` true on the first Ctrl-C; the next one raises.
+    """``with Interruption() as stop: …`` makes ``stop.asked`` true on the first Ctrl-C; the next one raises.
 
     An exception in the middle of whatever the interpreter is doing can be swallowed by code that must not fail (a
     destructor, a callback of a library); a flag that is looked at between rounds cannot. Outside the main thread, where
@@ -99,16 +99,14 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._hear)
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
@@ -134,7 +132,7 @@ class RoundsEnded(NamedTuple):
     budget     the next round would exceed the privacy budget
     diverged   the model is no longer finite; the last finite one stands
 
-    ``metrics`` are those that the plan pays for, where they were released.
+    ``metrics`` are private metrics, where they were released.
     """
 
     status: Status
@@ -151,7 +149,7 @@ class Hooks:
     interruptible = False
 
     def before_statistics(self) -> Constants | None:
-        """Write the ledger line of constants that the plan pays for; or return those that were released before."""
+        """Write the ledger line of private constants; or return those that were released before."""
         return None
 
     def after_statistics(self, constants: Constants) -> None:
@@ -171,7 +169,7 @@ class Hooks:
         """Checkpoint, evaluate and record a round; Diverged where the model is not finite."""
 
     def before_metrics(self, status: Status) -> bool:
-        """Write the ledger line of metrics that the plan pays for; False where they are known or not allowed."""
+        """Write the ledger line of private metrics; False where they are known or not allowed."""
         return status == "finished"
 
 
@@ -182,13 +180,13 @@ class Rounds(Protocol):
     done: int
 
     def set_up(self, hooks: Hooks) -> Part[None]:
-        """All that comes before the first round, constants that the plan pays for included."""
+        """All that comes before the first round, private constants included."""
 
     def step(self, number: int) -> Part[int]:
         """One round, of which the ledger line is written. How many took part, as far as that is public."""
 
     def metrics(self) -> Part[Scores | None]:
-        """The metrics that the plan pays for, of which the ledger line is written; None where they failed."""
+        """Private metrics, of which the ledger line is written; None where they failed."""
 
 
 def loop(rounds: Rounds, hooks: Hooks) -> Part[RoundsEnded]:

@@ -9,20 +9,22 @@ another.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import Arrays, ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.exact_sums import FINEST
 from tacit.methods import Facts
-from tacit.models import Params
 from tacit.privacy.randomness import chosen, shares
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 
 class Drawn(NamedTuple):
@@ -38,9 +40,9 @@ class PeopleWork(Worker):
 
     works_by = "subject"
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.objective, self.randomness = method, site.objective, site.randomness
+        self.method, self.objective, self.randomness = method, site.learner.objective, site.randomness
         self._common = site.randomness if site.common is None else site.common
         self._step = site.grid
         silos = federation.silos
@@ -51,12 +53,12 @@ class PeopleWork(Worker):
         self._silos = len(silos)
         # all people of a slot are in a round or none is: weights depend on all of them, and must not show whom a coin
         # leaves out
-        self._slot = site.exchange.slots_of(self._subject, site.people)
+        self._slot = site.exchange.slots_of(self._subject, site.sum_facts().people)
         self._coin = self._slot if self._slot is not None and site.exchange.index == "slots" else self._subject
         self._here = np.arange(len(silos)) if site.here is None else np.asarray(site.here, int)
         self._home = np.searchsorted(self._here, self._silo)
         self._weights = self._checked_weights(facts, site.totals)
-        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
+        self._layout = self.method.work.learning.layout(site.learner.objective, site.learner.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
         self._draws_everybody = site.exchange.hidden_sampling  # no silo knows who is left out
         self._begun: set[str] = set()
@@ -123,9 +125,9 @@ class PeopleWork(Worker):
         """Every silo takes part, if only with its share of the noise; how many people did is not public."""
         return self._silos
 
-    def do(self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Drawn, given: Given) -> Worked:
         """The sum of all contributions; people keep nothing."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
         method, grid = self.method, self._step
         step = method.clip.largest * FINEST if grid is None else grid
         local, scale = method.work.learning, method.clip.scale(clip, step)
@@ -138,12 +140,10 @@ class PeopleWork(Worker):
         vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
-    def integers(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def integers(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
         """The contribution of every silo that is here, ``[silos, numbers]``: sums of what people add, each of them
         rounded toward zero after it is weighted, so that no subject moves the sum over silos by more than the clip."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
 
         def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
             sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
@@ -158,11 +158,9 @@ class PeopleWork(Worker):
         sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes, self._again("each")), strict=True)
         return Contributed(np.sum(sums, axis=0), states, sum(not_finite))
 
-    def subjects(
-        self, drawn: Drawn, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def subjects(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
         """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted."""
-        params, clip = broadcast
+        (params, clip), frozen, arrays, states = given
 
         def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
             chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip)
@@ -196,7 +194,7 @@ class PeopleWork(Worker):
         self._begun.add(kind)
         return again
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         return self._numbers
 
     @property

@@ -1,4 +1,4 @@
-"""A run from plan to folder: load, train, write down, evaluate, keep, and the references beside it."""
+"""A run from plan to folder: load, train, record, evaluate, keep, and reference methods for comparison."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MAY_CHANGE = ("privacy.budget",)
 
 
 class Progress(Protocol):
-    """Who is told how a run goes."""
+    """Shows how a run goes."""
 
     def begin(self, what: str, rounds: int, done: int) -> None: ...
     def advance(self, number: int, metrics: Numbers) -> None: ...
@@ -100,7 +100,7 @@ def run(
 ) -> Run:
     """Train as planned and leave a run folder; everything that can be refused is refused before the folder exists.
 
-    ``baselines``: each silo alone and all records pooled, or other methods by name, beside it.
+    ``baselines``: reference methods to compare with: each silo alone and all records pooled, or other names.
     """
     place = _place(plan, out, resume)
     if resume is not None:
@@ -110,41 +110,41 @@ def run(
     if resume is None:
         check_budget(plan)
     federation = load_federation(plan, frame)
-    _check_paid(plan, federation)
+    _check_released_once(plan, federation)
     randomness = Randomness.from_seed(plan.experiment.seed)
     simulation = _simulation(plan, federation, randomness)
     clock = Clock(None if resume is None or not (place / CLOCK).is_file() else read_json(place / CLOCK, "--resume"))
     with clock("ledger"):
         fingerprint = _fingerprint(federation)
     rounds = SimulatedRounds(plan, federation, simulation, clock)
-    training = _Training(rounds, progress or Silence(), fingerprint)
+    training = _Training(rounds, place, progress or Silence(), fingerprint)
     if resume is None:
         with clock("train"):
             simulation.prepare(1)
             jax.block_until_ready(simulation.state)  # what does not fit into memory fails before there is a folder
         _make_folder(place)
     with _alone(place):
-        return _trained(training, place, resume is not None, references)
+        return _trained(training, resume is not None, references)
 
 
-def _trained(training: _Training, place: Path, resumed: bool, references: tuple[str, ...]) -> Run:
-    """The run in its folder, begun or gone on with, and the references beside it."""
-    plan, federation = training.plan, training.federation
+def _trained(training: _Training, resumed: bool, references: tuple[str, ...]) -> Run:
+    """The run in its folder, new or resumed, and its references."""
+    plan, federation, place = training.plan, training.federation, training.place
     with training.clock("ledger"):
         if resumed:
-            training.restore(place)
+            training.restore()
         elif federation.encoder is not None and federation.unpaid is None:
             write_json(place / ENCODER, federation.encoder.to_dict())
         write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
     if not resumed and federation.unpaid is not None:
-        training.keep(place)  # whatever is written down from here on, the run can be gone on with
-    status = training.train(place)
+        training.keep()  # whatever is written down from here on, the run can be resumed
+    status = training.train()
     earlier = read_json(place / RESULT, "--resume")["baselines"] if (place / RESULT).is_file() else {}
-    result = training.result(place, status) | {"baselines": earlier}
+    result = training.result(status) | {"baselines": earlier}
     write_json(place / LOCAL, training.local_picture(), PRIVATE)
     write_json(place / RESULT, result)
     if status == "finished":
-        for name, scores in _references(training, place, references):
+        for name, scores in _references(training, references):
             # a reference that was interrupted leaves the run as it is, and says so
             result["baselines"] |= {name: scores.as_dict()} if scores else {}
             result["status"] = "finished" if scores else "stopped"
@@ -201,7 +201,7 @@ class SimulatedRounds:
 
     @local
     def set_up(self, hooks: Hooks) -> None:
-        """Features under constants that are paid for: released now, or, on resuming, those that were released then."""
+        """Features under private constants: released now, or, on resuming, those that were released before."""
         if self.federation.unpaid is None:
             return
         with self.clock("ledger"):
@@ -240,7 +240,7 @@ class SimulatedRounds:
 
     def evaluate(self) -> Scores:
         """Metrics on the held-out records."""
-        if self.plan.evaluation is not None:  # nothing but the end is paid for
+        if self.plan.evaluation is not None:  # the plan releases private metrics at the end alone
             return NOT_EVALUATED
         last = self.done == self.plan.rounds
         with self.clock("train"):
@@ -257,9 +257,9 @@ class _Training(Hooks):
 
     interruptible = True
 
-    def __init__(self, rounds: SimulatedRounds, progress: Progress, fingerprint: str) -> None:
+    def __init__(self, rounds: SimulatedRounds, place: Path, progress: Progress, fingerprint: str) -> None:
         self.plan, self.rounds, self.simulation, self.clock = rounds.plan, rounds, rounds.simulation, rounds.clock
-        self.progress, self.fingerprint = progress, fingerprint
+        self.place, self.progress, self.fingerprint = place, progress, fingerprint
         self.released = 0  # the last round of which anything was written, by this process or before a crash
         self.scores: Scores | None = None
         self.history: list[dict[str, Any]] = []
@@ -274,26 +274,24 @@ class _Training(Hooks):
     def done(self) -> int:
         return self.rounds.done
 
-    def restore(self, place: Path) -> None:
+    def restore(self) -> None:
         """Go back to the last checkpoint; metrics that were written after it will be written again."""
-        state, facts = load_tree(place / CHECKPOINT, self.simulation.state, "--resume")
+        state, facts = load_tree(self.place / CHECKPOINT, self.simulation.state, "--resume")
         if facts.get("data") != self.fingerprint:
             raise UserError("changed", "data", "the records are not those that the run began with", "restore them")
         self.simulation.state = state
         self.rounds.done = int(facts["round"])
-        lines = read_metrics(place / METRICS)
+        lines = read_metrics(self.place / METRICS)
         self.released = max([self.done, *(line["round"] for line in lines)])
         self.history = [line for line in lines if line["round"] <= self.done]
 
-    def train(self, place: Path) -> str:
-        """All rounds that are left. Returns how they ended (:class:`~tacit.engine.loop.RoundsEnded`); the folder is
-        usable in every case."""
-        self.place = place
+    def train(self) -> str:
+        """All rounds that are left, and how they ended (``RoundsEnded``); the folder is usable in every case."""
         self.progress.begin(self.plan.label, self.plan.rounds, self.done)
         try:
             with self.clock("ledger"):
-                self._charges = Charges(self.plan, place / LEDGER)
-            with self._charges as charges, Interruption() as self._wish:
+                self._charges = Charges(self.plan, self.place / LEDGER)
+            with self._charges as charges, Interruption() as self._stop:
                 charges.check_covers(self.released)
                 ended = done_here(loop(self.rounds, self))
                 if ended.status != "diverged":
@@ -322,10 +320,10 @@ class _Training(Hooks):
             self._write_history()
         else:
             self._evaluate(participants=0)
-            self.keep(self.place)
+            self.keep()
 
     def stops(self) -> bool:
-        return self._wish.asked
+        return self._stop.asked
 
     def before_round(self, number: int) -> None:
         with self.clock("ledger"):
@@ -339,7 +337,7 @@ class _Training(Hooks):
                     raise Diverged("the model is no longer finite")
         self.progress.advance(number, self.scores.overall if self.scores else {})
         if number % self._checkpoint_every == 0:
-            self.keep(self.place)
+            self.keep()
 
     def before_metrics(self, status: Status) -> bool:
         """Once; not where the run is to go on, or where others have used up the budget meanwhile."""
@@ -372,7 +370,7 @@ class _Training(Hooks):
             self._evaluate(participants=0)
         elif self.scores is None:  # resumed at the end: known already, but for the silos
             self.scores = self.rounds.evaluate()
-        self.keep(self.place, is_last=True)
+        self.keep(is_last=True)
         self._keep_own()
 
     @property
@@ -399,7 +397,7 @@ class _Training(Hooks):
     def _write_history(self) -> None:
         write_bytes(self.place / METRICS, "".join(json.dumps(line) + "\n" for line in self.history).encode())
 
-    def keep(self, place: Path, is_last: bool = False) -> None:
+    def keep(self, is_last: bool = False) -> None:
         """Checkpoint and model, each replaced in one step; a model that is not finite replaces nothing. A run that
         releases its last model alone writes no other."""
         with self.clock("train"):
@@ -407,7 +405,7 @@ class _Training(Hooks):
         with self.clock("ledger"):
             if not self.rounds.is_finite():
                 return
-            facts = {"round": str(self.done), "data": self.fingerprint}
+            place, facts = self.place, {"round": str(self.done), "data": self.fingerprint}
             save_tree(place / CHECKPOINT, self.simulation.state, facts, PRIVATE)
             shared = self.simulation.shared_model()
             if shared is not None and (is_last or not self.plan.method.info.releases_last):
@@ -434,11 +432,11 @@ class _Training(Hooks):
             return picture
         return {**picture, "silo_metrics": self.simulation.evaluate(self.federation, per_silo=True).silos}
 
-    def result(self, place: Path, status: str) -> dict[str, Any]:
+    def result(self, status: str) -> dict[str, Any]:
         """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
         return summary(
             self.plan,
-            place,
+            self.place,
             status,
             rounds=self.done,
             federation=self.federation,
@@ -457,14 +455,16 @@ def _simulation(plan: Plan, federation: Federation, randomness: Randomness) -> S
     return Simulation(plan, federation, made, randomness)
 
 
-def _check_paid(plan: Plan, federation: Federation) -> None:
-    """What a plan counted on when it priced its releases, now that the data are there."""
+def _check_released_once(plan: Plan, federation: Federation) -> None:
+    """Check what a plan assumed about the data when it accounted for constants and metrics."""
     if not plan.promise.once:
         return
     silos = plan.promise.facts.silos
     if not plan.method.info.pools and federation.silo_count != silos:
         problem = f"{silos} silos are promised and the data have {federation.silo_count}"
-        raise UserError("mismatch", "data.silos.count", problem, "what is paid for has noise in shares, one per silo")
+        raise UserError(
+            "mismatch", "data.silos.count", problem, "private constants and metrics have noise in shares, one per silo"
+        )
     if plan.evaluation is not None and plan.evaluation.apart and federation.held_out != "subjects":
         raise AssertionError(f"people are not held out as planned, but {federation.held_out}")
 
@@ -477,13 +477,13 @@ def _read_encoder(place: Path) -> FeatureEncoder:
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:
-    """Metrics that are paid for exclude other metrics of the same people."""
+    """Private metrics exclude other metrics of the same people."""
     if wanted and plan.evaluation is not None:
         problem = "'paid' does not allow references beside the run, whose metrics have no noise"
         raise UserError("conflict", "evaluation.status", problem, "leave --baselines out, or use 'outside-guarantee'")
 
 
-def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:
+def _references(main: _Training, names: tuple[str, ...]) -> Iterator[tuple[str, Scores | None]]:
     """Each silo alone, and all records in one place: same model, same local work, same rounds. Or other methods.
 
     They are outside any guarantee and budget, as metrics on private records are. One that adds noise draws its own: the
@@ -497,14 +497,14 @@ def _references(main: _Training, place: Path, names: tuple[str, ...]) -> Iterato
         changed, randomness = main.plan.with_method(name), main.simulation.randomness
         if changed.method.private:
             randomness = Randomness(randomness.stream(f"reference {name}").words(4).tobytes())
-        folder = place / BASELINES / name
+        folder = main.place / BASELINES / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
             simulation = _simulation(changed, main.federation, randomness)
             rounds = SimulatedRounds(changed, main.federation, simulation, Clock())
-            training = _Training(rounds, main.progress, main.fingerprint)
-            stopped = training.train(folder) == "stopped"
+            training = _Training(rounds, folder, main.progress, main.fingerprint)
+            stopped = training.train() == "stopped"
         except KeyboardInterrupt:
             stopped = True
         yield name, None if stopped else training.scores

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit.data import Federation
 from tacit.engine.kernel import LANES, Summed, Worked, in_lanes
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid
-from tacit.kernels import Arrays, Rows, power_of_two
+from tacit.kernels import Rows, power_of_two
 from tacit.methods.base import Drawing
 from tacit.models import Params
 from tacit.privacy.randomness import chosen
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 # Silos per compiled call: enough to make the cost of a call small …
 GROUP = 8
@@ -45,17 +49,24 @@ class SiloWork(Worker):
 
     works_by = "silo"
 
-    def __init__(self, site: Site, most_at_once: int = GROUP, marks: np.ndarray | None = None) -> None:
-        """``marks [silos]``: by which draws are named where silos have no numbers of their own; people's keys, where
-        each of them is one. How many people there are is not public, so that a call has room for ``most_at_once``."""
-        method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.federation = method, federation
+    def __init__(
+        self,
+        site: LocalSilos,
+        federation: Federation | None = None,
+        most_at_once: int = GROUP,
+        marks: np.ndarray | None = None,
+    ) -> None:
+        """``federation``: other silos than those of the site. ``marks [silos]``: by which draws are named where silos
+        have no numbers of their own; people's keys, where each of them is one. How many people there are is not public,
+        so that a call has room for ``most_at_once``."""
+        self.method, facts = site.method, site.facts
+        self.federation = federation = site.federation if federation is None else federation
         self.kernels, self.randomness = site.kernels, site.randomness
-        self.schedule = method.work.schedule(facts)
-        self._own_schedule = method.work.own_schedule(facts)
+        self.schedule = self.method.work.schedule(facts)
+        self._own_schedule = self.method.work.own_schedule(facts)
         self._here = np.arange(federation.silo_count) if site.here is None else np.asarray(site.here, int)
         self._marks = marks
-        self._first_state = method.work.state(site.params)
+        self._first_state = self.method.work.state(site.learner.params)
         most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
         self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
@@ -68,7 +79,7 @@ class SiloWork(Worker):
         lanes = self._dealt(self._participants(number))
         return [[self._group(number, part) for part in self._calls(lane, self.schedule)] for lane in lanes]
 
-    def own(self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Params:
+    def own(self, given: Given) -> Params:
         """The own models of the silos that are here, stacked ``[silos, …]``. They stay: nothing here is a release.
 
         What a silo looks at is drawn once, so that the same state gives the same models.
@@ -76,18 +87,7 @@ class SiloWork(Worker):
         if not self._own_groups:
             parts = self._calls(self._here.tolist(), self._own_schedule)
             self._own_groups = [self._drawn(part, "own", (), self._own_schedule) for part in parts]
-        found = [
-            self.kernels.own(
-                broadcast,
-                frozen,
-                jax.tree.map(partial(_at, group.places), states),
-                arrays,
-                group.batches,
-                group.counts,
-                group.used,
-            )
-            for group in self._own_groups
-        ]
+        found = [self.kernels.own(*inputs(given, group)) for group in self._own_groups]
         # where in these every silo that is here stands
         rows = np.argsort(np.concatenate([group.places for group in self._own_groups]), kind="stable")
         return jax.tree.map(lambda *parts: jnp.concatenate(parts)[rows[: len(self._here)]], *found)
@@ -98,59 +98,50 @@ class SiloWork(Worker):
             return round(self.method.work.rate * self.federation.silo_count)
         return sum(int((group.counts > 0).sum()) for lane in drawn for group in lane)
 
-    def do(self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: list[list[Group]], given: Given) -> Worked:
         """The lanes' sums, and what the silos keep."""
         # the first time one lane after the other, or both would compile the same thing
-        work = partial(self._work, broadcast, frozen, arrays, states, self.nothing(broadcast, frozen, arrays))
-        done = in_lanes(work, drawn, together=self._compiled)
+        done = in_lanes(partial(self._work, given, self.nothing(given)), drawn, together=self._compiled)
         self._compiled = True
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
         totals, not_finite = zip(*(summed for summed, _ in done), strict=True)
-        return Worked(totals, _put_back(states, groups, kept), not_finite)
+        return Worked(totals, _put_back(given.states, groups, kept), not_finite)
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
-        return self.nothing(broadcast, frozen, arrays).vector.size
+    def numbers(self, given: Given) -> int:
+        return self.nothing(given).vector.size
 
-    def integers(
-        self, drawn: list[list[Group]], broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def integers(self, drawn: list[list[Group]], given: Given, form: Grid) -> Contributed:
         """The contribution of every silo that is here, ``[silos, numbers]``, zero for silos that take no part.
 
         Rounding toward zero leaves every silo within the bound that its method clips to.
         """
         groups, kept, not_finite = [group for lane in drawn for group in lane], [], 0
         bound = self.method.clip.norm
-        vectors = np.zeros((len(self._here), self.numbers(broadcast, frozen, arrays)), np.int64)
+        vectors = np.zeros((len(self._here), self.numbers(given)), np.int64)
         for group in groups:
-            own = jax.tree.map(partial(_at, group.places), states)
-            found = self.kernels.each(broadcast, frozen, own, arrays, group.batches, group.counts, group.used)
+            found = self.kernels.each(*inputs(given, group))
             kept.append(found.state)
             not_finite += int(np.sum(found.not_finite))
             for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
                 if place < len(vectors):
                     vectors[place] = form.bounded(vector, bound)
-        return Contributed(vectors, _put_back(states, groups, kept), not_finite)
+        return Contributed(vectors, _put_back(given.states, groups, kept), not_finite)
 
-    def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
+    def nothing(self, given: Given) -> Summed:
         """The sum before anybody contributed: zeros, the same in every round."""
         if self._nobody is None:
             silo = Rows(0, 0, 0, np.zeros(1, int))
             drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
             nobody = jax.tree.map(lambda leaf: leaf[0], drawn)
-            self._nobody = self.kernels.nobody(broadcast, frozen, self._first_state, arrays, nobody)
+            self._nobody = self.kernels.nobody(given.broadcast, given.frozen, self._first_state, given.arrays, nobody)
         return self._nobody
 
-    def _work(
-        self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, total: Summed, lane: list[Group]
-    ) -> tuple[Summed, list[Any]]:
+    def _work(self, given: Given, total: Summed, lane: list[Group]) -> tuple[Summed, list[Any]]:
         """``total`` and the sum over one lane's silos, and what they keep, group by group."""
         kept = []
         for group in lane:
-            own = jax.tree.map(partial(_at, group.places), states)
-            total, own = self.kernels.work(
-                broadcast, frozen, own, arrays, group.batches, group.counts, group.used, total
-            )
+            total, own = self.kernels.work(*inputs(given, group), total)
             kept.append(own)
         return total, kept
 
@@ -206,8 +197,10 @@ class SiloWork(Worker):
         return Group(places, counts, schedule.draw(rows, streams, width), np.int32(len(members)))
 
 
-def _at(places: np.ndarray, leaf: jax.Array) -> jax.Array:
-    return leaf.at[places].get(mode="clip")
+def inputs(given: Given, group: Group) -> tuple[Any, ...]:
+    """What the compiled functions of silos (``Kernels``) take for one group."""
+    own = jax.tree.map(lambda leaf: leaf.at[group.places].get(mode="clip"), given.states)
+    return given.broadcast, given.frozen, own, given.arrays, group.batches, group.counts, group.used
 
 
 def _put_back(states: Any, groups: list[Group], kept: list[Any]) -> Any:

@@ -17,9 +17,9 @@ import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.evaluate import Scores, of_own_models, score
-from tacit.engine.kernel import Kernels, Worked, kernels, outputs, own_outputs, prepared
+from tacit.engine.kernel import Worked, kernels, outputs, own_outputs, prepared
 from tacit.engine.learner import Learner
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.errors import UserError
 from tacit.exchange import Exchange, Plain, SumFacts, Summing, places_of
 from tacit.exchange.plain import Total
@@ -35,9 +35,15 @@ FEWEST_ROWS = 256
 
 
 class LocalSilos:
-    """Silos at work: all of them, or those that are ``here``. Rounds are numbered from 1.
+    """Silos at work. Rounds are numbered from 1.
 
-    ``noise`` is what these kernels add to a sum: the whole of it in the simulator, a silo's share on a federation.
+    noise   what these kernels add to a sum: the whole of it in the simulator, a silo's share on a federation
+    grid    the step of the grid of a sum that gets noise inside the compiled round; None without such noise: other
+            exchanges have their own grid, and other sums are in floating point
+    here    the silos of which this is the work; None: all
+    common  what all silos draw from
+    totals  the records in all silos of each subject that has some here, by rising key, where not all silos are here
+            and weights need them: ``[subjects]``
     """
 
     def __init__(
@@ -53,21 +59,22 @@ class LocalSilos:
         common: Randomness | None = None,
         totals: np.ndarray | None = None,
     ) -> None:
-        """``common`` and ``totals``: see :class:`~tacit.engine.worker.Site`."""
         self.method, self.exchange, self.facts = plan.options.build(facts), plan.exchange, facts
         self.federation = federation
         self.learner, self.frozen = learner, learner.frozen
         self.randomness, self.noise = randomness, noise
+        self.here, self.common, self.totals = here, common, totals
         if self.method.info.serverless:  # now that the data have said how many nodes there are
             plan.options.resolve(facts)
         self.method.claim.check_size(learner.parameters)
-        self.grid = sum_grid(plan, facts)
+        adds = adding(plan.exchange)
+        self.grid = None if sum_noise(plan, facts) is None else adds.step(self.sum_facts())
         self.arrays = self._arrays()
-        self.kernels: Kernels = kernels(
-            self.method, plan.server_step, learner.objective, facts, noise, adding(plan.exchange), self.grid
-        )
-        self.work: Worker = load(self.method.work.worker)(self._site(here, common, totals))
-        self.states = self._first_states(here)
+        self.kernels = kernels(self.method, plan.server_step, learner.objective, facts, noise, adds, self.grid)
+        self.work: Worker = load(self.method.work.worker)(self)
+        everywhere = self.method.work.states(learner.params, federation.silo_count)
+        # what the silos that are here keep, stacked: every leaf [silos, …]
+        self.states = everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
         # over all rounds: how much of what is clipped was not finite and counted as zero; private, like the records
         self.not_finite: jax.Array = jnp.int32(0)
 
@@ -82,36 +89,17 @@ class LocalSilos:
         features = prepared(self.learner.objective, _at_least(1, train.features))
         return Arrays(*(jnp.asarray(_at_least(FEWEST_ROWS, array)) for array in (features, train.labels)))
 
-    def _site(self, here: Sequence[int] | None, common: Randomness | None, totals: np.ndarray | None) -> Site:
-        return Site(
-            self.method,
-            self.exchange,
-            self.facts,
-            self.federation,
-            self.learner.objective,
-            self.learner.params,
-            self.kernels,
-            self.arrays,
-            self.randomness,
-            self.sum_facts().people,
-            self.grid,
-            here,
-            common,
-            totals,
-        )
-
-    def _first_states(self, here: Sequence[int] | None) -> Any:
-        """What the silos that are here keep, stacked: every leaf ``[silos, …]``."""
-        everywhere = self.method.work.states(self.learner.params, self.federation.silo_count)
-        return everywhere if here is None else jax.tree.map(lambda leaf: leaf[np.asarray(here, int)], everywhere)
-
     def sum_facts(self) -> SumFacts:
         """What is public about the sum over all silos."""
         return sum_facts(self.method, self.facts)
 
+    def given(self, broadcast: Any) -> Given:
+        """What a round's work begins with."""
+        return Given(broadcast, self.frozen, self.arrays, self.states)
+
     def numbers(self, broadcast: Any) -> int:
         """How many numbers a silo's contribution has."""
-        return self.work.numbers(broadcast, self.frozen, self.arrays)
+        return self.work.numbers(self.given(broadcast))
 
     def contributed(self, drawn: Any, broadcast: Any, form: Any) -> Contributed:
         """What the silos that are here hand to an exchange with parties of its own, in the ``form`` it has for it."""
@@ -120,7 +108,7 @@ class LocalSilos:
             "subjects": self.work.subjects,
             "reports": self.work.reports,
         }
-        return works[self.exchange.carries](drawn, broadcast, self.frozen, self.arrays, self.states, form)
+        return works[self.exchange.carries](drawn, self.given(broadcast), form)
 
     def done(self, states: Any, not_finite: Any) -> None:
         """Keep what a round leaves with the silos."""
@@ -134,14 +122,6 @@ def sum_noise(plan: Plan, facts: Facts, place: str | None = None) -> Noise | Non
     the plain one add their own to the integers that they carry."""
     noise = plan.options.build(facts).added_noise if plan.exchange.carries == "sum" else None
     return None if noise is None or noise.std == 0 or place not in (None, noise.place) else noise
-
-
-def sum_grid(plan: Plan, facts: Facts) -> float | None:
-    """The step of the grid on which the compiled round takes sums that get noise; other exchanges have their own, and
-    other sums are in floating point."""
-    if sum_noise(plan, facts) is None:
-        return None
-    return adding(plan.exchange).step(sum_facts(plan.options.build(facts), facts))
 
 
 def adding(exchange: Exchange) -> Plain:
@@ -185,8 +165,10 @@ class Simulation(LocalSilos):
         facts = replace(plan.promise.facts, silos=placed.silo_count, records=records)
         if plan.method.info.gathers == "subjects":
             facts = replace(facts, subjects=facts.silos)
-        elif plan.method.info.serverless and plan.method.private:
-            _check_nodes(plan.promise.facts.silos, facts.silos)
+        elif plan.method.info.serverless and plan.method.private and plan.promise.facts.silos != facts.silos:
+            # a guarantee among nodes counts on how many they are
+            problem = f"{plan.promise.facts.silos} silos are promised and the data have {facts.silos}"
+            raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")
         super().__init__(plan, facts, placed, learner, randomness, noise=sum_noise(plan, facts))
         self.server = self.method.server.init(plan.server_step, learner.params, facts.silos)
         self._own: tuple[Any, Params] | None = None
@@ -236,7 +218,7 @@ class Simulation(LocalSilos):
         """The sum over silos (in parts that are still to be added), and what stays with them."""
         exchange, broadcast, names = self.exchange, self.broadcast, self.federation.silo_names
         if exchange.compiled:
-            return self.work.do(drawn, broadcast, self.frozen, self.arrays, self.states)
+            return self.work.do(drawn, self.given(broadcast))
         start = time.perf_counter()
         if self._session is None:  # its parties, each with keys of its own
             members = self.work.members()
@@ -266,7 +248,7 @@ class Simulation(LocalSilos):
         """Of a personal method, every silo's own model, frozen layers included: every leaf ``[silos, …]``."""
         made_of = (self.server, self.states)
         if self._own is None or any(new is not old for new, old in zip(made_of, self._own[0], strict=True)):
-            self._own = made_of, self.work.own(self.broadcast, self.frozen, self.arrays, self.states)
+            self._own = made_of, self.work.own(self.given(self.broadcast))
         silos = self.federation.silo_count
         frozen = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (silos, *leaf.shape)), self.frozen)
         return {**self._own[1], **frozen}
@@ -328,10 +310,3 @@ def by_subject(federation: Federation, people: int | None) -> Federation:
     place = own if people is None else places_of(train.subject, people)
     names = tuple(f"place {number}" for number in range(people or len(subjects)))
     return replace(federation, train=replace(train, silo=place.astype(np.int32)).grouped(), silo_names=names)
-
-
-def _check_nodes(promised: int, found: int) -> None:
-    """A guarantee among nodes counts on how many they are."""
-    if promised != found:
-        problem = f"{promised} silos are promised and the data have {found}"
-        raise UserError("mismatch", "data.silos.count", problem, "declare as many as there are")

@@ -6,46 +6,23 @@ The work of a method names its worker (``LocalWork.worker``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from tacit.data import Federation
-from tacit.engine.kernel import Kernels, Summed, Worked
-from tacit.exchange import Exchange, Grid
-from tacit.kernels import Arrays, Objective
-from tacit.methods import Facts
+from tacit.engine.kernel import Summed, Worked
+from tacit.exchange import Grid
+from tacit.kernels import Arrays
 from tacit.models import Params
-from tacit.privacy import Randomness
 
 
-@dataclass(frozen=True)
-class Site:
-    """What a worker works with.
+class Given(NamedTuple):
+    """What a round's work begins with: the server's broadcast, frozen layers, records, and what silos keep."""
 
-    people      how many subjects a sum is declared to have
-    grid        the step of the grid of a sum that gets noise inside the compiled round; None without such noise
-    here        the silos of which this is the work, where not all are
-    common      what all silos draw from
-    totals      the records in all silos of each subject that has some here, by rising key, where not all silos are here
-                and weights need them: ``[subjects]``
-    """
-
-    method: Any
-    exchange: Exchange
-    facts: Facts
-    federation: Federation
-    objective: Objective
-    params: Params
-    kernels: Kernels
+    broadcast: Any
+    frozen: Params
     arrays: Arrays
-    randomness: Randomness
-    people: int
-    grid: float | None = None
-    here: Sequence[int] | None = None
-    common: Randomness | None = None
-    totals: np.ndarray | None = None
+    states: Any
 
 
 class Contributed(NamedTuple):
@@ -66,6 +43,7 @@ class Worker:
     """
 
     works_by: ClassVar[Literal["silo", "subject"] | None] = None
+    method: Any  # with the parts that its worker knows
 
     def draw(self, number: int) -> Any:
         """Who takes part in a round, and which records they look at."""
@@ -75,52 +53,43 @@ class Worker:
         """How many take part, as far as that is public."""
         raise NotImplementedError
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         """How many numbers a contribution has."""
-        self._unsuited("contributions")
+        raise NotImplementedError
 
     def members(self) -> Sequence[Any]:
         """Of each silo that is here, what its side of the exchange must know about its subjects."""
         return ()
 
-    def do(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Any, given: Given) -> Worked:
         """The sums of all that is contributed."""
-        self._unsuited("sums")
+        raise NotImplementedError
 
-    def integers(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def integers(self, drawn: Any, given: Given, form: Grid) -> Contributed:
         """Of each silo its contribution ``[numbers]`` in steps of the grid."""
-        self._unsuited("integers")
+        raise NotImplementedError
 
-    def subjects(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Grid
-    ) -> Contributed:
+    def subjects(self, drawn: Any, given: Given, form: Grid) -> Contributed:
         """Of each silo what each of its subjects adds (``PersonVectors``)."""
-        self._unsuited("contributions of subjects")
+        raise NotImplementedError
 
-    def reports(
-        self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Any]
-    ) -> Contributed:
+    def reports(self, drawn: Any, given: Given, form: Callable[[], Any]) -> Contributed:
         """Of each silo what its people report, in pieces that ``form`` makes."""
-        self._unsuited("reports")
+        raise NotImplementedError
 
-    def own(self, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Params:
+    def own(self, given: Given) -> Params:
         """The own models of the silos that are here, stacked ``[silos, …]``."""
-        self._unsuited("own models")
+        raise NotImplementedError
 
-    def messages(self, drawn: Any, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+    def messages(self, drawn: Any, given: Given) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``, where people protect what they send."""
-        self._unsuited("messages of people")
+        raise NotImplementedError
 
-    def nothing(self, broadcast: Any, frozen: Params, arrays: Arrays) -> Summed:
+    def nothing(self, given: Given) -> Summed:
         """The sum before any silo contributed: zeros, the same in every round."""
-        self._unsuited("sums over silos")
+        raise NotImplementedError
 
     @property
     def draws_everybody_always(self) -> bool:
         """Whether every round has the same people with the same records."""
         return False
-
-    def _unsuited(self, what: str) -> NoReturn:
-        raise AssertionError(f"{type(self).__name__} makes no {what}")

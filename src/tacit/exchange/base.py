@@ -72,7 +72,7 @@ class Exchange:
     carries      what silos hand over
     adds         in which places it can add noise to a sum
     opens        whether silos send something before the first round
-    third_party  the name of a party beside silos and server, if there is one
+    third_party  the name of a third party, next to silos and server, if there is one
     carries_once whether sums that a plan releases once can travel between parties that use this exchange
     repeats      whether a round that is done again with the same seed is the same release to the last number
     noise_from_silos_only  whether silos add all noise, whatever the method says, so that no other party is trusted
@@ -146,7 +146,7 @@ class Exchange:
         return None
 
     def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
-        """What ``tacit plan`` tells about this exchange under a ``Promise``, beside guarantees, by its key in JSON."""
+        """What ``tacit plan`` shows of this exchange under a ``Promise``, next to guarantees, by its key in JSON."""
         return {}
 
     def slot_count(self, people: int) -> int:
@@ -190,7 +190,7 @@ class Exchange:
 
 
 class ThirdRole(Protocol):
-    """A party beside silos and server, whose messages the server carries."""
+    """A third party, whose messages the server carries."""
 
     @property
     def longest(self) -> int: ...
@@ -228,8 +228,7 @@ class SiloRole:
 
     @property
     def longest(self) -> int:
-        longest: int = self.terms.longest
-        return longest
+        return int(self.terms.longest)
 
     @property
     def phase(self) -> str | None:
@@ -282,7 +281,7 @@ class ServerRole:
 
     strict       whether a message that arrives and is refused ends the round
     to_everyone  the phases whose messages are signed for all parties
-    longest      no message of a silo in a round has more bytes, beside a vector of numbers
+    longest      most bytes of a silo's message in a round, without a vector of numbers
     signs, signs_opening   as of :class:`SiloRole`
     """
 
@@ -304,12 +303,11 @@ class ServerRole:
 
     @property
     def longest(self) -> int:
-        longest: int = self.terms.longest
-        return longest
+        return int(self.terms.longest)
 
     @property
     def least(self) -> int:
-        """So many silos must answer in each phase."""
+        """How many silos must answer in each phase."""
         return len(self._silos)
 
     @property
@@ -383,7 +381,7 @@ class ServerRole:
         raise NotImplementedError
 
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
-        """The phase after this one, and what each party is told; None after the last one."""
+        """The phase after this one, and what each party is sent; None after the last one."""
         raise NotImplementedError
 
     def _end(self) -> None:

@@ -31,13 +31,11 @@ from tacit.crypto import (
     Share,
     combine,
     masked,
-    seal,
     split,
 )
-from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.errors import UserError
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole
-from tacit.exchange.post import SERVER, Terms, TooFew, join, join_named, named_parts, parted
+from tacit.exchange.post import SERVER, Terms, TooFew, TwoKeys, join, join_named, named_parts, parted, two_keys
 from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, Integers, SumFacts, check_vector, ring_bits, share_variance
 from tacit.planning.settings import Natural, Positive
 from tacit.privacy import Reveals, View
@@ -58,8 +56,8 @@ _PER_SILO = 1024
 class Masked(Exchange):
     """Secure aggregation with drop-outs (Bonawitz et al. 2017, double masking) of integers on a grid.
 
-    drop_outs  so many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
-    colluding  so many silos may share what they see with the server
+    drop_outs  how many silos may vanish at any moment of a round; ``silos - drop_outs`` must stay to the end
+    colluding  how many silos may share what they see with the server
     precision  the step of the grid
 
     Formal guarantee: whatever the server and up to ``colluding`` silos do (the server also by telling silos different
@@ -170,7 +168,7 @@ class MaskedTerms(Terms):
     bits       sums are taken in Z_2^bits; a whole number of bytes
     largest    no entry of a silo's vector is larger, in steps of the grid
     share      standard deviation of each silo's noise, in steps of the grid
-    threshold  so many silos must stay to the end, and so many together can open one that did not
+    threshold  how many silos must stay to the end; as many together can open one that did not
 
     A server that, with c silos on its side, tells two stories about who has survived needs 2 threshold - c silos to
     believe it; with 2 threshold > silos + c there are not so many.
@@ -239,6 +237,7 @@ class MaskedSilo(SiloRole):
             UNMASKING: self._unmask,
         }
         self._secrets: _Secrets | None = None
+        self._keys: dict[str, TwoKeys] = {}
         self._shares: dict[str, Share] = {}
         self._survivors: list[str] = []
         self._forget()
@@ -260,23 +259,17 @@ class MaskedSilo(SiloRole):
         signed = self._listed(content)
         if self.name not in signed:
             raise Refused("wrong-parties", "left us out of the list of keys", SERVER)
-        for peer, message in signed.items():
-            keys = self._post.read(peer, KEYS, message, to_everyone=True)
-            if len(keys) != 2 * KEY_BYTES:
-                raise Refused("malformed", "a message without two keys", peer)
-            self._keys[peer] = keys[:KEY_BYTES], keys[KEY_BYTES:]
         ours = self._secrets
         assert ours is not None
-        if self._keys[self.name] != (ours.sealing.public, ours.pairs.public):
-            raise Refused("mismatch", "sent us other keys than our own", SERVER)
+        self._keys = self._post.read_keys(KEYS, signed, (ours.sealing.public, ours.pairs.public))
         with ours.pairs.secret() as pairs:
             holders = [self.terms.index(peer) for peer in self._keys]
             shares = dict(zip(self._keys, split([pairs, ours.own], self.terms.threshold, holders), strict=True))
         self._shares = {self.name: shares.pop(self.name)}
-        sealed = {}
-        for peer, share in shares.items():
-            place = self._post.place(self.name, peer, "share")
-            sealed[peer] = self._post.write(peer, "share", seal(share.to_bytes(), self._keys[peer][0], place))
+        sealed = {
+            peer: self._post.write_sealed(peer, "share", share.to_bytes(), self._keys[peer][0])
+            for peer, share in shares.items()
+        }
         self._phase = VECTORS
         return join([fingerprint_of(ours.own), join_named(sealed)])
 
@@ -288,19 +281,15 @@ class MaskedSilo(SiloRole):
         for peer, message in sealed.items():
             if peer not in self._keys:
                 raise Refused("unknown-party", f"shares of {peer}, who has sent no keys", SERVER)
-            opened = ours.sealing.open(
-                self._post.read(peer, "share", message), self._post.place(peer, self.name, "share")
-            )
-            share = Share.from_bytes(opened, peer)
+            share = Share.from_bytes(self._post.read_sealed(peer, "share", message, ours.sealing), peer)
             if share.index != self.terms.index(self.name) or len(share.values) != 2:
                 raise Refused("mismatch", "a share that is not for us", peer)
             self._shares[peer] = share
         plus = [MaskStream(ours.own, self._post.place(self.name, self.name, "own mask"))]
         minus: list[MaskStream] = []
         for peer in sealed:
-            place = self._post.place(self.name, peer, "pair mask")
-            with ours.pairs.agree(self._keys[peer][1], place) as agreed:
-                (plus if self.name < peer else minus).append(MaskStream(agreed, place))
+            mask = ours.pairs.mask(self._keys[peer][1], self._post.place(self.name, peer, "pair mask"))
+            (plus if self.name < peer else minus).append(mask)
         hidden = masked(self._vector, plus, minus, self.terms.bits)
         self._forget_secrets()
         self._phase = SURVIVORS
@@ -347,8 +336,7 @@ class MaskedSilo(SiloRole):
 
     def _forget(self) -> None:
         self._forget_secrets()
-        self._keys: dict[str, tuple[bytes, bytes]] = {}
-        self._shares, self._survivors = {}, []
+        self._keys, self._shares, self._survivors = {}, {}, []
 
 
 class MaskedServer(ServerRole):
@@ -382,9 +370,7 @@ class MaskedServer(ServerRole):
                 raise Refused("wrong-parties", "shares for others than those who are there", sender)
             self._fingerprints[sender], self._sealed[sender] = fingerprint, sealed
         elif phase == KEYS:
-            if len(content) != 2 * KEY_BYTES:
-                raise Refused("malformed", "a message without two keys", sender)
-            self._keys[sender] = content
+            self._keys[sender] = two_keys(content, sender)[1]
         elif phase == VECTORS:
             if len(content) != self.terms.vector_bytes:
                 reason = f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due"
@@ -447,12 +433,10 @@ class MaskedServer(ServerRole):
         """The masks that survivors have in common with one who has sent shares, but no vector."""
         with self._secret_of(silo) as secret:
             pairs = KeyPair(secret)
-        if pairs.public != self._keys[silo][KEY_BYTES:]:
+        if pairs.public != self._keys[silo]:
             raise BadShares("bad-shares", f"the shares do not give the key of {silo}")
         for name in self.survivors:
-            place = self._post.place(silo, name, "pair mask")
-            with pairs.agree(self._keys[name][KEY_BYTES:], place) as agreed:
-                yield name, MaskStream(agreed, place)
+            yield name, pairs.mask(self._keys[name], self._post.place(silo, name, "pair mask"))
 
     def _secret_of(self, silo: str) -> Secret:
         """The secret that the shares of one silo give."""

@@ -18,8 +18,8 @@ from tacit.exchange.sums import LARGEST_STEPS, REACH, SumFacts
 from tacit.kernels.exact_sums import FINEST, Steps, doublings, noise_steps
 from tacit.kernels.noise import gaussian, nonce_words
 from tacit.privacy import Noise, Reveals, View
-from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import FLOATING_POINT
 
 PROTOCOL, UPDATE = "tacit-plain-1", "update"
 # The use of a round's key for the noise on a sum; local work uses other numbers.
@@ -66,7 +66,7 @@ class Plain(Exchange):
     def step(self, facts: SumFacts) -> float:
         """The step of the grid on which contributions are added up: a public number.
 
-        The finest one, doubled until a party's noise reaches every step (``grid_integers``).
+        The finest one, doubled until a party's noise reaches every step (``exact_sums``).
         """
         finest = facts.bound * FINEST
         noise = facts.noise
@@ -125,7 +125,7 @@ class Plain(Exchange):
         keys: jax.Array,
         weights: jax.Array,
     ) -> Steps:
-        """``vector`` with the noise of one of so many silos, from its own ``keys [rounds, 8]``.
+        """``vector`` with the noise of one of that many silos, from its own ``keys [rounds, 8]``.
 
         The sum of rounded Gaussians of at least LEAST_STEPS steps is, up to 2^-900 in total variation, the rounding of
         their sum with independent uniform numbers added: what samples of densities miss of their integrals is below

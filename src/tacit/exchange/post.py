@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster
+from tacit.crypto import EVERYONE, Context, Identity, Refused, Roster, SealingKey, seal
 from tacit.crypto.crypto_errors import CodedRefusal
+from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.sums import LARGEST_STEPS, beyond
 
 SERVER = "server"
 _LENGTH_BYTES = 8
+TwoKeys = tuple[bytes, bytes]  # public keys: to seal for, and of pairs
 
 
 class TooFew(CodedRefusal):
@@ -61,6 +63,22 @@ class Post:
         recipient = EVERYONE if to_everyone else self.name
         return self._roster.open(self.place(sender, recipient, purpose), message)
 
+    def write_sealed(self, recipient: str, purpose: str, content: bytes, key: bytes) -> bytes:
+        """``content`` that only the holder of ``key`` opens, signed."""
+        return self.write(recipient, purpose, seal(content, key, self.place(self.name, recipient, purpose)))
+
+    def read_sealed(self, sender: str, purpose: str, message: bytes, key: SealingKey) -> bytes:
+        """The content of a signed message that is sealed for ``key``."""
+        return key.open(self.read(sender, purpose, message), self.place(sender, self.name, purpose))
+
+    def read_keys(self, phase: str, signed: Mapping[str, bytes], ours: TwoKeys) -> dict[str, TwoKeys]:
+        """The public keys of each silo on a list that the server passes on; ours must be as we sent them."""
+        read = {silo: self.read(silo, phase, message, to_everyone=True) for silo, message in signed.items()}
+        keys = {silo: two_keys(content, silo) for silo, content in read.items()}
+        if keys[self.name] != ours:
+            raise Refused("mismatch", "sent us other keys than our own", SERVER)
+        return keys
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -80,8 +98,15 @@ class Terms:
             raise Refused("bad-terms", "silos need names of their own")
 
     def of_each_silo(self, most: int) -> int:
-        """No list of all silos has more bytes, with at most so many beside the name of each."""
+        """The most bytes of a list of all silos, with at most ``most`` next to the name of each."""
         return sum(most + 4 * len(name) for name in self.silos)
+
+
+def two_keys(content: bytes, peer: str) -> TwoKeys:
+    """The two public keys that a message holds."""
+    if len(content) != 2 * KEY_BYTES:
+        raise Refused("malformed", "a message without two keys", peer)
+    return content[:KEY_BYTES], content[KEY_BYTES:]
 
 
 def join(parts: Sequence[bytes]) -> bytes:
@@ -91,8 +116,9 @@ def join(parts: Sequence[bytes]) -> bytes:
 
 def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
     """The parts that :func:`join` joined (exactly ``count`` of them, where given)."""
-    parts, start = [], 0
-    while start < len(data):
+    parts: list[bytes] = []
+    start = 0
+    while start < len(data) and (count is None or len(parts) <= count):
         size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
         start += _LENGTH_BYTES
         if start + size > len(data):
@@ -129,7 +155,7 @@ def write_numbers(vector: np.ndarray) -> bytes:
 
 
 def read_numbers(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many finite numbers."""
+    """``count`` finite numbers."""
     return _finite(data, "<f4", count, peer)
 
 
@@ -139,7 +165,7 @@ def write_steps(steps: np.ndarray) -> bytes:
 
 
 def read_steps(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many integers, none so large that a sum over silos could overflow."""
+    """``count`` integers, none so large that a sum over silos could overflow."""
     if len(data) != 8 * count:
         raise Refused("wrong-length", f"{len(data)} bytes where {count} integers are due", peer)
     steps = np.frombuffer(data, "<i8").astype(np.int64)
@@ -154,7 +180,7 @@ def write_sums(sums: np.ndarray) -> bytes:
 
 
 def read_sums(data: bytes, count: int, peer: str) -> np.ndarray:
-    """So many finite numbers, in double precision."""
+    """``count`` finite numbers, in double precision."""
     return _finite(data, "<f8", count, peer)
 
 

@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 
 # the least standard deviation of one silo's noise, in steps of the grid
 LEAST_SHARE = 1000.0
-# a sum of noise beyond so many standard deviations has probability below exp(-128) in each number
+# a sum of noise beyond that many standard deviations has probability below exp(-128) in each number
 REACH = 16.0
 # where sums are taken inside the compiled round, no silo's part of a sum has more steps, and neither has the sum: a
 # thousand such parts fit 64 bits
@@ -69,12 +69,12 @@ class Grid:
 
 def beyond(integers: Integers, bound: int) -> bool:
     """Whether any of them is larger than ``bound``, or smaller than its negative: also -2^63, which has no magnitude,
-    and into which a number that is none, or too large, is rounded."""
+    and into which NaN and too large numbers are rounded."""
     return bool(integers.max(initial=0) > bound or integers.min(initial=0) < -bound)
 
 
 def check_vector(vector: Integers, numbers: int, largest: int) -> None:
-    """A programming error where a vector is not what was agreed on: so many integers, none beyond the bound."""
+    """A programming error where a vector is not what was agreed on: ``numbers`` integers, none beyond the bound."""
     if vector.shape != (numbers,) or vector.dtype != np.int64:
         problem = f"{numbers} integers are due, not {vector.dtype} {vector.shape}"
         raise InvalidArgument("wrong-length", "vector", problem)
@@ -109,8 +109,8 @@ class ReportFacts:
     """The single reports that people make, where they make such.
 
     dimensions  how many numbers a contribution has
-    padded      so many reports about each of them are added up
-    crowd       at most so many people report in one round
+    padded      how many reports about each of them are added up
+    crowd       at most how many people report in one round
     randomizer  by which reports are made
     listed      how many numbers one person reports about; None where that is random
     """
@@ -130,7 +130,7 @@ class SumFacts:
     people   how many people, or slots for people; 1 where contributions are not those of people
     bound    the largest entry of anybody's contribution
     noise    the noise in the sum; None where there is none
-    records  at most so many records of one person in one silo, where that is declared
+    records  the most records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round
     reports  the reports that are added up, where people make such
     complete whether no silo may be missing: the guarantee counts on the noise of all of them
@@ -173,6 +173,6 @@ def people_of(k: int, people: int, silos: int) -> np.ndarray:
 
 
 def places_of(keys: np.ndarray, people: int) -> np.ndarray:
-    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that nobody's
+    """The places, of ``people`` that are declared, of people with these keys: by their keys alone, so that no person's
     presence moves others. People with one place are one encoder, whose report is protected whatever it is about."""
     return shares(keys, people)

@@ -352,7 +352,7 @@ def _rounded(event: Event, factor: float) -> Event:
 
 
 def _without_rounding(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    from tacit.privacy.proofs.unlinked_subjects import of_two
+    from tacit.privacy.proofs.subject_events import of_two
 
     if not federated:
         return _simulated(promise, view) if once is None else promise.once_event(once, promise.unit, view)

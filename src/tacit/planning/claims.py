@@ -32,7 +32,7 @@ from tacit.privacy import (
 from tacit.privacy.ledger import place
 
 if TYPE_CHECKING:
-    from tacit.privacy import Bound
+    from tacit.privacy.accounting.account import Bound
 
 REPRODUCIBLE = "reproducible-noise: the run has a seed, and a party that knows it can draw the same noise again"
 PUBLIC_SIZES = (
@@ -148,7 +148,7 @@ class Promise:
             return Unprotected("all silos belong to this view: no other silo is left to protect")
         counted = self._counted(exposure)
         if counted != exposure and exposure.replaces:  # another subject's record may come: the same for that subject
-            from tacit.privacy.proofs.unlinked_subjects import of_two
+            from tacit.privacy.proofs.subject_events import of_two
 
             return of_two(self.method.claim.event(counted)) or Unprotected(TWO_SUBJECTS)
         return self.method.claim.event(counted)
@@ -333,7 +333,7 @@ class Promise:
 
         ``accounting`` is ``proved``, or ``as-published``: then the paper's own number is brought to ``epsilon``.
         """
-        from tacit.privacy import calibrate_cost, calibrate_noise
+        from tacit.privacy.accounting.account import calibrate_cost, calibrate_noise
 
         try:
             if accounting == "proved":
@@ -410,7 +410,7 @@ def _composed(parts: tuple[Event, ...]) -> Event:
 @lru_cache(maxsize=4096)
 def cost(event: Event, delta: float) -> Bound:
     """What an event costs at delta. (Accounting is imported on first use: it takes a second.)"""
-    from tacit.privacy import account
+    from tacit.privacy.accounting.account import account
 
     return account(event, delta)
 
@@ -418,7 +418,7 @@ def cost(event: Event, delta: float) -> Bound:
 @lru_cache(maxsize=4096)
 def linkage(event: Event, delta: float) -> Linkage:
     """What an event costs a subject with two pseudonyms."""
-    from tacit.privacy.proofs.unlinked_subjects import PSEUDONYMS, linked_epsilon
+    from tacit.privacy.proofs.subject_events import PSEUDONYMS, linked_epsilon
 
     return Linkage(PSEUDONYMS, linked_epsilon(event, delta))
 

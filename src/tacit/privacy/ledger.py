@@ -1,8 +1,8 @@
 """The ledger: what was released, written down before it left.
 
-A text file of JSON lines, append-only. Each line carries the SHA-256 of the line before it, so that a line can be
-neither changed nor removed from the middle unnoticed, and each is on disk (fsync) before :meth:`Ledger.append` returns.
-A crash between the line and the release over-counts by that one release; nothing under-counts.
+A text file of JSON lines, append-only. Each line carries the SHA-256 of the line before it, so that a change or removal
+in the middle is detected, and is on disk (fsync) before :meth:`Ledger.append` returns. A crash between the line and the
+release over-counts by that one release; nothing under-counts.
 
 One line is one release of one mechanism by one party in one round. ``events`` says, for each place (a unit, a view and
 a relation: ``"subject/public/zero-out"``), what happened in the accountant's terms. Releases of one mechanism add up,
@@ -17,10 +17,8 @@ different mechanisms add up. (Of the batches of one mechanism the largest counts
 identifier and so its batch, and the events of a replaced record count the subjects of both.) Over runs everything adds
 up: who is held out in one may be trained on in the next.
 
-A ledger may have an id: a line of the chain that is no release. It says which budget this is, wherever the file lies.
-
-Several runs may share one ledger (a budget file): every append holds the file's lock and first reads on what others
-wrote.
+A ledger may have an id: a line of the chain that is not a release. Several runs may share one ledger (a budget file):
+every append holds the file's lock and first reads what others wrote.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ import os
 import secrets
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
-from tacit.privacy.accounting.events import Composed, Event, Largest, Nothing, Repeated, Unprotected, event_from_dict
+from tacit.privacy.accounting.events import Event, Largest, Unprotected, composition, event_from_dict
 
 _GENESIS = "0" * 64
 _ID = "ledger"  # the key of the line with the id
@@ -158,9 +156,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -168,8 +164,14 @@ class Ledger:
         """The hash of the last release: it stands for all lines up to it."""
         return str(self._lines[-1]["hash"]) if self._lines else _GENESIS
 
-    def _locked(self) -> _Lock:
-        return _Lock(self._file.fileno())
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold an exclusive lock on the file, among processes."""
+        fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
 
     def _read_on(self) -> None:
         """Verify and take in everything after what is known; cut off a last line that a crash left unfinished, and end
@@ -218,27 +220,13 @@ class Ledger:
 
 
 def plain_file(path: Path, flags: int, mode: int = 0o600) -> int:
-    """An open descriptor of the file ``path``, made where there is none: with that mode (less the umask) from the
-    start, by default for its owner alone, and never another file through a symbolic link. OSError where it is no plain
-    file."""
+    """Open the file ``path``, or create it with that mode (less the umask), by default for its owner alone; a symbolic
+    link is not followed. OSError where it is not a plain file."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     return descriptor
-
-
-class _Lock:
-    """An exclusive lock on an open file, among processes."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __enter__(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
 def place(unit: object, view: object, relation: object) -> str:
@@ -274,10 +262,10 @@ class Tally:
     def event(self) -> Event:
         groups = list(dict.fromkeys((*self._joint, *self._single)))
         unit, relation = self.place.partition("/")[0], self.place.rpartition("/")[2]
-        parted = {run for run, people, _ in groups if people is not None and unit != "silo"}
+        separated = {run for run, people, _ in groups if people is not None and unit != "silo"}
         # runs in which every person is in every release simply add up
-        parts = self._parts([group for group in groups if group[0] not in parted])
-        for run in sorted(parted):
+        parts = self._parts([group for group in groups if group[0] not in separated])
+        for run in sorted(separated):
             own = [group for group in groups if group[0] == run]
             mechanisms = dict.fromkeys(group[2] for group in own) if relation == "replace" else [None]
             for mechanism in mechanisms:
@@ -285,22 +273,18 @@ class Tally:
                 for group in own:
                     if mechanism in (None, group[2]):
                         found.setdefault(group[1], []).append(group)
-                apart = dict.fromkeys(_composed(self._parts(same)) for same in found.values())
-                parts.append(Largest(tuple(apart)))
-        return _composed(parts)
+                apart = dict.fromkeys(composition(self._parts(same)) for same in found.values())
+                parts.append((Largest(tuple(apart)), 1))
+        return composition(parts)
 
-    def _parts(self, groups: Sequence[_Group]) -> list[Event]:
-        joint = [event for group in groups for event in self._joint.get(group, {}).values()]
+    def _parts(self, groups: Sequence[_Group]) -> list[tuple[Event, int]]:
+        joint = [(event, 1) for group in groups for event in self._joint.get(group, {}).values()]
         single: Counter[Event] = sum((self._single.get(group, Counter()) for group in groups), Counter())
-        return [*joint, *(event if count == 1 else Repeated(event, count) for event, count in single.items())]
+        return [*joint, *single.items()]
 
 
 # a run, the people of a release where they are in no other release of that run, and the mechanism
 _Group = tuple[str, str | None, str]
-
-
-def _composed(parts: Sequence[Event]) -> Event:
-    return parts[0] if len(parts) == 1 else Composed(tuple(parts)) if parts else Nothing()
 
 
 def spent(lines: Iterable[Mapping[str, Any]], place: str) -> Event:

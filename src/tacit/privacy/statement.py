@@ -1,10 +1,6 @@
 """A guarantee in words: one sentence for the public, and a sheet for the data-protection officer.
 
-Words are derived from :class:`Guarantee` values; nothing here computes an epsilon. What a guarantee means against an
-attacker follows by hypothesis testing (Kairouz, Oh, Viswanath 2015): an attacker who guesses whether a unit's data were
-used, with false-positive rate f, has a true-positive rate of at most
-``min(e^eps f + delta, 1 - e^-eps (1 - delta - f))``. That holds for every pair (epsilon, delta) which an event
-satisfies, so where the event is known the limits come from its whole trade-off curve (``attack_limits``).
+Nothing here computes an epsilon. ``account.attack_limits`` says what a guarantee means against an attacker.
 """
 
 from __future__ import annotations
@@ -12,30 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tacit.privacy.accounting.events import Event
-from tacit.privacy.guarantee import FLOATING_POINT, Guarantee
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.terms import Relation, Unit
+from tacit.privacy.terms import FLOATING_POINT, Guarantee, Relation, Unit
 
-FALSE_POSITIVE_RATES = (0.001, 0.01)
+if TYPE_CHECKING:
+    from tacit.privacy.accounting.account import AttackLimits
+    from tacit.privacy.accounting.events import Event
 
 _CHANGE: dict[tuple[Unit, Relation], str] = {
-    ("record", "zero-out"): "Adding or removing any one record",
-    ("record", "replace"): "Replacing what any one record says, its person and silo as before,",
-    ("subject", "zero-out"): "Adding or removing everything about any one person, in all silos together,",
-    ("subject", "replace"): "Replacing everything about any one person, in all silos together, by another's data",
-    ("silo", "zero-out"): "Adding or removing everything that any one silo holds",
-    ("silo", "replace"): "Replacing everything that any one silo holds by other data",
+    ("record", "zero-out"): "Adding or removing {record}",
+    ("record", "replace"): "Replacing what {record} says, its person and silo as before,",
+    ("subject", "zero-out"): "Adding or removing everything about any one person, in {silos} together,",
+    ("subject", "replace"): "Replacing everything about any one person, in {silos} together, by another's data",
+    ("silo", "zero-out"): "Adding or removing everything that {silo} holds",
+    ("silo", "replace"): "Replacing everything that {silo} holds by other data",
 }
-# To a view that holds records itself, a promise is about what the others hold.
-_CHANGE_ELSEWHERE: dict[tuple[Unit, Relation], str] = {
-    ("record", "zero-out"): "Adding or removing any one record of the other silos",
-    ("record", "replace"): "Replacing what any one record of the other silos says, its person and silo as before,",
-    ("subject", "zero-out"): "Adding or removing everything about any one person, in all other silos together,",
-    ("subject", "replace"): "Replacing everything about any one person, in all other silos together, by another's data",
-    ("silo", "zero-out"): "Adding or removing everything that any one of the other silos holds",
-    ("silo", "replace"): "Replacing everything that any one of the other silos holds by other data",
+_EVERYWHERE = {"record": "any one record", "silos": "all silos", "silo": "any one silo"}
+# to a view that holds records itself, a promise is about what the others hold
+_ELSEWHERE = {
+    "record": "any one record of the other silos",
+    "silos": "all other silos",
+    "silo": "any one of the other silos",
 }
 
 # What no guarantee of a training run covers, whatever its epsilon (specification 0.6).
@@ -64,82 +59,41 @@ def sentence(guarantee: Guarantee) -> str:
     who = guarantee.view.who
     if not guarantee.finite:
         return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
-    changes = _CHANGE_ELSEWHERE if guarantee.view.holds_records else _CHANGE
-    change = changes[guarantee.unit, guarantee.relation]
+    where = _ELSEWHERE if guarantee.view.holds_records else _EVERYWHERE
+    change = _CHANGE[guarantee.unit, guarantee.relation].format(**where)
     factor = f"a factor of {_factor(guarantee.epsilon)}"
     rest = f", plus {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
 
 
 @dataclass(frozen=True)
-class AttackLimit:
-    """The most that membership inference can achieve: ``true_positives`` at a rate of ``false_positives``."""
-
-    false_positives: float
-    true_positives: float
-
-
-def advantage(guarantee: Guarantee) -> float:
-    """The largest possible difference between true- and false-positive rate of any membership attack.
-
-    The lines e^eps f + delta and 1 - e^-eps (1 - delta - f) cross at f = (1 - delta) / (1 + e^eps), where the
-    difference is (e^eps - 1 + 2 delta) / (e^eps + 1).
-    """
-    if not guarantee.finite:
-        return 1.0
-    shrunk = math.exp(-guarantee.epsilon)
-    return min(1.0, (1 - shrunk + 2 * guarantee.delta * shrunk) / (1 + shrunk))
-
-
-def membership_limits(guarantee: Guarantee) -> tuple[AttackLimit, ...]:
-    """What an attacker who may be wrong about 0.1 % and 1 % of the others can at most find out."""
-    return tuple(AttackLimit(rate, _true_positives(guarantee, rate)) for rate in FALSE_POSITIVE_RATES)
-
-
-def _true_positives(guarantee: Guarantee, rate: float) -> float:
-    if not guarantee.finite:
-        return 1.0
-    shrunk = math.exp(-guarantee.epsilon)
-    from_above = rate / shrunk + guarantee.delta if shrunk > 0 else math.inf
-    from_below = 1 - shrunk * max(0.0, 1 - guarantee.delta - rate)
-    return min(1.0, from_above, from_below)
-
-
-@dataclass(frozen=True)
 class SheetRow:
-    """One view of the sheet: who looks, at which epsilon, and what that means.
+    """One view of the sheet: its guarantee, and what that allows an attacker."""
 
-    whole_curve  the limits come from the event's whole trade-off curve, not from (epsilon, delta) alone
-    """
-
-    who: str
-    promise: str
     guarantee: Guarantee
-    advantage: float
-    limits: tuple[AttackLimit, ...]
-    whole_curve: bool = False
+    limits: AttackLimits
 
     @property
     def right_guesses(self) -> float:
         """The share of right guesses of the best attacker, if presence and absence are equally likely beforehand."""
-        return (1 + self.advantage) / 2
+        return (1 + self.limits.advantage) / 2
 
     @property
     def meaning(self) -> str:
         """What the limits mean, in plain words."""
-        whose = unit_word(self.guarantee.unit)
+        who, whose = self.guarantee.view.who, unit_word(self.guarantee.unit)
         if not self.guarantee.finite:
-            return f"{_capital(self.who)} may find out with certainty whether the data of one {whose} were used."
-        first, *others = self.limits
-        found = (
-            f"at most {percent(first.true_positives)} of those whose data were used, where false alarms may strike "
-            f"{percent(first.false_positives, up=False)} of those whose data were not"
+            return f"{_capital(who)} may find out with certainty whether the data of one {whose} were used."
+        (false_alarms, found), *others = self.limits.tpr_at_fpr.items()
+        recognised = (
+            f"at most {percent(found)} of those whose data were used, where false alarms may strike "
+            f"{percent(false_alarms, up=False)} of those whose data were not"
         )
-        for limit in others:
-            found += f", and at most {percent(limit.true_positives)} at {percent(limit.false_positives, up=False)}"
+        for false_alarms, found in others:
+            recognised += f", and at most {percent(found)} at {percent(false_alarms, up=False)}"
         return (
-            f"Even the best attack by {self.who} guesses rightly whether one {whose}'s data were used in at most "
-            f"{percent(self.right_guesses)} of cases (a coin toss: 50 %). It recognises {found}."
+            f"Even the best attack by {who} guesses rightly whether one {whose}'s data were used in at most "
+            f"{percent(self.right_guesses)} of cases (a coin toss: 50 %). It recognises {recognised}."
         )
 
 
@@ -147,17 +101,9 @@ class SheetRow:
 class Sheet:
     """The privacy sheet of a run, for a data-protection officer."""
 
-    unit: str
-    relation: str
     rows: tuple[SheetRow, ...]
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...]
-    seeded: bool = False
-
-    @property
-    def promise(self) -> str | None:
-        """The sentence of the first view with a finite guarantee; None where there is none."""
-        return next((row.promise for row in self.rows if row.guarantee.finite), None)
 
 
 def sheet(
@@ -176,37 +122,24 @@ def sheet(
     """
     if not guarantees:
         raise InvalidArgument("missing", "guarantees", "a sheet needs at least one guarantee")
-    first = guarantees[0]
-    known = events or {}
-    rows = tuple(_row(guarantee, known.get(str(guarantee.view))) for guarantee in guarantees)
     stated = dict.fromkeys(text for g in guarantees if g.finite for text in g.assumptions)
-    assumed = [text for text in stated if text != FLOATING_POINT]
-    floats = [FLOATS] if FLOATING_POINT in stated else []
-    not_covered = (METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED, *floats)
+    not_covered = [METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED]
+    not_covered += [FLOATS] if FLOATING_POINT in stated else []
+    not_covered += [REFERENCES] if references else []
+    not_covered += [SEEDED] if seeded else []
     return Sheet(
-        unit_word(first.unit),
-        _CHANGE[first.unit, first.relation].rstrip(","),
-        rows,
-        tuple(assumed),
-        (*not_covered, *([REFERENCES] if references else []), *([SEEDED] if seeded else [])),
-        seeded,
+        tuple(_row(guarantee, (events or {}).get(str(guarantee.view))) for guarantee in guarantees),
+        tuple(text for text in stated if text != FLOATING_POINT),
+        tuple(not_covered),
     )
 
 
 def _row(guarantee: Guarantee, event: Event | None) -> SheetRow:
-    gain, limits = advantage(guarantee), membership_limits(guarantee)
-    if event is not None and guarantee.finite:
-        from tacit.privacy.accounting.account import attack_limits
+    """The limits of the whole curve, which is asked at many epsilons, and of this guarantee's own: both are valid."""
+    from tacit.privacy.accounting.account import attack_limits  # slow to import
 
-        # both are valid; the curve is asked at many epsilons, which need not include this guarantee's own
-        curve = attack_limits(event, FALSE_POSITIVE_RATES)
-        gain = min(gain, curve.advantage)
-        limits = tuple(
-            AttackLimit(limit.false_positives, min(limit.true_positives, curve.tpr_at_fpr[limit.false_positives]))
-            for limit in limits
-        )
-    whole = event is not None and guarantee.finite
-    return SheetRow(guarantee.view.who, sentence(guarantee), guarantee, gain, limits, whole)
+    pair = (guarantee.epsilon, guarantee.delta)
+    return SheetRow(guarantee, attack_limits(event if guarantee.finite else None, pair=pair))
 
 
 # -- words and numbers -------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def _views(run: RunFiles, made: Sheet | None) -> Html:
 
 
 def _limits(row: SheetRow | None) -> dict[str, str]:
-    found = [] if row is None else [row.right_guesses, *(limit.true_positives for limit in row.limits)]
+    found = [] if row is None else [row.right_guesses, *row.limits.tpr_at_fpr.values()]
     shown = map(percent, found) if found else [MISSING] * len(LIMITS)
     return dict(zip(LIMITS, shown, strict=True))
 

@@ -19,7 +19,7 @@ from tacit.families.gossip.methods import GossipClaim, GossipWork
 from tacit.planning.claims import Promise
 from tacit.privacy import Reveals, View
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
-from tacit.privacy.guarantee import FLOATING_POINT
+from tacit.privacy.terms import FLOATING_POINT
 
 # With more nodes than this neither edges nor pairs are listed.
 MOST_LISTED = 64

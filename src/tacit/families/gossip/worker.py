@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +11,13 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine.kernel import Worked
 from tacit.engine.silo_work import Group, SiloWork
-from tacit.engine.worker import Site, Worker
+from tacit.engine.worker import Given, Worker
 from tacit.families.gossip.kernels import Walk, contracting_weights, node_step, noised, walked
 from tacit.kernels import Arrays, Schedule, key_words
 from tacit.kernels.exact_sums import toward_zero
-from tacit.models import Params
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 
 class Gathering(NamedTuple):
@@ -32,15 +34,15 @@ class NodeWork(Worker):
     and is clipped apart, and the node moves by the sum: one of them more or less moves it by at most one clip.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         method, facts, federation = site.method, site.facts, site.federation
         self.method, self.facts, self.randomness = method, facts, site.randomness
         self._place, marks = np.arange(federation.silo_count), None
         if method.info.gathers == "subjects" and method.private:
             self._place = np.repeat(self._place, [len(silo.subjects) for silo in federation.silos])
             marks = np.concatenate([np.zeros(0, np.int64), *(silo.subjects for silo in federation.silos)])
-            site = replace(site, federation=_apart(federation))
-        self.nodes = SiloWork(site, most_at_once=NODES_AT_ONCE, marks=marks)
+            federation = _apart(federation)
+        self.nodes = SiloWork(site, federation, most_at_once=NODES_AT_ONCE, marks=marks)
         self._always: list[list[Group]] | None = None
 
     def draw(self, number: int) -> Gathering:
@@ -58,11 +60,11 @@ class NodeWork(Worker):
             return round(self.method.work.rate * self.method.work.graph.nodes)
         return self.nodes.participants(drawn.lanes)
 
-    def do(self, drawn: Gathering, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Gathering, given: Given) -> Worked:
         """``states [nodes, parameters]`` after a round, and the one model that is kept of them."""
-        method = self.method
+        method, states = self.method, given.states
         own = states[self._place]
-        _, moved, not_finite = self.nodes.do(drawn.lanes, broadcast, frozen, arrays, own)
+        _, moved, not_finite = self.nodes.do(drawn.lanes, given._replace(states=own))
         if not method.private:
             trained = states.at[self._place].add(moved - own)
         else:  # what came back is the clipped updates, of all nodes
@@ -96,9 +98,9 @@ NODES_AT_ONCE = 256
 class WalkWork(Worker):
     """A model goes from node to random node."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         self.method, self.facts = site.method, site.facts
-        self.objective, self.randomness = site.objective, site.randomness
+        self.objective, self.randomness = site.learner.objective, site.randomness
         silos = site.federation.silos
         self._starts = np.array([silo.start for silo in silos], np.int32)
         self._counts = np.array([len(silo) for silo in silos], np.int32)
@@ -120,8 +122,8 @@ class WalkWork(Worker):
         """All nodes are in the walk; which of them it has come to is secret."""
         return len(self._starts)
 
-    def do(self, drawn: tuple[int, np.ndarray], broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
-        number, path = drawn
+    def do(self, drawn: tuple[int, np.ndarray], given: Given) -> Worked:
+        (number, path), (broadcast, frozen, arrays, states) = drawn, given
         if arrays is not self._weighed:  # other features of the same rows, under constants released meanwhile
             self._weights, self._weighed = self._weighted(arrays), arrays
         method = self.method

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csgraph
 
-from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.accounting.gaussian import smallest_integer
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
 

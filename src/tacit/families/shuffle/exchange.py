@@ -36,9 +36,9 @@ from tacit.families.shuffle.protocol import (
     places,
 )
 from tacit.privacy import Reveals, View
-from tacit.privacy.guarantee import FLOATING_POINT
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import FLOATING_POINT
 
 # fillings that are drawn at once where nothing is sealed
 _AT_ONCE = 1 << 21

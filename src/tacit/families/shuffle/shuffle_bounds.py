@@ -28,6 +28,7 @@ The protocols that are built from shuffled reports are in ``families.shuffle.pro
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +36,8 @@ import numpy.typing as npt
 from scipy import fft, special
 
 from tacit.privacy.accounting.events import ShuffledReports
-from tacit.privacy.accounting.pld import LARGEST_TABLE
-from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.accounting.gaussian import smallest_integer
+from tacit.privacy.accounting.pld import LARGEST_TABLE, Losses, Pld, from_atoms
 from tacit.privacy.invalid import InvalidArgument
 
 # dp-accounting and parts of SciPy take seconds to import: where they are needed, and no earlier
@@ -83,6 +84,23 @@ def shuffled_table(event: ShuffledReports, grid: float) -> tuple[int, Floats]:
     if informative < 1:
         probabilities[-lowest] += 1 - informative
     return lowest, probabilities
+
+
+def shuffled_losses(event: ShuffledReports, grid: float) -> Losses:
+    """Both directions of the loss on ``grid``. There are many outcomes: coarse grids take theirs from one fine table,
+    and splitting twice is as pessimistic."""
+    finest = max(shuffled_deviation(event), 1e-12) / 512
+    if grid <= finest:
+        one_way = Pld(grid, *shuffled_table(event, grid))
+    else:
+        fine = _fine_shuffled(event, finest)
+        one_way = from_atoms(fine.losses, fine.mass, grid).remove
+    return Losses(one_way, one_way)
+
+
+@lru_cache(maxsize=64)
+def _fine_shuffled(event: ShuffledReports, grid: float) -> Pld:
+    return Pld(grid, *shuffled_table(event, grid))
 
 
 def dominates(first: PrivacyLossDistribution, second: PrivacyLossDistribution, grid: float, slack: float) -> bool:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from tacit.engine.kernel import LANES, Worked, in_lanes
-from tacit.engine.worker import Contributed, Site, Worker
+from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
 from tacit.families.shuffle.protocol import Collected
-from tacit.kernels import Arrays, Lane, arrange, each_person
-from tacit.models import Params
+from tacit.kernels import Lane, arrange, each_person
 from tacit.privacy import Stream
+
+if TYPE_CHECKING:
+    from tacit.engine.simulate import LocalSilos
 
 # At most so many numbers of people without records are encoded at once.
 _NUMBERS = 1 << 18
@@ -35,13 +37,14 @@ class Batch(NamedTuple):
 class EncoderWork(Worker):
     """Who takes part in a round, and what they report."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LocalSilos) -> None:
         """In ``site`` all records of a person are in one silo, and subjects are places (``exchange.places_of``), of
         which silos have those of :func:`people_of`."""
-        method, facts, federation = site.method, site.facts, site.federation
-        self.method, self.facts, self.objective, self.randomness = method, facts, site.objective, site.randomness
+        method: Any = site.method
+        facts, federation, learner = site.facts, site.federation, site.learner
+        self.method, self.facts, self.objective, self.randomness = method, facts, learner.objective, site.randomness
         self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
-        self._layout = method.work.learning.layout(site.objective, site.params, site.arrays)
+        self._layout = method.work.learning.layout(learner.objective, learner.params, site.arrays)
         if self._layout.parameters != facts.parameters:
             raise AssertionError(f"{facts.parameters} numbers are planned, the model has another number")
         subjects = np.concatenate([silo.subjects for silo in federation.silos])
@@ -72,7 +75,7 @@ class EncoderWork(Worker):
         """All people are in one place here."""
         return 1
 
-    def do(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any) -> Worked:
+    def do(self, drawn: Batch, given: Given) -> Worked:
         """The sum of what people send who add noise themselves."""
         method = self.method
 
@@ -80,17 +83,17 @@ class EncoderWork(Worker):
             total += method.work.encoding.send(vectors, stream).sum(axis=0)
 
         zeros = partial(np.zeros, self._layout.parameters)
-        sums, not_finite = self._everybody(drawn, broadcast, frozen, arrays, zeros, add)
-        return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), states, (not_finite,))
+        sums, not_finite = self._everybody(drawn, given, zeros, add)
+        return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), given.states, (not_finite,))
 
-    def numbers(self, broadcast: Any, frozen: Params, arrays: Arrays) -> int:
+    def numbers(self, given: Given) -> int:
         return self._layout.parameters
 
     def members(self) -> list[list[int]]:
         """The numbers of the people of each silo."""
         return [own.tolist() for own in self._members]
 
-    def messages(self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays) -> np.ndarray:
+    def messages(self, drawn: Batch, given: Given) -> np.ndarray:
         """What every person of a round sends, ``[people, numbers]``: noisy numbers, or reports as a difference from
         1/2 and nothing where none was sent. For views that see every message."""
         method, people = self.method, np.sort(np.concatenate([drawn.present, drawn.without]))
@@ -99,12 +102,10 @@ class EncoderWork(Worker):
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream)
 
-        self._everybody(drawn, broadcast, frozen, arrays, lambda: None, add)
+        self._everybody(drawn, given, lambda: None, add)
         return sent
 
-    def reports(
-        self, drawn: Batch, broadcast: Any, frozen: Params, arrays: Arrays, states: Any, form: Callable[[], Collected]
-    ) -> Contributed:
+    def reports(self, drawn: Batch, given: Given, form: Callable[[], Collected]) -> Contributed:
         """What people report; those who learned what is not finite report zeros. All of them are in one silo."""
         method = self.method
 
@@ -112,15 +113,13 @@ class EncoderWork(Worker):
             person, index, value = method.work.encoding.encode(vectors, stream)
             collected.add(people[person], index, value)
 
-        found, not_finite = self._everybody(drawn, broadcast, frozen, arrays, form, add)
-        return Contributed([found], states, not_finite)
+        found, not_finite = self._everybody(drawn, given, form, add)
+        return Contributed([found], given.states, not_finite)
 
     def _everybody(
         self,
         drawn: Batch,
-        broadcast: Any,
-        frozen: Params,
-        arrays: Arrays,
+        given: Given,
         begin: Callable[[], Any],
         add: Callable[[Any, np.ndarray, np.ndarray, Stream], None],
     ) -> tuple[list[Any], int]:
@@ -129,7 +128,8 @@ class EncoderWork(Worker):
 
         def lane_work(lane: Lane) -> tuple[Any, int]:
             result, not_finite = begin(), 0
-            work = each_person(self.objective, frozen, arrays, broadcast, lane, self.method.work.learning, jnp.inf)
+            learning = self.method.work.learning
+            work = each_person(self.objective, given.frozen, given.arrays, given.broadcast, lane, learning, jnp.inf)
             for found in work:
                 people = drawn.present[found.places]
                 add(result, people, found.vectors, self._stream(drawn, people))

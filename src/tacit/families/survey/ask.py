@@ -229,7 +229,7 @@ def _events(asked: Question) -> dict[str, Event]:
     come to another person, and changes two answers. Whole silos are not protected. A person who is left out of a
     central survey while the number of people stays (the middle of the bounds is said instead, or nothing) moves it by
     less than a replacement does; in a local one the report would be missing."""
-    from tacit.privacy.proofs.unlinked_subjects import of_two
+    from tacit.privacy.proofs.subject_events import of_two
 
     two = of_two(asked.event())
     assert two is not None, "an event of a question is known for two people"

@@ -36,22 +36,6 @@ WIDEST = 14
 # below this count, starting a process takes longer than the work
 _WORTH_A_PROCESS = 20_000
 
-Exponents = npt.NDArray[np.int64] | Sequence[Sequence[int]]
-
-
-def products_of_powers(bases: Sequence[mpz], exponents: Exponents, n: mpz) -> list[mpz]:
-    """For each row of ``exponents`` [outputs, bases], the product modulo n^2 of the bases raised to it.
-
-    Exponents may be negative and, as lists of integers, of any length. Bases must have inverses. What is left of a row
-    of zeros, or without any base, is 1.
-    """
-    integers = _Integers(exponents, len(bases))
-    outputs = integers.outputs
-    window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
-    digits = integers.digits(window)
-    places = np.flatnonzero(digits.any(axis=(1, 2))).tolist()  # exponents that pack several numbers leave gaps
-    return _products(bases, digits[places], [window * place for place in places], window, n)
-
 
 def shared_products(
     bases: Sequence[mpz], numbers: npt.NDArray[np.int64], slots: int, width: int, n: mpz, workers: int = 1
@@ -72,20 +56,24 @@ def shared_products(
 def products_of_packed_powers(
     bases: Sequence[mpz], numbers: npt.NDArray[np.int64], slots: int, width: int, n: mpz
 ) -> list[mpz]:
-    """As :func:`products_of_powers`, with exponents that pack ``slots`` of the ``numbers`` [outputs * slots, bases]:
+    """For each output o, the product modulo n^2 of the bases (which must have inverses) raised to exponents that pack
+    ``slots`` of the ``numbers`` [outputs * slots, bases]:
 
         exponents[o, b] = sum over k of numbers[o * slots + k, b] 2^(width k)
 
-    Slots are wider than their numbers, so that the sums of all bases' numbers times contents fit: their digits lie
-    apart, and every number costs what it costs alone.
+    What is left of a row of zeros, or without any base, is 1. Slots are wider than their numbers, so that the sums of
+    all bases' numbers times contents fit: their digits lie apart, and every number costs what it costs alone.
     """
-    integers = _Integers(numbers, len(bases))
-    if slots < 1 or integers.outputs % slots or integers.bits + WIDEST > width:
-        problem = f"{integers.outputs} numbers of {integers.bits} bits for slots of {width} bits, {slots} each"
+    if numbers.ndim != 2 or numbers.shape[1] != len(bases) or numbers.dtype != np.int64:
+        problem = f"numbers {numbers.dtype} of shape {numbers.shape} for {len(bases)} bases"
+        raise Misused("wrong-length", "numbers", problem)
+    bits = int(np.abs(numbers).view(np.uint64).max(initial=0)).bit_length()
+    if slots < 1 or len(numbers) % slots or bits + WIDEST > width:
+        problem = f"{len(numbers)} numbers of {bits} bits for slots of {width} bits, {slots} each"
         raise Misused("mismatch", "slots", problem)
-    outputs = integers.outputs // slots
-    window = min(range(2, WIDEST + 1), key=lambda w: _digit_count(w, integers.bits) * (2**w + outputs))
-    digits = integers.digits(window)  # [digits, outputs * slots, bases]
+    outputs = len(numbers) // slots
+    window = min(range(2, WIDEST + 1), key=lambda w: (bits // w + 1) * (2**w + outputs))
+    digits = signed_digits(numbers, window, bits)  # [digits, outputs * slots, bases]
     apart = np.moveaxis(digits.reshape(len(digits), outputs, slots, len(bases)), 2, 0)
     positions = [width * slot + window * place for slot in range(slots) for place in range(len(digits))]
     return _products(bases, apart.reshape(len(positions), outputs, len(bases)), positions, window, n)
@@ -211,52 +199,16 @@ class _Products:
         ]
 
 
-class _Integers:
-    """A matrix [outputs, bases] of signed integers of any length: signs, and magnitudes in words of 64 bits."""
-
-    def __init__(self, exponents: Exponents, bases: int) -> None:
-        if isinstance(exponents, np.ndarray) and exponents.dtype != object:
-            matrix = exponents.astype(np.int64, casting="safe")
-            if matrix.ndim != 2 or matrix.shape[1] != bases:
-                raise Misused("wrong-length", "exponents", f"exponents of shape {matrix.shape} for {bases} bases")
-            self.negative = matrix < 0
-            # the magnitude of -2^63 overflows to itself, which is right as an unsigned number
-            self._words = np.abs(matrix).view(np.uint64)[np.newaxis]
-            self.bits = int(self._words.max(initial=0)).bit_length()
-        else:
-            rows = [[int(exponent) for exponent in row] for row in exponents]
-            if any(len(row) != bases for row in rows):
-                raise Misused("wrong-length", "exponents", f"a row of exponents that does not have {bases} of them")
-            shape = (len(rows), bases)
-            self.negative = np.array([e < 0 for row in rows for e in row], dtype=np.bool_).reshape(shape)
-            self.bits = max((e.bit_length() for row in rows for e in row), default=0)
-            words = max(1, -(-self.bits // 64))
-            joined = b"".join(abs(e).to_bytes(8 * words, "little") for row in rows for e in row)
-            self._words = np.moveaxis(np.frombuffer(joined, dtype="<u8").reshape(*shape, words), -1, 0)
-        self.outputs = self.negative.shape[0]
-
-    def digits(self, window: int) -> npt.NDArray[np.int16]:
-        """[digits, outputs, bases]: sum over i of digits[i] 2^(window i) is the exponent; each is at most 2^(w-1)."""
-        count = _digit_count(window, self.bits)
-        digits = np.zeros((count, *self.negative.shape), dtype=np.int16)
-        carry = np.zeros(self.negative.shape, dtype=np.int16)
-        for place in range(count):
-            digit = self._window(place * window, window) + carry
-            carry = (digit > 1 << (window - 1)).astype(np.int16)
-            digits[place] = digit - (carry << window)
-        return np.where(self.negative, -digits, digits)
-
-    def _window(self, start: int, window: int) -> npt.NDArray[np.int16]:
-        """Bits ``start`` to ``start + window`` of every magnitude."""
-        word, offset = divmod(start, 64)
-        bits = np.zeros(self.negative.shape, dtype=np.uint64)
-        if word < len(self._words):
-            bits |= self._words[word] >> np.uint64(offset)
-        if offset + window > 64 and word + 1 < len(self._words):
-            bits |= self._words[word + 1] << np.uint64(64 - offset)
-        return (bits & np.uint64((1 << window) - 1)).astype(np.int16)
-
-
-def _digit_count(window: int, bits: int) -> int:
-    """Enough for ``bits`` bits and the carry of the last digit: the top digit must not exceed 2^(w-1)."""
-    return bits // window + 1
+def signed_digits(numbers: npt.NDArray[np.int64], window: int, bits: int) -> npt.NDArray[np.int16]:
+    """[digits, …] of ``numbers`` with magnitudes of so many ``bits``: sum over i of digits[i] 2^(window i) is the
+    number, each is at most 2^(w-1). There is one more digit than the bits need, for the last carry."""
+    # the magnitude of -2^63 overflows to itself, which is right as an unsigned number
+    rest = np.abs(numbers).view(np.uint64)
+    digits = np.zeros((bits // window + 1, *numbers.shape), np.int16)
+    carry = np.zeros(numbers.shape, np.int16)
+    for place in range(len(digits)):
+        digit = (rest & np.uint64((1 << window) - 1)).astype(np.int16) + carry
+        carry = (digit > 1 << (window - 1)).astype(np.int16)
+        digits[place] = digit - (carry << window)
+        rest = rest >> np.uint64(window)
+    return np.where(numbers < 0, -digits, digits)

@@ -14,8 +14,8 @@ powers as well as its content. What leaves a silo must be re-randomised (:meth:`
 
 Content is signed: integers from -(n-1)/2 to (n-1)/2; sums and products beyond wrap around modulo n, as in any ring.
 Keys have 3072 bits (128-bit security, NIST SP 800-57); 2048 is allowed with a warning (112 bits), less is refused.
-Integers of gmpy2 cannot be overwritten: :meth:`SecretKey.wipe` drops them. Nothing here runs in constant time, so that
-who can measure the owner's machine closely is outside of what this protects against.
+Integers of gmpy2 cannot be overwritten. Nothing here runs in constant time: an attacker who can measure the owner's
+machine closely is outside of what this protects against.
 """
 
 from __future__ import annotations
@@ -31,15 +31,8 @@ from gmpy2 import gcd, invert, is_power, is_prime, mpz, powmod, primorial
 
 from tacit.crypto.crypto_errors import Misused, Refused
 from tacit.crypto.mask_streams import MaskStream
-from tacit.families.weighting.blinding import WINDOW, Blinding, random_units
-from tacit.families.weighting.modular_powers import (
-    Exponents,
-    powers,
-    product,
-    products_of_powers,
-    quotients,
-    shared_products,
-)
+from tacit.families.weighting.blinding import Blinding, random_units
+from tacit.families.weighting.modular_powers import powers, product, quotients, shared_products
 
 DEFAULT_BITS = 3072
 LEAST_BITS = 2048
@@ -80,18 +73,11 @@ class PublicKey:
         residue = mpz(residue) % self.n
         return int(residue if residue <= self.largest else residue - self.n)
 
-    def encrypt(self, values: Iterable[int], blinding: Blinding | None = None) -> Ciphertexts:
-        """Each value encrypted with fresh randomness: from ``blinding`` where given, else a full exponentiation."""
+    def encrypt(self, values: Iterable[int]) -> Ciphertexts:
+        """Each value encrypted with fresh randomness, a full exponentiation."""
         encoded = [1 + self.encode(value) * self.n for value in values]
-        if blinding is None:
-            drawn = powers(random_units(self.n, len(encoded)), [self.n] * len(encoded), self.modulus)
-        else:
-            drawn = blinding.draw(len(encoded))
+        drawn = powers(random_units(self.n, len(encoded)), [self.n] * len(encoded), self.modulus)
         return Ciphertexts(self, [m * r % self.modulus for m, r in zip(encoded, drawn, strict=True)])
-
-    def blinding(self, window: int = WINDOW, workers: int = 1) -> Blinding:
-        """A source of fast encryption randomness for this key."""
-        return Blinding(self.n, window, workers)
 
     def ciphertexts(self, data: bytes, peer: str | None = None) -> Ciphertexts:
         """The ciphertexts that :meth:`Ciphertexts.to_bytes` wrote; each must be a unit modulo n^2."""
@@ -155,23 +141,14 @@ class Ciphertexts:
         shortest = [mpz(self.key.decode(number)) for number in numbers]  # n - 1 costs what -1 does
         return Ciphertexts(self.key, powers(self.values, shortest, self.key.modulus, workers))
 
-    def weighted_sums(self, weights: Exponents) -> Ciphertexts:
-        """For each row of ``weights`` [outputs, len(self)] the sum of all elements, each times its integer weight.
-
-        This is the step of the private weighting protocol that takes the time: people times parameters. Weights should
-        be short (int64, or lists of integers of any length). See ``modular_powers``. The result is computed from the
-        inputs alone: re-randomise it before it leaves.
-        """
-        return Ciphertexts(self.key, products_of_powers(self.values, weights, self.key.n))
-
     def packed_sums(self, numbers: npt.NDArray[np.int64], slots: int, width: int, workers: int = 1) -> Ciphertexts:
-        """The same for ``numbers`` [outputs * slots, len(self)], ``slots`` weighted sums in each output: the k-th of
-        them times 2^(width k). ``workers`` processes share the elements between them."""
-        return Ciphertexts(self.key, shared_products(self.values, numbers, slots, width, self.key.n, workers))
+        """For ``numbers`` [outputs * slots, len(self)], ``slots`` weighted sums of all elements in each output, the
+        k-th of them times 2^(width k). ``workers`` processes share the elements between them.
 
-    def sum(self) -> Ciphertexts:
-        """One ciphertext: the sum of all elements (zero, without randomness, of none)."""
-        return Ciphertexts(self.key, [product(self.values, self.key.modulus)])
+        This is the step of the private weighting protocol that takes the time: people times parameters. The result is
+        computed from the inputs alone: re-randomise it before it leaves.
+        """
+        return Ciphertexts(self.key, shared_products(self.values, numbers, slots, width, self.key.n, workers))
 
     def rerandomised(self, blinding: Blinding) -> Ciphertexts:
         """The same content under fresh randomness, also for the owner of the key."""
@@ -198,10 +175,6 @@ class Ciphertexts:
         """All ciphertexts, each in ``key.ciphertext_bytes`` bytes; :meth:`PublicKey.ciphertexts` reads them."""
         return b"".join(value.to_bytes(self.key.ciphertext_bytes, "big") for value in self.values)
 
-    def __getitem__(self, place: int | slice) -> Ciphertexts:
-        """Some of them; of a single place, a vector of one."""
-        return Ciphertexts(self.key, self.values[place] if isinstance(place, slice) else [self.values[place]])
-
     def __iter__(self) -> Iterator[mpz]:
         return iter(self.values)
 
@@ -227,7 +200,7 @@ class SecretKey:
         if gcd(p * q, (p - 1) * (q - 1)) != 1:
             raise Misused("mismatch", "primes", "one prime divides the other less one: Paillier needs other primes")
         self.public = PublicKey(p * q, insecure_for_tests=insecure_for_tests)
-        self._halves: tuple[_Half, _Half] | None = (_Half(mpz(p), self.public.n), _Half(mpz(q), self.public.n))
+        self.factors = (_Half(mpz(p), self.public.n), _Half(mpz(q), self.public.n))
 
     @classmethod
     def generate(cls, bits: int = DEFAULT_BITS) -> SecretKey:
@@ -239,7 +212,7 @@ class SecretKey:
         """The contents, as signed integers. ``workers`` threads share the exponentiations."""
         if ciphertexts.key != self.public:
             raise Misused("mismatch", "key", "ciphertexts of another key")
-        one, two = self._factors()
+        one, two = self.factors
         residues = one.decrypt(ciphertexts.values, workers), two.decrypt(ciphertexts.values, workers)
         inverse = invert(one.prime, two.prime)
         return [
@@ -253,7 +226,7 @@ class SecretKey:
         """
         n, modulus = self.public.n, self.public.modulus
         encoded = [1 + self.public.encode(value) * n for value in values]
-        one, two = self._factors()
+        one, two = self.factors
         drawn = one.random_powers(len(encoded), workers), two.random_powers(len(encoded), workers)
         inverse = invert(one.square, two.square)
         return Ciphertexts(
@@ -263,21 +236,6 @@ class SecretKey:
                 for m, a, b in zip(encoded, *drawn, strict=True)
             ],
         )
-
-    def wipe(self) -> None:
-        """Drop the factors; the key cannot be used any more."""
-        self._halves = None
-
-    def _factors(self) -> tuple[_Half, _Half]:
-        if self._halves is None:
-            raise Misused("wiped", "key", "this key has been wiped")
-        return self._halves
-
-    def __enter__(self) -> SecretKey:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.wipe()
 
     def __repr__(self) -> str:
         return f"SecretKey({self.public.bits} bits, …)"

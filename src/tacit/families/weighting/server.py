@@ -9,9 +9,8 @@ import numpy.typing as npt
 from gmpy2 import gcd, invert, mpz
 
 from tacit.crypto import Refused
-from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, ServerRole
-from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
+from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, two_keys
 from tacit.exchange.sums import Grid
 from tacit.families.weighting.oblivious_transfer import TransferSender
 from tacit.families.weighting.paillier import Ciphertexts, SecretKey
@@ -48,8 +47,8 @@ class WeightedServer(ServerRole):
         return np.array([value / self.terms.common for value in self.total]) * self._grid.precision
 
     def _read(self, phase: str, sender: str, content: bytes) -> None:
-        if phase == KEYS and len(content) != 2 * KEY_BYTES:
-            raise Refused("malformed", "a message without two keys", sender)
+        if phase == KEYS:
+            two_keys(content, sender)
         self._contents[sender] = content
 
     def _end(self) -> None:

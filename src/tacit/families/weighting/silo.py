@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gmpy2 import mpz
 
-from tacit.crypto import EVERYONE, KeyPair, MaskStream, Refused, SealingKey, Secret, seal
+from tacit.crypto import EVERYONE, KeyPair, MaskStream, Refused, SealingKey, Secret
 from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
@@ -94,30 +94,22 @@ class WeightedSilo(SiloRole):
         signed = named_parts(keys, SERVER, self.terms.silos)
         if set(signed) != set(self.terms.silos):
             raise Refused("incomplete", "not the keys of all silos", SERVER)
-        self._peers: dict[str, tuple[bytes, bytes]] = {}
-        for peer, message in signed.items():
-            both = self._post.read(peer, KEYS, message, to_everyone=True)
-            if len(both) != 2 * KEY_BYTES:
-                raise Refused("malformed", "a message without two keys", peer)
-            self._peers[peer] = both[:KEY_BYTES], both[KEY_BYTES:]
-        if self._peers.pop(self.name) != (self._sealing.public, self._pairs.public):
-            raise Refused("mismatch", "sent us other keys than our own", SERVER)
+        self._peers = self._post.read_keys(KEYS, signed, (self._sealing.public, self._pairs.public))
+        del self._peers[self.name]
         self._phase = COUNTS
         if self.name != self.terms.leader:
             return join_named({})
         self._seed = Secret.random()
-        sealed = {}
-        for peer, (sealing, _) in self._peers.items():
-            place = self._post.place(self.name, peer, SEED)
-            sealed[peer] = self._post.write(peer, SEED, seal(bytes(self._seed.expose()), sealing, place))
-        return join_named(sealed)
+        seed = bytes(self._seed.expose())
+        return join_named(
+            {peer: self._post.write_sealed(peer, SEED, seed, sealing) for peer, (sealing, _) in self._peers.items()}
+        )
 
     def _count(self, content: bytes) -> bytes:
         """r_u n_su + masks, for every slot; the first silo adds a phantom record, so that no slot has none in all."""
         leader, n = self.terms.leader, self._key.n
         if self.name != leader:
-            place = self._post.place(leader, self.name, SEED)
-            opened = self._sealing.open(self._post.read(leader, SEED, content), place)
+            opened = self._post.read_sealed(leader, SEED, content, self._sealing)
             if len(opened) != KEY_BYTES:
                 raise Refused("wrong-length", "a seed of another length", leader)
             self._seed = Secret(opened)
@@ -226,12 +218,10 @@ class WeightedSilo(SiloRole):
 
     def _pair_streams(self, purpose: str) -> list[tuple[int, MaskStream]]:
         """Streams in common with each peer: one adds what the other subtracts."""
-        streams = []
-        for peer, (_, public) in self._peers.items():
-            place = self._post.place(self.name, peer, purpose)
-            with self._pairs.agree(public, place) as agreed:
-                streams.append((1 if self.name < peer else -1, MaskStream(agreed, place)))
-        return streams
+        return [
+            (1 if self.name < peer else -1, self._pairs.mask(public, self._post.place(self.name, peer, purpose)))
+            for peer, (_, public) in self._peers.items()
+        ]
 
     def _ciphertexts(self, data: bytes, count: int) -> Ciphertexts:
         found = self._key.ciphertexts(data, SERVER)

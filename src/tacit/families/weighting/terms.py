@@ -11,7 +11,7 @@ from tacit.errors import UserError
 from tacit.exchange.post import Terms
 from tacit.exchange.sums import LEAST_SHARE, REACH, Grid, SumFacts
 from tacit.families.weighting.modular_powers import WIDEST
-from tacit.privacy.bisection import smallest_integer
+from tacit.privacy.accounting.gaussian import smallest_integer
 
 PROTOCOL = "tacit-weighted-1"
 # setup, once: what silos send

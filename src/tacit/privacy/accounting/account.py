@@ -1,4 +1,5 @@
-"""What an event costs: the smallest epsilon, or delta, that one of several valid accountants proves.
+"""What an event costs: the smallest epsilon, or delta, that one of several valid accountants proves; and the noise or
+number of rounds for a given epsilon.
 
 The printed value is max(0, min over the accountants that apply); each is an upper bound on its own and none is always
 the smallest (specification 0.5):
@@ -19,7 +20,7 @@ Infinity means that nothing is proved. Nothing here is ever NaN or negative.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.canonical_form import Flat, canonical, zero_out
-from tacit.privacy.accounting.event_losses import by_pld, refined_deltas, refined_epsilon
+from tacit.privacy.accounting.event_losses import Parts, by_pld, refined_deltas, refined_epsilon
 from tacit.privacy.accounting.events import (
     Composed,
     Event,
@@ -42,12 +43,19 @@ from tacit.privacy.accounting.events import (
     Selected,
     ShuffledReports,
     bounds_of,
+    composition,
 )
-from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from tacit.privacy.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon, smallest_integer
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
 from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
+
+# the epsilons at which a trade-off is asked for its delta
+CURVE: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
+# the range in which noise is searched for
+_LARGEST_NOISE = 1e9
+_SMALLEST_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -94,26 +102,24 @@ def _account(flat: Flat, delta: float) -> Bound:
         return replace(_account(replace(flat, failure=0.0), delta - flat.failure), delta=delta)
     if _taking_part(flat) <= delta:
         return _bound({"absent": 0.0}, delta)
-    parts = {"simple": math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)}
-    mu = _only_gaussian(flat)
-    if mu is not None:
-        parts["gaussian"] = gaussian_epsilon(mu, delta)
+    parts = {"simple": _pure(flat.parts)}
+    only = _only(flat)
+    if isinstance(only, Gaussian):
+        parts["gaussian"] = gaussian_epsilon(1 / only.noise_multiplier, delta)
     if delta > 0:
         parts["rdp"] = rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta)
-        known, unknown = by_pld(flat.parts)
-        if mu is None and not unknown:
+        known, unknown = ((), ()) if isinstance(only, Gaussian) else by_pld(flat.parts)
+        if known and not unknown:
             parts["pld"] = refined_epsilon(flat.parts, delta)
-        elif known and unknown:
+        elif known:
             rest = rdp_epsilon(ORDERS, composed_rdp(unknown), delta / 2)
             parts["split"] = _account(Flat(known), delta / 2).epsilon + rest
-        blanket = _with_blanket(flat)
-        if blanket is not None:
-            parts["blanket"] = bounds_of(blanket).blanket_epsilon(blanket, delta)
-        selected = _only_selected(flat)
-        if selected is not None:
+        if isinstance(only, ShuffledReports) and _has_blanket(only):
+            parts["blanket"] = bounds_of(only).blanket_epsilon(only, delta)
+        if isinstance(only, Selected):
             from tacit.privacy.accounting.selection_bounds import selection_epsilon
 
-            parts["selection"] = selection_epsilon(selected, delta)
+            parts["selection"] = selection_epsilon(only, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
             parts["unsampled"] = account(_unsampled(flat), delta).epsilon
     return _bound(parts, delta)
@@ -139,31 +145,34 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
     if flat.failure:
         without = delta_profile(replace(flat, failure=0.0).as_event(), epsilons)
         return np.minimum(without + flat.failure, 1.0)
-    mu = _only_gaussian(flat)
-    if mu is not None:
-        return np.array([gaussian_delta(mu, epsilon) for epsilon in epsilons.tolist()])
-    pure = math.fsum(count * pure_epsilon(simple) for simple, count in flat.parts)
+    only = _only(flat)
+    if isinstance(only, Gaussian):
+        return np.array([gaussian_delta(1 / only.noise_multiplier, epsilon) for epsilon in epsilons.tolist()])
+    pure = _pure(flat.parts)
     rho = composed_rdp(flat.parts)
     values = np.array([0.0 if epsilon >= pure else rdp_delta(ORDERS, rho, epsilon) for epsilon in epsilons.tolist()])
     values = np.minimum(values, _taking_part(flat))
     if not by_pld(flat.parts)[1]:
         values = np.minimum(values, refined_deltas(flat.parts, epsilons))
-    blanket = _with_blanket(flat)
-    if blanket is not None:
-        blanket_delta = bounds_of(blanket).blanket_delta
-        values = np.minimum(values, [blanket_delta(blanket, epsilon) for epsilon in epsilons.tolist()])
-    selected = _only_selected(flat)
-    if selected is not None:
+    if isinstance(only, ShuffledReports) and _has_blanket(only):
+        blanket_delta = bounds_of(only).blanket_delta
+        values = np.minimum(values, [blanket_delta(only, epsilon) for epsilon in epsilons.tolist()])
+    if isinstance(only, Selected):
         from tacit.privacy.accounting.selection_bounds import selection_deltas
 
-        values = np.minimum(values, selection_deltas(selected, epsilons))
+        values = np.minimum(values, selection_deltas(only, epsilons))
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
         values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
     return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
 
 
-def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 0.01)) -> AttackLimits:
-    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta.
+def attack_limits(
+    event: Event | None,
+    false_positive_rates: Sequence[float] = (0.001, 0.01),
+    pair: tuple[float, float] | None = None,
+) -> AttackLimits:
+    """Limits on telling the unit's presence from its absence, from the whole trade-off of epsilon and delta, from one
+    ``pair`` of them, or from both.
 
     A test with false-positive rate f and true-positive rate t satisfies, for every epsilon >= 0 and its delta, t <=
     e^epsilon f + delta and 1 - f <= e^epsilon (1 - t) + delta (Wasserman and Zhou 2010; Kairouz, Oh, Viswanath 2015,
@@ -171,18 +180,17 @@ def attack_limits(event: Event, false_positive_rates: Sequence[float] = (0.001, 
     t - f is at most the total variation delta(0), and at most (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) for every
     epsilon.
     """
-    epsilons = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
-    deltas = delta_profile(event, epsilons)
-    growth = np.exp(epsilons)
-    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    epsilons = np.zeros(0) if event is None else CURVE
+    deltas = np.zeros(0) if event is None else delta_profile(event, epsilons)
+    if pair is not None:
+        epsilons, deltas = np.append(epsilons, pair[0]), np.append(deltas, pair[1])
+    growth = np.exp(np.minimum(epsilons, 700.0))  # what a float holds
     rates = {
         fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
         for fpr in false_positive_rates
     }
-    return AttackLimits(
-        float(min(1.0, advantage)),
-        {fpr: min(1.0, max(fpr, rate, 0.0)) for fpr, rate in rates.items()},
-    )
+    advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
+    return AttackLimits(float(min(1.0, advantage)), {fpr: max(fpr, rate) for fpr, rate in rates.items()})
 
 
 def pure_epsilon(event: Event) -> float:
@@ -195,7 +203,7 @@ def pure_epsilon(event: Event) -> float:
         case ShuffledReports(epsilon, _, pair):
             return epsilon if pair is None else max(epsilon, pair)
         case PoissonSampled(rate, inner):
-            whole = math.fsum(count * pure_epsilon(simple) for simple, count in canonical(inner).parts)
+            whole = _pure(canonical(inner).parts)
             if whole == math.inf or not zero_out(canonical(inner).parts):
                 return whole
             # ln(1 + rate (e^epsilon - 1)), without overflow
@@ -205,12 +213,136 @@ def pure_epsilon(event: Event) -> float:
 
             return selection_pure_epsilon(event)
         case Largest(members):
-            return max(
-                math.fsum(count * pure_epsilon(simple) for simple, count in canonical(member).parts)
-                for member in members
-            )
+            return max(_pure(canonical(member).parts) for member in members)
         case _:
             return math.inf
+
+
+def _pure(parts: Parts) -> float:
+    return math.fsum(count * pure_epsilon(simple) for simple, count in parts)
+
+
+# -- noise and rounds for a given epsilon: what is returned was itself found within the budget -------------------------
+
+
+def calibrate_noise(
+    make_event: Callable[[float], Event], epsilon: float, delta: float, tolerance: float = 1e-3
+) -> float:
+    """The smallest noise multiplier, to a relative ``tolerance``, with ``account(make_event(noise), delta) <=
+    epsilon``.
+
+    ``make_event`` must cost no more the larger the noise is. Renyi accounting, which is quick and at most a little
+    larger, gives an upper end; from there the exact accountants are asked. ValueError where no noise suffices.
+    """
+    _check(epsilon=epsilon, delta=delta)
+    if delta >= 1 or epsilon == math.inf:
+        return 0.0
+
+    def cost(noise: float) -> float:
+        return account(make_event(noise), delta).epsilon
+
+    high = _bracket(lambda noise: _quick(make_event(noise), delta), epsilon)
+    if high is None or cost(high) > epsilon:
+        high = _bracket(cost, epsilon)
+    if high is None:
+        problem = f"no noise reaches epsilon {epsilon} at delta {delta}: part of the event does not depend on it"
+        raise InvalidArgument("unreachable", "epsilon", problem)
+    # walk down from the valid end until the cost is too high, then close in
+    high_cost, low = cost(high), high
+    step = 0.85
+    while True:
+        low *= step
+        if low < _SMALLEST_NOISE:
+            return high
+        low_cost = cost(low)
+        if low_cost > epsilon:
+            break
+        high, high_cost, step = low, low_cost, step * step
+    return _close_in(cost, epsilon, (low, low_cost), (high, high_cost), tolerance)
+
+
+def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: float = 1e-3) -> float:
+    """The smallest noise, to a relative ``tolerance``, whose ``cost`` (any number that falls with noise, such as a
+    paper's own epsilon) is at most ``target``. ValueError where no noise suffices."""
+    high = _bracket(cost, target)
+    if high is None:
+        raise InvalidArgument("unreachable", "target", f"no noise brings the cost to {target}")
+    low = high / 4
+    return _close_in(cost, target, (low, cost(low)), (high, cost(high)), tolerance) if cost(low) > target else low
+
+
+def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: float, most: int = 10**9) -> int:
+    """The largest number of rounds, at most ``most``, whose ``account(make_event(rounds), delta)`` is within
+    ``epsilon``. ValueError where it is exceeded before the first one."""
+    _check(epsilon=epsilon, delta=delta)
+
+    def cost(rounds: int) -> float:
+        return account(make_event(rounds), delta).epsilon
+
+    low, high = 0, most + 1
+    # Renyi accounting allows at most a little less: begin with what it allows
+    guess = smallest_integer(lambda rounds: _quick(make_event(rounds), delta) > epsilon, 1, high) - 1
+    step = max(1, guess // 8)
+    while low < high - 1:
+        trial = min(max(guess, low + 1), high - 1)
+        if cost(trial) <= epsilon:
+            low, guess, step = trial, trial + step, 2 * step
+        else:
+            high = trial
+            break
+    found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
+    if found == 0 and cost(0) > epsilon:
+        problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
+        raise InvalidArgument("unreachable", "epsilon", problem)
+    return found
+
+
+def _quick(event: Event, delta: float) -> float:
+    """Renyi accounting alone: an upper bound on what ``account`` proves."""
+    flat = canonical(event)
+    if not flat.protected or flat.failure > delta:
+        return math.inf
+    return rdp_epsilon(ORDERS, composed_rdp(flat.parts), delta - flat.failure)
+
+
+def _bracket(cost: Callable[[float], float], epsilon: float) -> float | None:
+    """A noise within the budget, at most 10 % above the smallest such one; None where none is found."""
+    noise = 1.0
+    while cost(noise) > epsilon:
+        noise *= 4
+        if noise > _LARGEST_NOISE:
+            return None
+    low, high = noise / 4, noise
+    while cost(low) <= epsilon:
+        low, high = low / 4, low
+        if low < _SMALLEST_NOISE:
+            return high
+    return bisect(lambda noise: cost(noise) <= epsilon, low, high, relative=1 - 1 / 1.1, geometric=True)[1]
+
+
+def _close_in(
+    cost: Callable[[float], float],
+    epsilon: float,
+    low: tuple[float, float],
+    high: tuple[float, float],
+    tolerance: float,
+) -> float:
+    """Between a noise that is too small and one that suffices: interpolate ln epsilon in ln noise, a little to the safe
+    side, and bisect where that does not help. Returns the sufficient end."""
+    for attempt in range(60):
+        if high[0] <= low[0] * (1 + tolerance):
+            break
+        middle = math.sqrt(low[0] * high[0])
+        if attempt % 3 < 2 and math.isfinite(low[1]) and low[1] > high[1] > 0 and epsilon > 0:
+            share = math.log(low[1] / epsilon) / math.log(low[1] / high[1])
+            guess = low[0] * (high[0] / low[0]) ** share * (1 + tolerance / 3 * (1 if attempt % 2 == 0 else -1))
+            middle = min(max(guess, low[0] * (1 + tolerance / 4)), high[0] / (1 + tolerance / 4))
+        value = cost(middle)
+        if value <= epsilon:
+            high = (middle, value)
+        else:
+            low = (middle, value)
+    return high[0]
 
 
 # -- small things ------------------------------------------------------------------------------------------------------
@@ -249,39 +381,22 @@ def _rate(event: Event) -> float:
             return 1.0
 
 
-def _only_gaussian(flat: Flat) -> float | None:
-    """mu of a composition of Gaussians alone."""
-    if len(flat.parts) == 1 and isinstance(flat.parts[0][0], Gaussian):
-        return 1 / flat.parts[0][0].noise_multiplier
-    return None
+def _only(flat: Flat) -> Event | None:
+    """The one event that took place, once, and nothing else."""
+    return flat.parts[0][0] if len(flat.parts) == 1 and flat.parts[0][1] == 1 else None
 
 
-def _with_blanket(flat: Flat) -> ShuffledReports | None:
-    """A single set of shuffled reports whose randomiser, and so whose privacy blanket, is known."""
-    match flat.parts:
-        case ((ShuffledReports(epsilon, _, pair, randomizer) as reports, 1),):
-            return reports if randomizer != "any" and pair in (None, epsilon) else None
-        case _:
-            return None
-
-
-def _only_selected(flat: Flat) -> Selected | None:
-    """A single selection of the best of several runs and nothing else."""
-    match flat.parts:
-        case ((Selected() as selected, 1),):
-            return selected
-        case _:
-            return None
+def _has_blanket(reports: ShuffledReports) -> bool:
+    """Whether the randomiser, and so its privacy blanket, is known."""
+    return reports.randomizer != "any" and reports.pair in (None, reports.epsilon)
 
 
 def _unsampled(flat: Flat) -> Event:
     """Batches without replacement as if the unit were in each of them: the divergence of the mixture over batches is at
     most that of the worst (joint convexity)."""
-    return Composed(
-        tuple(
-            Repeated(simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
-            for simple, count in flat.parts
-        )
+    return composition(
+        (simple.event if isinstance(simple, SampledWithoutReplacement) else simple, count)
+        for simple, count in flat.parts
     )
 
 

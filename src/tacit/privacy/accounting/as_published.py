@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Gaussian, PoissonSampled
+from tacit.privacy.accounting.gaussian import bisect, doubled
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
-from tacit.privacy.bisection import bisect, doubled
 
 Array = npt.NDArray[np.float64]
 
@@ -26,13 +26,13 @@ def as_published_rdp(
     rate: float, noise_multiplier: float, steps: int, delta: float, orders: Array = OPACUS_ORDERS
 ) -> float:
     """Renyi accounting with the orders of Opacus ([ULDP-FL]: ULDP-NAIVE, -AVG, -SGD; specification 4.4)."""
-    return _converted(orders, steps * _poisson(rate, noise_multiplier, orders), math.log(delta))
+    return rdp_to_epsilon(orders, steps * sampled_rdp(rate, noise_multiplier, orders), math.log(delta))
 
 
 def as_published_higrad(rate: float, noise_multiplier: float, batches: int, delta: float) -> float:
     """[SubjectDP-2, T3.8] (HiGradAvgDP) and [SubjectDP-2, T3.3] (UserLDP): the *record's* rate. For a subject it
     would need 1 - (1 - q)^n."""
-    return _converted(ORDERS, batches * _poisson(rate, noise_multiplier, ORDERS), math.log(delta))
+    return rdp_to_epsilon(ORDERS, batches * sampled_rdp(rate, noise_multiplier, ORDERS), math.log(delta))
 
 
 def as_published_local_group_noise(
@@ -40,17 +40,12 @@ def as_published_local_group_noise(
 ) -> float:
     """LocalGroupDP's sigma_Z for a batch whose largest group has Z records: Renyi accounting to epsilon / Z at delta
     / (Z e^{(Z-1) epsilon / Z}). No guarantee follows: the scale depends on the private batch (specification 1.3).
-
-    The values that specification 1.4 lists (1.495, 2.849, 4.242, 5.650, 8.479 for Z = 1, 2, 3, 4, 6 at epsilon 4 and
-    delta 1e-5) hold for the rate 0.0127 and 7920 batches (100 rounds of 79.2), or for the rate 0.012716 and the 7900
-    named there; 0.0127 and 7900 give 1.494, 2.845, 4.237, 5.643, 8.468.
-
-    Infinite where no noise suffices: with orders up to 63, epsilon / Z cannot be less than the conversion itself costs.
+    Infinite where no noise suffices: with orders up to 63, the conversion itself costs more than a small epsilon / Z.
     """
     log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
 
     def suffices(sigma: float) -> bool:
-        return _converted(orders, batches * _poisson(rate, sigma, orders), log_delta) <= epsilon / group
+        return rdp_to_epsilon(orders, batches * sampled_rdp(rate, sigma, orders), log_delta) <= epsilon / group
 
     ends = doubled(suffices, 1.0, 1e9, low=1e-2)
     return math.inf if ends is None else bisect(suffices, *ends, relative=1e-6)[1]
@@ -63,11 +58,11 @@ def as_published_local_group(
     accounting at delta / (Z e^{(Z-1) E / Z}) within E / Z. Infinite where there is none."""
     if noise_multiplier == 0:
         return math.inf
-    rho = batches * _poisson(rate, noise_multiplier, orders)
+    rho = batches * sampled_rdp(rate, noise_multiplier, orders)
 
     def suffices(epsilon: float) -> bool:
         log_delta = math.log(delta) - math.log(group) - (group - 1) * epsilon / group
-        return _converted(orders, rho, log_delta) - epsilon / group <= 0
+        return rdp_to_epsilon(orders, rho, log_delta) - epsilon / group <= 0
 
     below = 0.0
     for epsilon in np.geomspace(1e-4, 1e6, 400).tolist():
@@ -85,35 +80,16 @@ def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, st
     """
     group = 1 << (group.bit_length() - 1)
     orders = np.array([2 * group + x / 10 for x in range(100)] + np.linspace(group + 10, 64 * group, 20).tolist())
-    rho = 3.0 ** math.log2(group) * steps * _poisson(rate, noise_multiplier, orders)
-    return _converted(orders / group, rho, math.log(delta))
+    rho = 3.0 ** math.log2(group) * steps * sampled_rdp(rate, noise_multiplier, orders)
+    return rdp_to_epsilon(orders / group, rho, math.log(delta))
 
 
-def as_published_group_dp(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """The "normal DP" curve of Figure 2 in [ULDP-FL]: Renyi accounting to (epsilon, delta'), Lemma 5 to
-    (k epsilon, k e^{(k-1) epsilon} delta'), with delta' bisected until the result is within 0.1 % of ``delta``.
-
-    Sound as a conversion. Infinite where no delta' suffices: from k = 63 on the largest order, 63, is too small.
-    """
-    rho = steps * _poisson(rate, noise_multiplier, OPACUS_ORDERS)
-    if group == 1:
-        return _converted(OPACUS_ORDERS, rho, math.log(delta))
-    low, high = -1e20, math.log(delta)
-    for _ in range(400):  # the published search, which ends at the first delta' that is close enough
-        middle = (low + high) / 2
-        epsilon = _converted(OPACUS_ORDERS, rho, middle)
-        excess = math.log(group) + (group - 1) * epsilon + middle - math.log(delta)
-        if abs(math.expm1(min(excess, 1.0))) <= 1e-3:
-            return group * epsilon
-        low, high = (low, middle) if excess > 0 else (middle, high)
-    return math.inf
-
-
-def _poisson(rate: float, noise_multiplier: float, orders: Array) -> Array:
+def sampled_rdp(rate: float, noise_multiplier: float, orders: Array) -> Array:
+    """Renyi divergences of one Poisson-sampled Gaussian sum."""
     return composed_rdp(canonical(PoissonSampled(rate, Gaussian(noise_multiplier))).parts, orders)
 
 
-def _converted(orders: Array, rho: Array, log_delta: float) -> float:
+def rdp_to_epsilon(orders: Array, rho: Array, log_delta: float) -> float:
     """The conversion of ``rdp`` at ln delta, not clipped at 0 before the minimum; orders of 1 and below are skipped."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = rho + np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)

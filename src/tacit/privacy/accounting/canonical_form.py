@@ -47,6 +47,7 @@ from tacit.privacy.accounting.events import (
     Selected,
     ShuffledReports,
     Unprotected,
+    composition,
 )
 from tacit.privacy.invalid import InvalidArgument
 
@@ -54,7 +55,7 @@ Array = npt.NDArray[np.float64]
 
 # multipliers beyond these are treated as the nearer, worse one: no noise at all, or as much as squares can hold
 _LEAST_NOISE, _MOST_NOISE = 1e-70, 1e100
-# mixtures are made no fainter than this (expected shift in standard deviations): below, losses drown in rounding
+# mixtures are made no fainter than this (expected shift in standard deviations): below, rounding exceeds the losses
 FAINTEST = 1e-10
 # by how much the probabilities of a mixture may fall short of 1: rounding, a few units of the last place
 _ROUNDING = 2e-15
@@ -79,9 +80,7 @@ class Flat:
         """One event with the same content."""
         if not self.protected:
             return Unprotected()
-        failing = ((Failure(self.failure), 1),) if self.failure else ()
-        events = tuple(event if count == 1 else Repeated(event, count) for event, count in (*self.parts, *failing))
-        return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
+        return composition((*self.parts, (Failure(self.failure), 1)) if self.failure else self.parts)
 
 
 @lru_cache(maxsize=4096)
@@ -136,7 +135,7 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             yield from _sampled(event, count)
         case SampledWithoutReplacement(size, population, gaussian):
             if not 0 <= size <= population:
-                raise InvalidArgument("out-of-range", "size", f"a batch of {size} cannot be drawn from {population}")
+                raise InvalidArgument("out-of-range", "size", f"must be at most {population} (got {size})")
             noise = _number("noise_multiplier", gaussian.noise_multiplier)
             if size == population > 0:
                 yield from _noisy(gaussian, noise, count)
@@ -148,9 +147,9 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             if _number("epsilon", epsilon) == 0 or pair == 0:
                 return
             # so few clones that no crowd hides anything
-            lonely = _whole("reports", reports) <= 1 or epsilon > _LARGEST_LOCAL
+            alone = _whole("reports", reports) <= 1 or epsilon > _LARGEST_LOCAL
             local = max(pair, epsilon)
-            yield from _scaled(RandomizedResponse(local) if lonely else event, local, count)
+            yield from _scaled(RandomizedResponse(local) if alone else event, local, count)
         case RandomWalk(nodes, steps, noise):
             if _whole("nodes", nodes) < 2:
                 raise InvalidArgument("out-of-range", "nodes", "a walk needs at least two nodes")
@@ -168,13 +167,13 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
         case Unprotected():
             yield event, count
         case _:
-            raise InvalidArgument("not-supported", "event", f"{event!r} cannot be accounted for")
+            raise InvalidArgument("not-supported", "event", f"no accountant covers {event!r}")
 
 
 def _noisy(
     event: Event, noise: float, count: int, field: str | None = "noise_multiplier"
 ) -> Iterator[tuple[Event, int]]:
-    """No noise: no protection; infinite noise: nothing is said; absurdly much: not more than can be computed with."""
+    """No noise: no protection; infinite noise: nothing is released; more noise than squares can hold: that much."""
     if noise < _LEAST_NOISE:
         yield Unprotected("no noise"), count
     elif noise != math.inf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,6 @@ from tacit.privacy.accounting.pld import (
     composed_delta,
     composed_epsilon,
     delta_curve,
-    from_atoms,
 )
 from tacit.privacy.invalid import InvalidArgument
 
@@ -48,7 +46,7 @@ PldParts = Sequence[tuple[Pld, int]]
 
 # the grid is fine enough when halving it on and on would change epsilon by less than this
 _REFINED = 2e-3
-# the first grid is so much coarser than the scale of the losses suggests, and halved at most so often
+# how much coarser than the scale of the losses the first grid may be, and how often it is halved at most
 _COARSEST, _MOST_HALVINGS = 64.0, 13
 _LARGEST_TABLE = 1 << 18
 _SMALL_TABLE = 1 << 11
@@ -70,7 +68,8 @@ def losses_of(event: Event, grid: float) -> Losses:
         case DiscreteGaussian(sigma, sensitivity):
             return discrete_gaussian_losses(sigma, sensitivity, grid)
         case ShuffledReports():
-            return _shuffled(event, grid)
+            shuffled: Losses = bounds_of(event).shuffled_losses(event, grid)
+            return shuffled
         case SampledWithoutReplacement():
             return _either_way(mixture_losses(_drawn(event), grid).remove)
         case PoissonSampled(rate, inner):
@@ -92,7 +91,7 @@ def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:
                 return discrete_gaussian_losses(sigma, sensitivity, grid, rate)
             case _:
                 pass
-    # a loss l becomes about rate (e^l - 1): on a grid so much coarser it is known as well
+    # a loss l becomes about rate (e^l - 1): on a grid coarser by that factor it is known as well
     own = grid / rate if sampled else grid
     tables = [(losses_of(_absent(simple), own), count) for simple, count in parts]
     remove = composed([(table.remove, count) for table, count in tables])
@@ -134,23 +133,6 @@ def _either_way(remove: Pld) -> Losses:
     return Losses(one_way, one_way)
 
 
-def _shuffled(event: ShuffledReports, grid: float) -> Losses:
-    """From one fine table for all coarser grids: the outcomes are many, and splitting them twice is as pessimistic."""
-    bounds = bounds_of(event)
-    finest = max(bounds.shuffled_deviation(event), 1e-12) / 512
-    if grid <= finest:
-        one_way = Pld(grid, *bounds.shuffled_table(event, grid))
-    else:
-        fine = _fine_shuffled(event, finest)
-        one_way = from_atoms(fine.losses, fine.mass, grid).remove
-    return Losses(one_way, one_way)
-
-
-@lru_cache(maxsize=64)
-def _fine_shuffled(event: ShuffledReports, grid: float) -> Pld:
-    return Pld(grid, *bounds_of(event).shuffled_table(event, grid))
-
-
 def by_pld(parts: Parts) -> tuple[tuple[tuple[Event, int], ...], tuple[tuple[Event, int], ...]]:
     """Parts of which a useful loss distribution is known, and the others."""
     known = tuple(part for part in parts if _has_pld(part[0]))
@@ -162,7 +144,7 @@ def _has_pld(event: Event) -> bool:
         case Gaussian() | GaussianMixture() | Laplace() | RandomizedResponse() | ShuffledReports():
             return True
         case SampledWithoutReplacement(size, population, gaussian):
-            # fainter losses drown in rounding
+            # rounding exceeds fainter losses
             return size / population * min(1.0, 1 / gaussian.noise_multiplier) >= FAINTEST
         case DiscreteGaussian(sigma, sensitivity):
             return sensitivity / LARGEST_DISCRETE_SHIFT <= sigma <= LARGEST_DISCRETE_SIGMA

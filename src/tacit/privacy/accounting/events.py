@@ -5,7 +5,7 @@ Every event is a plain value of public numbers: it can be written into a ledger 
 
 Multipliers: ``noise_multiplier`` is always the scale of the noise divided by the sensitivity of what was released (the
 standard deviation for Gaussian noise over the l2 sensitivity, the scale ``b`` for Laplace noise over the l1
-sensitivity), for the unit and relation of the guarantee in question. Who turns a method into events has already put
+sensitivity), for the unit and relation of the guarantee in question. A claim of a method has already put
 those in; an event knows no unit.
 
 Compatibility: ledgers keep events for years. Every later version reads what an earlier one wrote.
@@ -21,7 +21,7 @@ Compatibility: ledgers keep events for years. Every later version reads what an 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from typing import Any, ClassVar, Literal
@@ -223,29 +223,7 @@ class Largest(Event):
     events: tuple[Event, ...]
 
 
-EVENTS: dict[str, type[Event]] = {
-    event.kind: event
-    for event in (
-        Nothing,
-        Unprotected,
-        Pure,
-        Gaussian,
-        Laplace,
-        DiscreteGaussian,
-        RandomizedResponse,
-        PoissonSampled,
-        SampledWithoutReplacement,
-        GaussianMixture,
-        ShuffledReports,
-        RandomWalk,
-        Selected,
-        Failure,
-        Repeated,
-        Composed,
-        Largest,
-    )
-}
-
+EVENTS: dict[str, type[Event]] = {event.kind: event for event in Event.__subclasses__()}
 # modules of families that say what their events cost; imported when such an event is accounted for
 _BOUNDS = {
     "shuffled-reports": "tacit.families.shuffle.shuffle_bounds",
@@ -258,12 +236,18 @@ def bounds_of(event: Event) -> Any:
     return import_module(_BOUNDS[event.kind])
 
 
+def composition(parts: Iterable[tuple[Event, int]]) -> Event:
+    """One event for all of ``parts``: events, and how often each took place."""
+    events = tuple(event if count == 1 else Repeated(event, count) for event, count in parts)
+    return events[0] if len(events) == 1 else Composed(events) if events else Nothing()
+
+
 def event_from_dict(values: Mapping[str, Any]) -> Event:
-    """The event that ``as_dict`` wrote; ValueError for what is none."""
+    """The event that ``as_dict`` wrote; ValueError for a malformed one."""
     given = dict(values)
     kind = given.pop("kind", None)
     if kind not in EVENTS:
-        raise InvalidArgument("unknown-name", "kind", f"{kind!r} is no event; known: {', '.join(EVENTS)}")
+        raise InvalidArgument("unknown-name", "kind", f"{kind!r} is not an event; known: {', '.join(EVENTS)}")
     kept = EVENTS[kind]
     known = {field.name: field.default is MISSING for field in fields(kept)}
     unknown, missing = given.keys() - known.keys(), {name for name in known if known[name]} - given.keys()

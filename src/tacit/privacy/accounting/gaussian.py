@@ -1,4 +1,4 @@
-"""The Gaussian mechanism, exactly.
+"""The Gaussian mechanism, exactly; and bisection, the one search of its kind in Tacit.
 
 Releasing a vector of l2 sensitivity S with noise N(0, (nm S)^2 I) is exactly as private as telling N(0, 1) from
 N(mu, 1) with mu = 1 / nm: for every epsilon >= 0
@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import math
 import sys
-
-from scipy.special import log_ndtr
+from collections.abc import Callable
 
 from tacit.privacy.accounting.events import Event, Gaussian, Nothing, Unprotected
-from tacit.privacy.bisection import bisect, doubled
 
 # the smallest step by which a computed root is moved to the safe side, relative and absolute
 _SAFE = 1e-12
@@ -25,6 +23,8 @@ _SAFE = 1e-12
 
 def log_delta(mu: float, epsilon: float) -> float:
     """ln delta(epsilon); minus infinity where it is smaller than any float."""
+    from scipy.special import log_ndtr  # slow to import
+
     upper = float(log_ndtr(mu / 2 - epsilon / mu))
     lower = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
@@ -77,3 +77,53 @@ def gaussian_event(mu: float) -> Event:
     if mu == 0:
         return Nothing()
     return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)
+
+
+# -- where a condition that changes once begins to hold ----------------------------------------------------------------
+
+
+def bisect(
+    holds: Callable[[float], bool],
+    low: float,
+    high: float,
+    *,
+    relative: float = 0.0,
+    absolute: float = 0.0,
+    steps: int = 2000,
+    geometric: bool = False,
+) -> tuple[float, float]:
+    """``(low, high)`` around the point from which on ``holds``, which is false at ``low`` and true at ``high``: both
+    were evaluated themselves, so that rounding of the search never puts an answer on the wrong side.
+
+    It ends after ``steps`` halvings, or when the ends differ by at most ``relative`` times ``high`` or by ``absolute``.
+    ``geometric`` halves the logarithm, for positive ends of different magnitudes.
+    """
+    for _ in range(steps):
+        if high - low <= max(relative * high, absolute):
+            break
+        middle = math.sqrt(low * high) if geometric else (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
+
+
+def doubled(holds: Callable[[float], bool], high: float, most: float, low: float = 0.0) -> tuple[float, float] | None:
+    """Ends for :func:`bisect`: ``high`` is doubled until it ``holds``. None where it does not hold up to ``most``."""
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    return low, high
+
+
+def smallest_integer(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest integer from ``low`` to ``high`` for which ``holds``; it is taken to hold for ``high``.
+
+    Trials are near ``low`` first where ``high`` is much larger: a trial often costs more the larger it is.
+    """
+    low -= 1  # from here on: does not hold at low, holds at high
+    while high - low > 1:
+        near = max(low, 1)
+        middle = math.isqrt(near * high) if high > 4 * near else (low + high) // 2
+        middle = min(max(middle, low + 1), high - 1)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

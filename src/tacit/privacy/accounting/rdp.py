@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import (
     DiscreteGaussian,
     Event,
@@ -39,8 +40,6 @@ from tacit.privacy.accounting.gaussian_mixture import loss_and_slope
 Array = npt.NDArray[np.float64]
 
 ORDERS: Array = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 256)), dtype=np.float64)
-# a walk of more steps is long
-LONG_WALK = 2000
 # evaluations of the integrand that one mixture may cost
 _LARGEST_WORK = 4e6
 
@@ -100,18 +99,15 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             )
         case PoissonSampled(_, inner):
             # D_a((1-q) Q + q P || Q) <= D_a(P || Q): the divergence is jointly quasi-convex
-            from tacit.privacy.accounting.canonical_form import canonical
-
             return composed_rdp(canonical(inner).parts, orders)
         case RandomWalk():
-            return _walk(event, orders)
+            walk: Array = bounds_of(event).walk_rdp(event, orders)
+            return walk
         case Selected():
             from tacit.privacy.accounting.selection_bounds import selection_rdp
 
             return selection_rdp(event, orders)
         case Largest(members):
-            from tacit.privacy.accounting.canonical_form import canonical
-
             flats = [canonical(member) for member in members]
             worst: Array = np.max(np.stack([composed_rdp(flat.parts, orders) for flat in flats]), axis=0)
             return worst
@@ -120,27 +116,6 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             return _response(epsilon if pair is None else max(pair, epsilon), 2, orders)
         case _:
             return np.full(len(orders), np.inf)
-
-
-def _walk(event: RandomWalk, orders: Array) -> Array:
-    """Every order is a bound by itself; of a long walk, where each takes a while, a few will do (:func:`_few`)."""
-    chosen = _few(orders) if event.contracts and event.steps > LONG_WALK else np.arange(len(orders))
-    found: Array = np.full(len(orders), np.inf)
-    found[chosen] = bounds_of(event).random_walk_rdp(event, orders[chosen])
-    return found
-
-
-def _few(orders: Array, ratio: float = 1.25) -> npt.NDArray[np.int64]:
-    """Places of ``orders``, ascending, whose distances from 1 grow by about ``ratio``; the first and the last are kept.
-
-    Epsilon is about a (alpha - 1) + b / (alpha - 1), least where both terms are equal. An order whose distance from 1
-    is off by a factor sqrt(ratio) makes it larger by (sqrt(ratio) + 1 / sqrt(ratio)) / 2 at most: 0.7 %.
-    """
-    kept = [0]
-    for place in range(1, len(orders)):
-        if orders[place] - 1 >= ratio * (orders[kept[-1]] - 1) * (1 - 1e-9):
-            kept.append(place)
-    return np.unique([*kept, len(orders) - 1])
 
 
 def _laplace(scale: float, orders: Array) -> Array:

@@ -18,8 +18,8 @@ fall into the interval in which the irrational number is only known to lie. For 
 digits, by integer arithmetic, until they differ. The same code serves sigma = 1/2 and sigma = 2^2900: only the first 64
 bits of a huge offset enter the floating-point value.
 
-What the samples take in time depends on their values in the last digits (how often a proposal was refused), as with any
-rejection sampler; who can time single samples may learn that much.
+The time that a sample takes depends on how often a proposal was rejected, as with any rejection sampler: a party that
+can time single samples learns that much.
 """
 
 from __future__ import annotations

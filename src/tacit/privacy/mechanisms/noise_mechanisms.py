@@ -1,4 +1,4 @@
-"""Releases with noise: Gaussian, Laplace, discrete Gaussian, and the exponential mechanism.
+"""Releases with noise: Gaussian, Laplace, and the exponential mechanism.
 
 A mechanism is a frozen value of public numbers. ``event()`` says what one release is to the accountant, and
 ``release(value, stream)`` makes it, with noise from a ChaCha20 stream. The sensitivity is the caller's promise: the
@@ -6,24 +6,23 @@ most that one unit, under the relation of the guarantee, moves the value.
 
 Formal guarantees. Gaussian and Laplace noise is computed in floating point from 53-bit uniforms: the epsilon is that of
 the ideal real-valued mechanism, and nothing is promised against attacks on the last bits of the output (Mironov 2012),
-nor beyond |noise| of 8.6 standard deviations or 37 scales, where such noise ends. Discrete Gaussian noise and the
-exponential mechanism are exact (``discrete_gaussian``).
+nor beyond |noise| of 8.6 standard deviations or 37 scales, where such noise ends. The exponential mechanism is exact
+(``discrete_gaussian.exp_coins``).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting import events
-from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_mu
+from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian, exp_coins
+from tacit.privacy.mechanisms.discrete_gaussian import exp_coins
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -41,15 +40,6 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
         return 0.0
     mu = gaussian_mu(epsilon, delta)
     return 0.0 if math.isinf(mu) else math.inf if mu == 0 else sensitivity / mu
-
-
-def laplace_scale(epsilon: float, sensitivity: float = 1.0) -> float:
-    """The scale of Laplace noise that is epsilon-private for l1 sensitivity ``sensitivity``."""
-    if epsilon < 0 or sensitivity < 0:
-        raise InvalidArgument("out-of-range", "epsilon", "epsilon and sensitivity are not negative")
-    if sensitivity == 0:
-        return 0.0
-    return sensitivity / epsilon if epsilon > 0 else math.inf
 
 
 def standard_normal(count: int, stream: Stream) -> Floats:
@@ -107,12 +97,6 @@ class GaussianMechanism:
     def event(self) -> events.Event:
         return events.Nothing() if self.sensitivity == 0 else events.Gaussian(self.sigma / self.sensitivity)
 
-    def delta(self, epsilon: float) -> float:
-        """delta at ``epsilon``, exactly."""
-        if self.sensitivity == 0:
-            return 0.0
-        return gaussian_delta(self.sensitivity / self.sigma if self.sigma > 0 else math.inf, epsilon)
-
     def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
         exact = _finite(value)
         return exact + self.sigma * standard_normal(exact.size, stream).reshape(exact.shape)
@@ -127,7 +111,8 @@ class LaplaceMechanism:
 
     @classmethod
     def calibrated(cls, epsilon: float, sensitivity: float = 1.0) -> LaplaceMechanism:
-        return cls(laplace_scale(epsilon, sensitivity), sensitivity)
+        """The scale that is epsilon-private for this l1 sensitivity."""
+        return cls(sensitivity / epsilon if epsilon > 0 else math.inf, sensitivity)
 
     def __post_init__(self) -> None:
         _not_negative(scale=self.scale, sensitivity=self.sensitivity)
@@ -141,54 +126,15 @@ class LaplaceMechanism:
 
 
 @dataclass(frozen=True)
-class DiscreteGaussianMechanism:
-    """Values rounded to multiples of ``step``, plus ``step`` times discrete Gaussian noise of parameter sigma / step.
-
-    sensitivity   the most by which one unit moves any single coordinate
-    coordinates   the most coordinates that one unit moves (a count per category: 1, or 2 under replacement)
-
-    Values are rounded to floor(value/step + 1/2) steps, exactly: then two that differ by at most ``sensitivity`` differ
-    by at most ceil(sensitivity/step) steps. (Rounding halves to even would take 1/2 and 3/2, one apart, to 0 and 2.)
-    """
-
-    sigma: float
-    step: float = 1.0
-    sensitivity: float = 1.0
-    coordinates: int = 1
-
-    def __post_init__(self) -> None:
-        _not_negative(sigma=self.sigma, sensitivity=self.sensitivity)
-        if not (self.step > 0 and math.isfinite(self.step)) or self.coordinates < 1:
-            raise InvalidArgument("out-of-range", "step", "step is positive and one unit moves at least one coordinate")
-
-    def event(self) -> events.Event:
-        steps = math.ceil(Fraction(self.sensitivity) / Fraction(self.step))
-        if steps == 0:
-            return events.Nothing()
-        one = events.DiscreteGaussian(self.sigma / self.step, steps)
-        return one if self.coordinates == 1 else events.Repeated(one, self.coordinates)
-
-    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
-        """The noisy value, a multiple of ``step`` (exactly, if ``step`` is a power of two)."""
-        exact = _finite(value)
-        steps = _whole_steps(exact, self.step)
-        noise = discrete_gaussian(self.sigma / self.step, exact.size, stream).reshape(exact.shape)
-        return np.asarray(self.step * (steps + noise), dtype=np.float64)
-
-
-@dataclass(frozen=True)
 class ExponentialMechanism:
     """One of several candidates, Pr proportional to exp(epsilon score / (2 sensitivity)): epsilon-private.
 
-    McSherry and Talwar 2007. ``sensitivity`` is the most that one unit moves any score; with ``monotone`` scores (all
-    move the same way, as counts do when a unit is taken away) the factor 2 is not needed.
-
-    Sampled exactly, by rejection: a uniform candidate is taken with probability exp(-gap), its gap to the best score.
+    McSherry and Talwar 2007. ``sensitivity`` is the most that one unit moves any score. Sampled exactly, by rejection:
+    a uniform candidate is taken with probability exp(-gap), its gap to the best score.
     """
 
     epsilon: float
     sensitivity: float = 1.0
-    monotone: bool = False
 
     def __post_init__(self) -> None:
         _not_negative(epsilon=self.epsilon)
@@ -216,27 +162,13 @@ class ExponentialMechanism:
         exact = _finite(scores).ravel()
         if exact.size == 0:
             raise InvalidArgument("missing", "scores", "there is no candidate to choose")
-        scale = self.epsilon / self.sensitivity / (1 if self.monotone else 2)
+        scale = self.epsilon / self.sensitivity / 2
         gaps = np.zeros(exact.size)
         worse = exact < exact.max()
         if scale > 0:
             with np.errstate(over="ignore"):
                 gaps[worse] = (exact.max() - exact[worse]) * scale
         return gaps
-
-
-def _whole_steps(values: Floats, step: float) -> Floats:
-    """floor(value/step + 1/2) as if computed without rounding: by fractions where a quotient is close to a half."""
-    flat = values.ravel()
-    quotients = flat / step
-    if flat.size and np.abs(quotients).max() >= 2.0**52:
-        problem = "values of 2^52 steps and more cannot be rounded to a step: use a larger step"
-        raise InvalidArgument("out-of-range", "step", problem)
-    steps = np.floor(quotients + 0.5)
-    close = np.abs(quotients - np.floor(quotients) - 0.5) <= 2.0**-50 * (np.abs(quotients) + 1)
-    for index in np.flatnonzero(close):
-        steps[index] = math.floor(Fraction(float(flat[index])) / Fraction(step) + Fraction(1, 2))
-    return np.asarray(steps.reshape(values.shape), dtype=np.float64)
 
 
 def _finite(value: npt.ArrayLike) -> Floats:

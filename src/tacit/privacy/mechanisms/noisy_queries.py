@@ -1,13 +1,7 @@
 """Statistics over subjects with noise: means, variances, quantiles, category counts and metrics.
 
-Whatever is computed from private records and leaves is a release. Each query is a frozen value of public numbers;
-``event()`` is what it costs (written into the ledger *before* anything leaves), and ``release(…)`` gives an estimate,
-the standard error that the noise adds to it, and the same event again.
-
-    query = Moments(low=(0, 0), high=(120, 250), noise_multiplier=gaussian_sigma(0.2, 1e-7), subjects=5000)
-    ledger.append(…, events={"subject/public/zero-out": query.event()})
-    paid = query.release(values, subject, Randomness().stream("standardize"))
-    (values - paid.mean) / paid.deviation
+Each query is a frozen value of public numbers; ``event()`` is what it costs (written into the ledger *before* anything
+leaves), and ``release(…)`` gives an estimate, the standard error that the noise adds to it, and the same event again.
 
 **Every subject counts once.** Record r gets a weight w_r >= 0 from its own subject's records alone
 (:func:`record_weights`), such that the weights of one subject sum to at most 1: its records are averaged, within
@@ -28,11 +22,8 @@ bounds). Nothing about the data raises an error.
 
 **Across silos.** ``total`` is a plain sum. With ``max_silos = m`` a record's weight is 1 / (m n_us), with n_us the
 subject's records in this silo: each silo computes its part alone, the parts add up (under masking, with noise in
-shares), and ``estimate`` finishes from the noisy sum. m is then a promise or enforced, as everywhere; a subject seen in
-more silos is scaled down where that is visible.
-
-``parts`` are the silos' own ones; ``proofs.noisy_silo_sums`` adds every silo's share of the noise to its part before
-anything leaves it, and proves what each view sees.
+shares: ``proofs.noisy_silo_sums``), and ``estimate`` finishes from the noisy sum. m is then a promise or enforced, as
+everywhere; a subject seen in more silos is scaled down where that is visible.
 
 **Formal guarantee.** For unit subject and relation zero-out, and any view that sees only the noisy sum and what follows
 from it, ``release`` satisfies ``account(query.event(), delta)``; noise is floating point (``noise_mechanisms``).
@@ -43,6 +34,7 @@ index names one person the same way in all silos.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -125,8 +117,36 @@ def record_weights(
 # -- means and variances -----------------------------------------------------------------------------------------------
 
 
+class _SubjectSum(ABC):
+    """A sum over records in which every subject counts once, with Gaussian noise on every number."""
+
+    noise_multiplier: float
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """l2 sensitivity of ``total`` for zero-out of one subject."""
+
+    @abstractmethod
+    def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
+        """The exact sum: private, not to be released."""
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise on every number of ``total``."""
+        return self.noise_multiplier * self.sensitivity
+
+    def event(self) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    def _noisy(
+        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None
+    ) -> Floats:
+        return GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
+
+
 @dataclass(frozen=True)
-class _ColumnSums:
+class _ColumnSums(_SubjectSum):
     """A sum of per-record vectors phi over F columns, subjects weighted alike, and its noise: what Means and Moments
     share. Without a public number of subjects the vector ends with a count.
     """
@@ -153,14 +173,6 @@ class _ColumnSums:
         """l2 sensitivity of ``total`` for zero-out of one subject: every number of phi lies in [-1, 1]."""
         return math.sqrt(self.numbers)
 
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise on every coordinate of ``total``."""
-        return self.noise_multiplier * self.sensitivity
-
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
-
     def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
         """The exact sum of phi, and the count: private, not to be released."""
         return _total(self._phi(values), record_weights(subject, silo, self.max_silos), self.subjects)
@@ -170,14 +182,9 @@ class _ColumnSums:
         weights = record_weights(subject, silo, self.max_silos)
         return _parts(self._phi(values), weights, self.subjects, silo, silos)
 
+    @abstractmethod
     def _phi(self, values: npt.ArrayLike) -> Floats:
         """[records, numbers_per_column * F]"""
-        raise NotImplementedError
-
-    def _noisy(
-        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None
-    ) -> Floats:
-        return GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
 
 
 @dataclass(frozen=True)
@@ -192,8 +199,6 @@ class Means(_ColumnSums):
     phi(x) = z with z_j = (x_j - middle_j) / half width_j clipped to [-1, 1]: norm at most sqrt(F), attained at a corner
     of the box. With a count, phi(x) = (z, 1): sqrt(F + 1). The middle of the bounds is the origin, because taking a
     subject away then moves the sum by half of what the range of a column would suggest.
-
-    **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
     """
 
     numbers_per_column = 1
@@ -233,8 +238,6 @@ class Moments(_ColumnSums):
     sqrt(F) for each, composed.)
 
     The squared noisy mean is too large by the variance of its noise, which is known and subtracted.
-
-    **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
     """
 
     numbers_per_column = 2
@@ -279,7 +282,7 @@ class Moments(_ColumnSums):
 
 
 @dataclass(frozen=True)
-class CategoryCounts:
+class CategoryCounts(_SubjectSum):
     """How much of every category there is, [categories]; with ``categories = 1`` and zeros as values, how many
     subjects.
 
@@ -289,9 +292,7 @@ class CategoryCounts:
 
     phi(x) is the unit vector of the record's category, and the weights of one subject sum to at most ``cap``: its part
     has l1 and hence l2 norm at most cap, attained when all its records are of one category. Values that are no category
-    count nowhere. Estimates are unbiased and may be negative; :func:`shares` makes proportions of them.
-
-    **Formal guarantee.** See the module; the event is Gaussian(noise_multiplier).
+    count nowhere. Estimates are unbiased and may be negative.
     """
 
     categories: int
@@ -307,16 +308,7 @@ class CategoryCounts:
 
     @property
     def sensitivity(self) -> float:
-        """l2 sensitivity of ``total`` for zero-out of one subject."""
         return self.cap
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise on every count."""
-        return self.noise_multiplier * self.cap
-
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
 
     def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
         """The exact counts: private, not to be released."""
@@ -335,15 +327,7 @@ class CategoryCounts:
         self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
     ) -> Paid:
         """``values`` are integers 0 .. categories-1, one per record."""
-        noisy = GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
-        return Paid(*self.estimate(noisy), self.event())
-
-
-def shares(counts: npt.ArrayLike) -> Floats:
-    """Noisy counts as proportions: negative ones are 0, and equal shares where nothing is left."""
-    kept = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
-    whole = float(kept.sum())
-    return np.asarray(kept / whole if whole > 0 else np.full(kept.size, 1 / kept.size), dtype=np.float64)
+        return Paid(*self.estimate(self._noisy(values, subject, stream, silo)), self.event())
 
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------
@@ -360,8 +344,6 @@ class Quantile:
     The part of one subject lies between -share and 1 - share (its weights sum to at most 1), so zeroing it out moves
     the score of every candidate by at most max(share, 1 - share), the sensitivity (McSherry and Talwar 2007). The
     candidate is drawn exactly (``mechanisms.ExponentialMechanism``).
-
-    To choose a clip: ``Quantile(0.5, 1e-3, 1e3, epsilon=0.1, geometric=True)`` over one norm per subject.
 
     **Formal guarantee.** Unit subject, relation zero-out: Pure(epsilon), for every view of the result. Under
     replacement a score moves by at most 1: use epsilon max(share, 1 - share) for the same promise.
@@ -410,13 +392,6 @@ class Quantile:
         places = np.searchsorted(exact[known][order], self.grid, side="right")
         return np.asarray(-np.abs(below[places] - self.share * below[-1]), dtype=np.float64)
 
-    def rank_bound(self, failure: float = 0.05) -> float:
-        """With probability 1 - ``failure`` the released candidate is by at most this number of subjects further from
-        the quantile than the best one: 2 sensitivity ln(candidates / failure) / epsilon."""
-        if self.epsilon == 0:
-            return math.inf
-        return 2 * self.sensitivity * math.log(self.candidates / failure) / self.epsilon
-
     def release(
         self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
     ) -> PaidQuantile:
@@ -460,7 +435,7 @@ class Metrics:
     A metric is here "of a random record of a random subject": :class:`Means` of the scores, whose proof it shares.
     Metrics that are no averages (AUC, average precision) are not offered.
 
-    **Formal guarantee.** That of :class:`Means`, given that the model evaluated is public or already paid for.
+    **Formal guarantee.** That of :class:`Means`, given that the model evaluated is public or released with noise.
     """
 
     names: tuple[str, ...]

@@ -1,17 +1,9 @@
 """Selection of settings on private records within a guarantee: repeat and select.
 
-Trying every setting on private records and keeping the best one is a release of its own: a view that sees the choice
-learns something from every run. Repeat-and-select pays for it once, at a price that hardly depends on the number of
-settings: draw a random number K, run K times, each time with a setting drawn at random, publish the best run and
-nothing else. Liu and Talwar 2019 (a geometric K: stop after each run with a fixed probability); Papernot and Steinke
-2022 (truncated negative binomial and Poisson K). The proofs are in ``selection_bounds``.
-
-    repetitions = Repetitions(mean=20, law="poisson")
-    run_event = Composed((training, metrics.event()))            # a run *and* its score
-    ledger.append(…, events={"subject/public/zero-out": repetitions.event(run_event)})
-    choice = repeat_and_select(train, score, settings, repetitions, Randomness().stream("selection"))
-
-Where settings cost differently (another noise, another number of rounds) give all their events: the largest counts.
+Draw a random number K, run K times, each time with a setting drawn at random, publish the best run and nothing else:
+Liu and Talwar 2019 (a geometric K: stop after each run with a fixed probability); Papernot and Steinke 2022 (truncated
+negative binomial and Poisson K). The proofs are in ``selection_bounds``, an example in docs/privacy.md. Where settings
+cost differently (another noise, another number of rounds) give all their events: the largest counts.
 """
 
 from __future__ import annotations

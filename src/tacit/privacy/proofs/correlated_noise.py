@@ -67,11 +67,3 @@ def sensitivity(bands: int, groups: int, rounds: int) -> float:
     # of the first group, whose turns are the earliest: those of the others are the same, further down and cut off
     moved = np.cumsum(turns, axis=0).ravel()[:rounds]
     return float(np.linalg.norm(moved)) * _ROUNDED_UP
-
-
-def prefix_error(bands: int, groups: int, rounds: int) -> float:
-    """The mean over t of the variance of the noise in x_1 + … + x_t, where the whole training is a Gaussian mechanism
-    with noise multiplier 1: what a choice of bands is judged by."""
-    sums = np.cumsum(np.pad(noise_weights(bands), (0, max(0, rounds - bands)))[:rounds])
-    variances = np.cumsum(np.square(sums))  # of x_1 + … + x_t: the last t partial sums of the weights
-    return float(variances.mean()) * sensitivity(bands, groups, rounds) ** 2

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Event, Gaussian, Unprotected
-from tacit.privacy.exposure import Exposure
 from tacit.privacy.mechanisms.noise_mechanisms import standard_normal
 from tacit.privacy.randomness import Stream
+from tacit.privacy.terms import Exposure
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def paid_event(
     and ``Gaussian(1 / mu)`` is exact for the largest change. A subject's part in one silo is v_k with |v_k| <= s / m
     (its weights there sum to at most 1 / m), in at most m silos; a larger number k of silos has weights 1 / k.
 
-    *Subject, zero-out.* The sum moves by |sum v_k| <= s, against z s: mu = 1 / z. Who sees each silo's noisy part
+    *Subject, zero-out.* The sum moves by |sum v_k| <= s, against z s: mu = 1 / z. A view of each silo's noisy part
     (``each``) sees the v_k apart, against z s / sqrt(S) each: mu^2 = sum |v_k|^2 S / (z s)^2 <= m (1 / m)^2 S / z^2, so
     mu = sqrt(S / m) / z. *Replace*: v_k - v_k' has twice the bound: mu doubles.
 
@@ -61,9 +61,9 @@ def paid_event(
     Constants and metrics are public afterwards: a view that sees nothing else of an exchange sees the sum.
     """
     if exposure.unit == "silo":
-        return Unprotected("paid statistics do not bound what one silo contributes")
+        return Unprotected("private statistics do not bound what one silo contributes")
     if exposure.colluding >= silos:
-        return Unprotected("all silos collude: nobody is left to protect")
+        return Unprotected("all silos collude: no silo is left to protect")
     if exposure.unit == "subject":
         moved = math.sqrt(silos / max_silos) if _apart(exposure) else 1.0
     else:
