@@ -13,6 +13,7 @@ import pytest
 from tacit.crypto import Refused, Tampered
 from tacit.crypto.crypto_errors import MISUSES, REFUSALS, Misused
 from tacit.errors import CODES, Forbidden, InvalidSetting, TacitError, UserError, in_file
+from tacit.federation.site.policy import RULES
 from tacit.planning.settings import explained
 from tacit.privacy.invalid import ARGUMENTS, InvalidArgument
 from tests.refusals import refuses
@@ -81,6 +82,7 @@ TABLES = {
     "Refused": REFUSALS,
     "BadShares": REFUSALS,
     "RoundFailed": REFUSALS,
+    "Refusal": RULES,
     "InvalidArgument": ARGUMENTS,
     "NoSuchGraph": ARGUMENTS,
     "Misused": MISUSES,

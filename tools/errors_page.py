@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tacit.crypto.crypto_errors import MISUSES, REFUSALS
 from tacit.errors import CODES
+from tacit.federation.site.policy import RULES
 from tacit.privacy.invalid import ARGUMENTS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "errors.md"
@@ -43,6 +44,9 @@ def page() -> str:
         "`tacit.crypto.Refused` appears in the logs of server and silos. It names the party that sent the message.",
         "The receiver ignores the message; the round goes on where enough parties are left.\n",
         short(dict(REFUSALS)),
+        "## Rules by which a silo refuses a run\n",
+        "The requester sees the name of the rule in the error `policy-forbids`; the silo's own log has the reason.\n",
+        short(dict(RULES)),
         "## Invalid arguments\n",
         "`tacit.privacy.invalid.InvalidArgument` is a `ValueError` of the accountants, mechanisms and kernels.\n",
         short(dict(ARGUMENTS)),

@@ -13,8 +13,8 @@ from tacit.engine.learner import packed
 from tacit.engine.run import load_federation
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
-from tacit.federation.protocol.agreement import mark
-from tacit.federation.protocol.messages import BEGIN, Desk, Message, write_counts, write_json
+from tacit.federation.protocol.agreement import Greeting, Progress, mark
+from tacit.federation.protocol.messages import Desk, Message, write_counts
 from tacit.federation.protocol.sides import RoundFailed, SiloSide
 from tacit.methods import METHODS as ALL
 from tacit.planning.claims import exchanges_for
@@ -125,11 +125,11 @@ def test_counts_of_an_earlier_start_of_the_run_are_refused(experiment, visits):
     federation, before = counting(experiment, visits)
     desk = federation.coordinator._desk
     again = {name: SiloSide(old.plan, name, old._shard, old._keys) for name, old in federation.silos.items()}
-    greeting = write_json({"silos": list(federation.names), "plan": mark(federation.plan)})
+    greeting = Greeting(silos=federation.names, plan=mark(federation.plan)).to_bytes()
     heard = {name: side.handle(desk.write(name, "hello", greeting)) for name, side in again.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    begin = join([write_json({"done": 0}), join_named(signed), packed(again["south"]._made.frozen)])
-    now = {name: side.handle(desk.write(name, BEGIN, begin)) for name, side in again.items()}
+    begin = join([Progress(done=0).to_bytes(), join_named(signed), packed(again["south"]._made.frozen)])
+    now = {name: side.handle(desk.write(name, "begin", begin)) for name, side in again.items()}
     counts = {silo: Message.from_bytes(answer, silo, 1 << 24).content for silo, answer in now.items()}
     with refuses("wrong-run", kind=Refused, peer="north"):
         again["south"].handle(desk.write("south", "totals", join_named(counts | {"north": before["north"]})))
@@ -437,7 +437,7 @@ def test_a_server_does_not_take_the_place_of_a_silo(silos, code, experiment, vis
     federation = parties(planned(experiment, "uldp-avg", "masked"), visits)
     south, coordinator = federation.silos["south"], federation.coordinator
     south._keys.roster["analyzer"] = Identity().public  # a federation may have one
-    greeting = write_json({"silos": list(silos), "plan": mark(coordinator.plan)})
+    greeting = Greeting(silos=tuple(silos), plan=mark(coordinator.plan)).to_bytes()
     with refuses(code, kind=Refused, peer=SERVER):
         south.handle(coordinator._desk.write("south", "hello", greeting))
 
@@ -449,9 +449,9 @@ def test_a_silo_does_not_begin_where_it_hears_of_some_silos_only(experiment, vis
     heard = {silo: silos[silo].handle(message) for silo, message in next(phases).items()}
     phases.send(heard)
     signed = {silo: Message.from_bytes(heard[silo], silo, 1 << 20).content for silo in ("north", "south")}
-    content = join([write_json({"done": 0}), join_named(signed), packed(coordinator._silos.frozen)])
+    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(coordinator._silos.frozen)])
     with refuses("incomplete", kind=Refused, peer="server"):
-        silos["south"].handle(coordinator._desk.write("south", BEGIN, content))
+        silos["south"].handle(coordinator._desk.write("south", "begin", content))
 
 
 def test_what_a_silo_told_at_an_earlier_start_is_not_good_at_this_one(experiment, visits):
@@ -494,14 +494,14 @@ def test_a_server_cannot_lead_silos_with_different_plans_by_telling_each_its_own
     other = planned(experiment, "uldp-avg", "masked", **OTHER_PLANS[field])
     federation.silos["south"] = south = SiloSide(other, "south", side._shard, side._keys)
     told = next(coordinator.phases())
-    greeting = {"silos": list(coordinator.names), "plan": mark(other)}
-    told["south"] = coordinator._desk.write("south", "hello", write_json(greeting))
+    greeting = Greeting(silos=coordinator.names, plan=mark(other)).to_bytes()
+    told["south"] = coordinator._desk.write("south", "hello", greeting)
     heard = {silo: federation.silos[silo].handle(message) for silo, message in told.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    content = join([write_json({"done": 0}), join_named(signed), packed(south._made.frozen)])
+    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(south._made.frozen)])
     for silo, party in federation.silos.items():
         with refuses("plan-mismatch", kind=Refused):
-            party.handle(coordinator._desk.write(silo, BEGIN, content))
+            party.handle(coordinator._desk.write(silo, "begin", content))
 
 
 def test_records_of_another_form_are_found_before_the_first_round(experiment, visits):

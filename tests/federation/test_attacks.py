@@ -30,9 +30,9 @@ from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
-from tacit.federation.carrier.job import write_job
 from tacit.federation.demo import REQUESTER, Trial, parted
 from tacit.federation.kits import Kit
+from tacit.federation.request import write_job
 from tacit.federation.requester import _session
 from tacit.transport.attendant import NVFLARE_LOG
 from tacit.transport.log import LOG

@@ -24,10 +24,11 @@ from tacit.federation.requester import _session, _submitted, ask
 from tacit.planning.plan import plan
 from tacit.transport import table
 from tacit.transport.gate import _read
-from tacit.transport.table import ALLOWED, DATA, REGISTERED, REPLIES, STREAM, Cell, CellHeaders, Kind, verdict
+from tacit.transport.table import ALLOWED, DATA, REPLIES, STREAM, Cell, CellHeaders, Kind, verdict
 
 from . import worlds
 from .attackers import Attacker, Sent, own_port, requester_cell
+from .registered import REGISTERED, REGISTERED_COMMANDS, REGISTERED_REQUESTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 BEGIN, END = "<!-- channels: generated -->\n", "<!-- end of channels -->\n"
@@ -142,10 +143,10 @@ def page() -> str:
     cells = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     requests = "".join(
         f"| `{topic}` | {', '.join(who for who, asked in table.REQUESTS.items() if topic in asked) or 'no sender'} |\n"
-        for topic in sorted(table.REGISTERED_REQUESTS)
+        for topic in sorted(REGISTERED_REQUESTS)
     )
     commands = ", ".join(f"`{name}`" for name in sorted(table.COMMANDS))
-    refused = ", ".join(f"`{name}`" for name in sorted(table.REGISTERED_COMMANDS - table.COMMANDS))
+    refused = ", ".join(f"`{name}`" for name in sorted(REGISTERED_COMMANDS - table.COMMANDS))
     return (
         f"{cells}\nThe channel `admin` of a silo carries requests, whose topic is in the payload:\n\n"
         f"| request | accepted from |\n|---|---|\n{requests}\n"
@@ -297,8 +298,8 @@ def test_the_table_knows_every_request_and_command_that_nvflare_registers(world)
     from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
     processors = ClientRequestProcessors.request_processors
-    assert {topic for one in processors for topic in one.get_topics()} == table.REGISTERED_REQUESTS
-    assert {name for program, name in world.records("command") if program == "server"} == table.REGISTERED_COMMANDS
+    assert {topic for one in processors for topic in one.get_topics()} == REGISTERED_REQUESTS
+    assert {name for program, name in world.records("command") if program == "server"} == REGISTERED_COMMANDS
 
 
 def test_processes_accept_what_the_table_allows_and_nothing_else(world):

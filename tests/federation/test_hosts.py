@@ -434,13 +434,13 @@ def test_an_answer_that_is_none_is_refused_and_named(world, garbage):
     assert ended.status == "failed"
     assert "west" in ended.reason
     log = (world.server.ours / "log.txt").read_text()
-    assert "refused west: an envelope" in log or "without west in round 0, hello: west: a message" in log
+    assert "refused west: a reply" in log or "without west in round 0, hello: west: a message" in log
 
 
 def test_a_message_that_is_too_long_is_refused_by_the_silo(world):
     host = SiloHost(world.silos["north"])
     assert called(world, host).rules == ()
-    reply = Reply.from_bytes(host.message(b"x" * 50_000_000))
+    reply = Reply.from_bytes(host.message(b"x" * 50_000_000), "north")
     assert (reply.content, reply.rules) == (None, ("message",))
     (line,) = [line for line in log_of(world, "north") if "refused" in line]
     assert f"of the server to run {RUN} (attempt 1) of {ANA}: server: a message of 50000000 bytes" in line
@@ -451,7 +451,7 @@ def called(world: World, host: SiloHost | AnalyzerHost, by: str = "server", atte
     """What a party replies to the call of another: to the first attempt, though it may be signed for another one."""
     asked, kit = Sealed(travelled(EXPERIMENT), RUN, 1, ANA), {"server": world.server, **world.silos}[by]
     signed = calls(kit, "server", replace(asked, attempt=attempt)).write(host.kit.name, CALL, Call().to_bytes())
-    return Reply.from_bytes(host.call(lambda: asked, signed))
+    return Reply.from_bytes(host.call(lambda: asked, signed), "north")
 
 
 @pytest.mark.parametrize(("by", "attempt"), [("west", 1), ("server", 2)])
@@ -493,8 +493,8 @@ def test_a_run_goes_on_after_a_silo_was_stopped_in_the_midst_of_it(world, monkey
 
 def test_a_message_before_a_call_is_refused(world):
     host = SiloHost(world.silos["north"])
-    assert Reply.from_bytes(host.message(b"hello")).rules == ("request",)
-    assert Reply.from_bytes(host.evaluate(b"hello")).rules == ("request",)
+    assert Reply.from_bytes(host.message(b"hello"), "north").rules == ("request",)
+    assert Reply.from_bytes(host.evaluate(b"hello"), "north").rules == ("request",)
 
 
 def test_a_server_that_puts_other_keys_into_the_roster_is_not_understood(world):
@@ -524,7 +524,7 @@ def test_metrics_of_fewer_held_out_rows_than_the_policy_wants_stay(world):
 
         def listen(what, silo, answer, told=told):
             if what == EVALUATE and silo == "north":
-                told.append(Reply.from_bytes(answer))
+                told.append(Reply.from_bytes(answer, "north"))
             return answer
 
         assert world.attempt(run=run, text=few, tamper=listen)[0].status == "finished"
@@ -545,6 +545,7 @@ def test_metrics_without_noise_stay_where_the_silo_has_no_hold_out_of_its_own(wo
         {"records": 20, "metrics": {"accuracy": float("nan")}},
         {"records": 20, "metrics": {"accuracy": 0.5, "visit our page": 1.0}},
         {"records": -1, "metrics": {"accuracy": 0.5}},
+        {"records": 10**400, "metrics": {"accuracy": 0.5}},
         {"records": 20, "metrics": [0.5]},
         "[" * 200_000,
     ],
@@ -559,7 +560,7 @@ def test_metrics_that_are_none_are_refused_and_their_silo_is_named(world, told):
     result = Run.load(host.folder).result
     assert set(result["silos"]) == {"north", "south"}
     assert is_between_silos(result)
-    assert "refused west: metrics that are none" in (world.server.ours / "log.txt").read_text()
+    assert "refused west: malformed metrics" in (world.server.ours / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(("file", "rule"), [("POLICY.toml", "policy"), ("DATA.toml", "data")])
@@ -732,7 +733,7 @@ def test_the_analyzer_takes_part_in_nothing_else(world):
     host = AnalyzerHost(world.analyzer)
     assert called(world, host).rules == ("request",)
     assert "masked exchange has no analyzer" in (world.analyzer.ours / "log.txt").read_text()
-    assert Reply.from_bytes(host.evaluate(b"")).rules == ("metrics",)
+    assert Reply.from_bytes(host.evaluate(b""), "north").rules == ("metrics",)
 
 
 # -- a server that lies

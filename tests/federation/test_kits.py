@@ -20,8 +20,8 @@ from tacit.federation.kits import (
     ROOT_KEY,
     FederationOptions,
     Kit,
+    configure,
     make_kits,
-    place_stores,
 )
 from tacit.planning.settings import read_section
 from tests.refusals import refuses
@@ -162,7 +162,7 @@ def test_the_analyzer_has_a_kit_if_the_file_says_so_and_no_secret_of_the_silos(t
 
 def test_the_servers_stores_lie_in_its_kit_wherever_that_is(made):
     kit = Kit.load(made / "server", "server")
-    place_stores(kit)
+    configure(kit)
     resources = local(kit.path, "resources.json")
     assert "/tmp/nvflare" not in json.dumps(resources)
     manager = next(one for one in resources["components"] if one["id"] == "job_manager")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tacit.crypto import Refused
 from tacit.errors import UserError
 from tacit.exchange.post import join
 from tacit.federation import server_host
-from tacit.federation.carrier.envelope import CALL, Call, Malformed, Reply, calls
-from tacit.federation.carrier.job import REQUEST, read_job, write_job
+from tacit.federation.carrier.envelope import CALL, Call, Reply, calls
 from tacit.federation.kits import FederationOptions, Kit, make_kits
-from tacit.federation.request import Request, Sealed, received
+from tacit.federation.request import REQUEST, Request, Sealed, read_job, received, write_job
 from tacit.federation.server_host import CoordinatorHost
 from tacit.federation.site import limits
 from tacit.federation.site.host import SiloHost
@@ -214,7 +214,7 @@ def test_an_experiment_of_a_requester_who_is_not_listed_is_not_looked_at(world):
         host, run = SiloHost(world.silos["north"]), f"{k:032x}"
         asked = Sealed(text, run, 1, "eve@example.org")
         call = calls(world.server, "server", asked).write("north", CALL, Call().to_bytes())
-        assert Reply.from_bytes(host.call(lambda asked=asked: asked, call)).rules == ("requesters",)
+        assert Reply.from_bytes(host.call(lambda asked=asked: asked, call), "north").rules == ("requesters",)
         host.close()
     assert len(lines_of(world.silos["north"])) == len(HUGE)
 
@@ -224,7 +224,7 @@ def test_a_listed_requester_is_refused_for_what_is_too_large_in_one_line(world):
         host, run = SiloHost(world.silos["north"]), f"{k:032x}"
         asked = Sealed(text, run, 1, ANA)
         call = calls(world.server, "server", asked).write("north", CALL, Call().to_bytes())
-        assert Reply.from_bytes(host.call(lambda asked=asked: asked, call)).rules in (("request",), ("silos",))
+        assert Reply.from_bytes(host.call(lambda asked=asked: asked, call), "north").rules in (("request",), ("silos",))
         host.close()
     assert len(lines_of(world.silos["north"])) == len(HUGE)
 
@@ -330,5 +330,6 @@ def test_the_server_remembers_a_limited_number_of_ledgers_of_silos_that_it_knows
     ],
 )
 def test_a_name_or_head_of_a_ledger_that_is_none_is_refused(facts):
-    with pytest.raises(Malformed):
-        Reply.from_bytes(join([json.dumps({"rules": [], "left": None, "recounts": [], **facts}).encode(), b""]))
+    content = json.dumps({"rules": [], "left": None, "recounts": [], **facts}).encode()
+    with refuses("malformed", kind=Refused, peer="north"):
+        Reply.from_bytes(join([content, b""]), "north")

@@ -27,8 +27,8 @@ from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.identity_utils import IdentityAsserter
 
-from tacit.federation.carrier.job import REQUEST, write_job
 from tacit.federation.kits import FederationOptions, make_kits
+from tacit.federation.request import REQUEST, write_job
 from tacit.transport import upkeep
 
 ANA, EVE, SILOS = "ana@example.org", "eve@example.org", ("north", "south")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,9 @@ pytest.importorskip("nvflare")
 
 from tacit.errors import UserError
 from tacit.federation.demo import REQUESTER
-from tacit.federation.requester import status
+from tacit.federation.kits import Kit
+from tacit.federation.requester import _session, status
+from tests.refusals import refuses
 
 from .worlds import experiment, federation, finished
 
@@ -76,6 +80,23 @@ ANSWERS = [
     ("check_status", json.dumps({"time": "t", "data": [], "meta": {"status": "ok", "clients": EVIL}})),
     ("list_jobs", EVIL),
 ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "file-access"),
+        (PermissionError(errno.EACCES, "Permission denied", "left.json"), "file-access"),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "no-answer"),
+        (RuntimeError("session_inactive"), "no-answer"),
+    ],
+)
+def test_a_local_file_and_a_connection_fail_with_different_codes(error, code, tmp_path, monkeypatch):
+    (tmp_path / "tacit").mkdir()
+    kit = Kit(tmp_path, "requester", REQUESTER, "trial", "localhost", 1, (), False)
+    monkeypatch.setattr("tacit.transport.client.connected", lambda *args, **more: SimpleNamespace(close=lambda: None))
+    with refuses(code, "--kit"), _session(kit):
+        raise error
 
 
 def test_a_server_writes_no_file_and_reaches_no_service_on_a_requesters_machine(tmp_path, monkeypatch, capfd):

@@ -24,15 +24,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 pytest.importorskip("nvflare")
 
 from tacit.federation import requester
-from tacit.federation.carrier.job import read_job, write_job
 from tacit.federation.carrier.processes import prepare_silo
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.kits import AUTHORITY, ROOT, ROOT_KEY, Kit
-from tacit.federation.request import travelling
+from tacit.federation.request import read_job, travelling, write_job
 from tacit.planning.plan import plan
-from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
+from tacit.transport.attendant import NVFLARE_LOG, joined, rejected_connection, start, stop
 from tacit.transport.log import LOG
-from tacit.transport.refusals import heard
 from tests.refusals import refuses
 
 from . import worlds
@@ -60,7 +58,7 @@ def elsewhere(tmp_path_factory):
 def refusals(kit: Kit) -> list[str]:
     """What the log of a kit says was turned away, by NVFlare or by Tacit."""
     file = kit.ours / LOG
-    carried = (heard(line) for line in (kit.ours / NVFLARE_LOG).read_text(errors="replace").splitlines())
+    carried = (rejected_connection(line) for line in (kit.ours / NVFLARE_LOG).read_text(errors="replace").splitlines())
     own = [line for line in file.read_text().splitlines() if "refused" in line] if file.is_file() else []
     return [*(line for line in carried if line is not None), *own]
 

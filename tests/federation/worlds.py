@@ -16,11 +16,10 @@ from tacit.engine import Run
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
 from tacit.exchange import EXCHANGES
-from tacit.federation.carrier.job import write_job
 from tacit.federation.demo import PARTS, REQUESTER, Trial
 from tacit.federation.protocol.agreement import in_their_places
 from tacit.federation.protocol.messages import Message
-from tacit.federation.request import travelling
+from tacit.federation.request import travelling, write_job
 from tacit.federation.requester import Asked, ask, follow
 from tacit.federation.site.shard import load_shard, read_silo_data
 from tacit.models import Params

@@ -30,7 +30,7 @@ from tacit.exchange.session import introduced
 from tacit.families.gossip import worker
 from tacit.families.gossip.kernels import noised
 from tacit.families.shuffle.protocol import ANALYZER
-from tacit.federation.protocol.messages import WORK, Desk, Message
+from tacit.federation.protocol.messages import Desk, Message
 from tacit.federation.protocol.sides import (
     AnalyzerSide,
     CoordinatorSide,
@@ -142,7 +142,7 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
     def carry(told: dict[str, bytes]) -> dict[str, bytes | None]:
         answers: dict[str, bytes | None] = {}
         for party, message in told.items():
-            working = Message.from_bytes(message, SERVER, 1 << 30).phase == WORK
+            working = Message.from_bytes(message, SERVER, 1 << 30).phase == "work"
             try:
                 answer = parties[party].handle(message)
             except Refused:
@@ -172,7 +172,7 @@ def _update(answer: bytes, silo: str, identities: Any, roster: Any, coordinator:
     """The numbers of a silo's message, as the server reads them."""
     message = Message.from_bytes(answer, silo, 1 << 30)
     desk = Desk(message.run, SERVER, identities[SERVER], roster, message.round)
-    content, step = desk.read(silo, WORK, message.content), coordinator._silos.grid
+    content, step = desk.read(silo, "work", message.content), coordinator._silos.grid
     if step is not None:
         return read_steps(content, len(content) // 8, silo) * step
     return np.asarray(read_numbers(content, len(content) // 4, silo), np.float64)

@@ -162,7 +162,7 @@ def added_up(build: Any) -> Any:
 
 
 def coins_of_each_silo() -> Any:
-    silos, drawn = count(), "tacit.federation.protocol.silo_side.common_randomness"
+    silos, drawn = count(), "tacit.federation.protocol.agreement.common_randomness"
     return patch(drawn, lambda *_: Randomness.from_seed(next(silos) % 3))
 
 

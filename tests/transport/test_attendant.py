@@ -32,7 +32,7 @@ from tacit.transport.attendant import (
     stop,
 )
 from tacit.transport.log import LOG, log_of
-from tests.transport.test_refusals import REASON, TLS
+from tests.transport.test_rejected_connections import REASON, TLS
 
 REGISTERED = b"Successfully registered client:north for project test\n"
 

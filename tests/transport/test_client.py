@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import zipfile
 from base64 import b64decode
 from pathlib import Path
@@ -24,7 +25,7 @@ from nvflare.fuel.flare_api.api_spec import NoReply
 from nvflare.fuel.hci.file_transfer_defs import PULL_FOLDER_FQN, PUSH_FOLDER_FQN
 
 from tacit.transport import client
-from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Commands, fetch
+from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Commands, fetch, is_local
 from tacit.transport.packed import PACKED
 from tacit.transport.table import Cell, verdict
 from tacit.transport.table import CellHeaders as Headers
@@ -140,6 +141,19 @@ def test_a_download_that_breaks_off_can_be_tried_again(tmp_path):
     server.send_request = lambda **options: Message({MessageHeaderKey.RETURN_CODE: ReturnCode.COMM_ERROR}, None)
     with pytest.raises(NoReply):
         fetched(server, tmp_path)
+
+
+@pytest.mark.parametrize("most", [1 << 10, 1 << 20], ids=["archive", "file"])
+def test_a_file_that_cannot_be_written_is_not_the_fault_of_the_server(most, tmp_path):
+    """The archive is small, and one of its files larger than the limit of the second case."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            fetched(Server(archived(GOOD), part=1 << 8), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert is_local(caught.value)
 
 
 @pytest.mark.parametrize(

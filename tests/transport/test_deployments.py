@@ -13,7 +13,8 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.private.fed.server.job_runner import JobRunner
 
-from tacit.transport.deployments import log_deployments, not_deployed
+from tacit.transport.packed import not_deployed
+from tacit.transport.upkeep import log_deployments
 
 REFUSED = json.dumps({"rules": ["requesters"]})
 DETAIL = ["server: OK", "north: OK", f"south: {REFUSED}", "west: the job was not deployed", "num_ok_sites 1 < 3"]

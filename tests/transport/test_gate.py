@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,7 +35,7 @@ from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 
 from tacit.transport import gate
-from tacit.transport.streams import MOST_UNREAD_ANSWERS, Unread
+from tacit.transport.streams import MOST_UNREAD_ANSWERS
 
 CLOSED = "from pathlib import Path; from tacit.transport.gate import close; close(Path(sys.argv[1])); print('closed')"
 
@@ -152,6 +153,8 @@ class Noted:
     def note(self, party: str, words: str) -> None:
         self.lines.append(f"{party}: {words}")
 
+    write = note
+
 
 class Ended(Exception):
     """What gRPC raises where a call is aborted."""
@@ -166,7 +169,7 @@ def call_of(party: str) -> SimpleNamespace:
 
 def test_a_party_has_few_connections_at_a_time():
     noted = Noted()
-    called = gate._called(lambda self, frames, context: iter("ab"), noted)
+    called = partial(gate.Gate(noted).stream, lambda self, frames, context: iter("ab"))
     calls = [called(None, (), call_of("eve")) for _ in range(gate._MOST_CALLS)]
     assert [next(call) for call in calls] == ["a"] * gate._MOST_CALLS
     for _ in range(3):
@@ -181,7 +184,7 @@ def test_a_party_has_few_connections_at_a_time():
 @pytest.mark.parametrize("kind", [Types.HELLO, Types.READY])
 def test_a_neighbour_says_its_name_once_and_shortly(kind):
     noted, passed = Noted(), []
-    greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
+    greeted = partial(gate.Gate(noted).process_frame_task, lambda self, neighbour, frame: passed.append(frame))
     peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
     neighbour = SimpleNamespace(conn=peer, sfm_endpoint=None)
 
@@ -231,7 +234,7 @@ def test_a_process_works_on_few_messages_of_a_party_at_a_time(party, message):
         passed.append(message)
         assert go_on.wait(10)
 
-    guarded = gate._guarded(works, noted)
+    guarded = partial(gate.Gate(noted).process_message, works)
     with ThreadPoolExecutor(gate._MOST_ASKED) as pool:
         busy = [pool.submit(guarded, *message) for _ in range(gate._MOST_ASKED)]
         end = time.monotonic() + 10
@@ -258,7 +261,7 @@ def test_the_parts_of_streams_are_not_limited_in_number():
         passed.append(message)
         assert go_on.wait(10)
 
-    guarded = gate._guarded(works, noted)
+    guarded = partial(gate.Gate(noted).process_message, works)
     stream = {"sm__ch": "aux_communication", "sm__tp": "__sync_runner__", "sm__id": 1}
     own = sent(JOB_OF_NORTH, f"server.{JOB}", "sm__STREAM", "sm__DATA", **stream)
     server = SimpleNamespace(connector=SimpleNamespace(mode=Mode.ACTIVE))
@@ -287,7 +290,7 @@ def test_the_parts_of_streams_are_not_limited_in_number():
 )
 def test_every_topic_has_a_bound_in_bytes(message, most):
     noted, passed = Noted(), []
-    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    guarded = partial(gate.Gate(noted).process_message, lambda *one: passed.append(one))
     guarded(*sent(*message, bytes(most)))
     assert len(passed) == 1
     guarded(*sent(*message, bytes(most + 1)))
@@ -297,7 +300,7 @@ def test_every_topic_has_a_bound_in_bytes(message, most):
 
 def test_what_is_forwarded_is_no_larger_than_a_part_of_a_stream():
     noted, passed = Noted(), []
-    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    guarded = partial(gate.Gate(noted).process_message, lambda *one: passed.append(one))
     stream = {"sm__ch": "aux_communication", "sm__tp": "__sync_runner__", "sm__id": 1}
     for length in (1 << 20, 3 << 20):
         own = sent(JOB_OF_NORTH, f"server.{JOB}", "sm__STREAM", "sm__DATA", bytes(length), **stream)
@@ -309,7 +312,7 @@ def test_what_is_forwarded_is_no_larger_than_a_part_of_a_stream():
 
 def test_only_the_receiver_of_a_stream_acknowledges_it(monkeypatch):
     noted, passed = Noted(), []
-    guarded = gate._guarded(lambda *one: passed.append(one), noted)
+    guarded = partial(gate.Gate(noted).process_message, lambda *one: passed.append(one))
     monkeypatch.setitem(ByteStreamer.tx_task_map, 7, SimpleNamespace(target=JOB_OF_NORTH))
     server = SimpleNamespace(connector=SimpleNamespace(mode=Mode.ACTIVE))
     for origin in (JOB_OF_NORTH, f"east.{JOB}"):
@@ -321,7 +324,7 @@ def test_only_the_receiver_of_a_stream_acknowledges_it(monkeypatch):
 
 def test_headers_of_many_values_are_refused_before_they_are_built():
     noted, passed = Noted(), []
-    greeted = gate._greeted(lambda self, neighbour, frame: passed.append(frame), noted)
+    greeted = partial(gate.Gate(noted).process_frame_task, lambda self, neighbour, frame: passed.append(frame))
     peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
     neighbour = SimpleNamespace(conn=peer, sfm_endpoint="eve")
     for values in (100, 60_000):
@@ -348,8 +351,9 @@ class Line(Connection):
 
 @pytest.fixture
 def manager(monkeypatch) -> ConnManager:
-    for name, made in (("update_endpoint", gate._named), ("close_connection", gate._forgotten)):
-        monkeypatch.setattr(ConnManager, name, made(getattr(ConnManager, name)))
+    for name in ("update_endpoint", "close_connection"):
+        monkeypatch.setattr(ConnManager, name, getattr(ConnManager, name))  # put back at the end
+        gate._replace(gate.Gate(Noted()), ConnManager, name)
     return ConnManager(Endpoint("server"))
 
 
@@ -396,10 +400,11 @@ class Driver:
 
 
 def test_a_connection_whose_other_side_does_not_read_is_ended(monkeypatch):
-    noted, unread, driver, line = Noted(), Unread(), Driver(), grpc_driver.StreamConnection
-    monkeypatch.setattr(line, "send_frame", gate._queued(line.send_frame, unread, noted))
-    monkeypatch.setattr(line, "generate_output", gate._taken(line.generate_output, unread))
-    monkeypatch.setattr(line, "close", gate._ended(line.close, unread))
+    noted, driver, line = Noted(), Driver(), grpc_driver.StreamConnection
+    closed = gate.Gate(noted)
+    for name in ("send_frame", "generate_output", "close"):
+        monkeypatch.setattr(line, name, getattr(line, name))  # put back at the end
+        gate._replace(closed, line, name)
     monkeypatch.setattr(gate, "_peer", lambda connection: "eve@example.org")
     connector = SimpleNamespace(params={"host": "localhost", "port": 1}, mode=Mode.PASSIVE)
     with ThreadPoolExecutor(4) as pool:
@@ -425,7 +430,7 @@ def test_a_connection_whose_other_side_does_not_read_is_ended(monkeypatch):
             assert len(queued) < 2 * (MOST_UNREAD_ANSWERS >> 20)  # gRPC holds a few, too
             assert driver.ended.wait(10)
             assert not driver.there[0].oq.q.queue
-            assert not unread._waiting
+            assert not closed._unread._waiting
             stop.set()
             call.cancel()
         server.stop(0).wait()

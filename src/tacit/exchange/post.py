@@ -116,8 +116,9 @@ def join(parts: Sequence[bytes]) -> bytes:
 
 def parted(data: bytes, peer: str, count: int | None = None) -> list[bytes]:
     """The parts that :func:`join` joined (exactly ``count`` of them, where given)."""
-    parts, start = [], 0
-    while start < len(data):
+    parts: list[bytes] = []
+    start = 0
+    while start < len(data) and (count is None or len(parts) <= count):
         size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
         start += _LENGTH_BYTES
         if start + size > len(data):

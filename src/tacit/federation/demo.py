@@ -1,8 +1,7 @@
 """A whole federation on this machine: a server, three silos, their kits, tables and policies, as on four machines.
 
-The built-in table is parted by site (or there are other tables, one for each silo); every silo gets its own file and
-nothing of the others'. Server and silos are processes of their own that speak over mutually authenticated TLS on the
-loopback interface.
+The built-in table is split by site (or there are other tables, one for each silo). Server and silos are processes of
+their own that use mutually authenticated TLS on the loopback interface.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from tacit.data import DataOptions
 from tacit.data.sources.randhie import SITES, read_builtin
 from tacit.errors import UserError
 from tacit.federation.carrier.processes import prepare_analyzer, prepare_server, prepare_silo
-from tacit.federation.kits import FederationOptions, Kit, ServerOptions, make_kits
+from tacit.federation.kits import FederationOptions, Kind, Kit, ServerOptions, make_kits
 from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
 from tacit.transport.table import ANALYZER
 
@@ -39,10 +39,10 @@ POLICY = {
     "epsilon_per_run": 5.0,
     "epsilon_in_total": 20.0,
     "least_records": 100,
-    "silos_per_subject": 1,  # nobody of this table lives at two sites
+    "silos_per_subject": 1,  # no subject of this table lives at two sites
     "budget_shown": True,
 }
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 class Trial:
@@ -83,36 +83,27 @@ class Trial:
         return tuple(self._tables)
 
     def home(self, silo: str) -> Path:
-        """Where a silo's own files are."""
         return self.folder / "silos" / silo
 
     def kit(self, name: str) -> Kit:
-        kits = self.folder / "kits"
-        if name in ("server", ANALYZER):
-            return Kit.load(kits / name, "server" if name == "server" else "analyzer")
-        if name == REQUESTER:
-            return Kit.load(kits / "requesters" / name, "requester")
-        return Kit.load(kits / "silos" / name, "silo")
+        folder = {"server": "", ANALYZER: "", REQUESTER: "requesters"}.get(name, "silos")
+        return Kit.load(self.folder / "kits" / folder / name, *get_args(Kind))
 
     def start(self, name: str) -> None:
-        """Start the server, the analyzer, or a silo."""
-        if name == "server":
-            kit = prepare_server(self.kit(name).path)
-        elif name == ANALYZER:
-            kit = prepare_analyzer(self.kit(name).path)
+        kit = self.kit(name)
+        if kit.kind == "silo":
+            prepare_silo(kit.path, self.home(name) / "DATA.toml", self.home(name) / "POLICY.toml")
         else:
-            home = self.home(name)
-            kit = prepare_silo(self.kit(name).path, home / "DATA.toml", home / "POLICY.toml")
+            (prepare_server if kit.kind == "server" else prepare_analyzer)(kit.path)
         self.processes[name] = self.launch(kit.path)
 
     def launch(self, kit: Path) -> subprocess.Popen[bytes]:
-        """Start NVFlare's process of a kit, without an attendant."""
         return start(kit)
 
     def wait(self, name: str) -> None:
         """Until the server listens, or a silo or the analyzer has joined."""
         kit = self.kit(name)
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _TIMEOUT
         while not (_listens(kit.port) if name == "server" else joined(kit.path)):
             if self.processes[name].poll() is not None or time.monotonic() > end:
                 problem = f"{name} did not start"

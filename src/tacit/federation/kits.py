@@ -1,35 +1,24 @@
-"""Kits: what a federation's server, silos, analyzer and requesters need to know and to trust each other.
+"""Kits: certificates, keys and limits of a federation's server, silos, analyzer and requesters.
 
-``FEDERATION.toml`` names them::
+``FEDERATION.toml`` (:class:`FederationOptions`; an example is in docs/deploy.md) names them.
 
-    name = "readmission"
-    silos = ["north", "south", "west"]
-    requesters = ["ana@example.org"]
-    analyzer = true                    # for the shuffled exchange: a party called "analyzer" gets a kit, too
+:func:`make_kits` makes one folder for each: certificates of one authority (NVFlare's provisioning), what that party may
+do and may be made to do (no code from a request, no shell, only Tacit's own classes, signed requests only, no logs that
+leave), and in ``tacit/`` what NVFlare does not know:
 
-    [server]
-    host = "federation.example.org"
-    port = 8002
-
-:func:`make_kits` turns it into one folder for each: certificates of one authority (NVFlare's provisioning), what that
-party may do and may be made to do (no code that a request brings along, no shell, nothing but Tacit's own classes,
-signed requests only, no logs that leave), and in ``tacit/`` what NVFlare does not know:
-
-kit.json         who this is
+kit.json         the name and kind of the party
 identity.key     the signing key of a server, silo or analyzer in exchanges that hide single silos
-roster.json      the public halves of all of them: who is there, and by whose word it is known; whoever relays messages
-                 cannot put its own keys in their place
+roster.json      the public keys of all of them; a party that relays messages cannot replace them by its own
 pseudonyms.key   silos only: the secret by which the same person has the same number in every silo
 
-The authority's own key signs new certificates. It is kept only where a passphrase encrypts it; otherwise it is
-forgotten, and with it the possibility to add anybody later.
+The authority's own key signs new certificates. It is kept only if a passphrase encrypts it. If omitted, the key is
+discarded and no party can be added later.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import re
 import secrets
 import shutil
@@ -40,7 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -51,10 +40,10 @@ from pydantic import Field, field_validator, model_validator
 
 from tacit.crypto import Identity, Secret
 from tacit.data.options import Section
-from tacit.engine.folder import read_json, write_json
+from tacit.engine.folder import PRIVATE, read_json, write_json
+from tacit.engine.learner import write_bytes
 from tacit.errors import InvalidSetting, UserError
 from tacit.exchange.post import SERVER
-from tacit.privacy.ledger import plain_file
 from tacit.transport import packed
 from tacit.transport.attendant import KIT, organisation
 from tacit.transport.log import OURS
@@ -67,67 +56,32 @@ AUTHORITY, ROOT, ROOT_KEY, MEMBERS = "authority", "rootCA.pem", "rootCA.key", "m
 RUNS = "runs"  # in the server's kit: checkpoints and ledgers of runs
 SECRET_BYTES = 32
 
-# The only classes that a request may name: they live in the installed package and treat every argument as untrusted.
-CLASSES = packed.CLASSES
-
+CLASSES = packed.CLASSES  # the only ones that a request may name; they treat every argument as untrusted
 REQUESTER_ROLE = packed.ROLE
 
-_NOTHING = dict.fromkeys(
-    (
-        "submit_job",
-        "clone_job",
-        "manage_job",
-        "download_job",
-        "view",
-        "operate",
-        "shell_commands",
-        "byoc",
-        "server-predeployed-flwr",
-    ),
-    "none",
-)
-_OWN = "n:submitter"
-# Who may ask for what. Requesters are leads; nobody has another role. Of the server they may ask who is there and how
-# their runs go; of a silo or the analyzer, to take part in a run, and nothing about it or its machine. Nobody may stop
-# any of them, look at their files, or make them run code that is not installed there.
-_AT_THE_SERVER = {
-    **_NOTHING,
-    "submit_job": "any",
-    "manage_job": _OWN,
-    "download_job": _OWN,
-    "app_command": _OWN,  # how far is my run?
-    "view": "any",  # who is there?
-}
+# Requesters are leads; no other role has members. They may ask the server who is connected and how their runs proceed,
+# and a silo or the analyzer to take part in a run. They may not stop a party, read its files, or run other code there.
+_ON_JOBS = ("submit_job", "clone_job", "manage_job", "download_job")
+_NOTHING = dict.fromkeys((*_ON_JOBS, "view", "operate", "shell_commands", "byoc", "server-predeployed-flwr"), "none")
 _AT_A_SILO = {**_NOTHING, "submit_job": "any"}
+_OF_OWN_JOBS = dict.fromkeys(("manage_job", "download_job", "app_command"), "n:submitter")
+_AT_THE_SERVER = {**_AT_A_SILO, "view": "any", **_OF_OWN_JOBS}
 
-
-# What NVFlare puts into a kit so that it is started without Tacit: without a policy, and with stores that the whole
-# machine shares.
+# What NVFlare puts into a kit to start it without Tacit: without a policy, and with stores that all local users share.
 _OTHER_WAYS = (
     "readme.txt",
     *(f"startup/{name}" for name in ("readme.txt", "start.sh", "sub_start.sh", "stop_fl.sh", "fl_admin.sh")),
     "startup/system_info.ipynb",
 )
-README = "README.txt"
 _COMMANDS: dict[Kind, str] = {
     "server": "tacit server KIT",
     "silo": "tacit silo KIT --data DATA.toml --policy POLICY.toml",
     "analyzer": "tacit analyzer KIT",
     "requester": "tacit submit EXPERIMENT.toml --kit KIT",
 }
-
-
-def _rights(kind: Kind) -> dict[str, Any]:
-    """As NVFlare reads them."""
-    of_requesters = _AT_THE_SERVER if kind == "server" else _AT_A_SILO
-    roles = {"project_admin": _NOTHING, "org_admin": _NOTHING, REQUESTER_ROLE: of_requesters, "member": _NOTHING}
-    return {"format_version": "1.0", "permissions": roles}
-
-
-# Seconds without a sign of life after which a silo is taken to be gone; it gives one every ten.
-_HEARTBEATS = 60
+_HEARTBEATS = 60  # seconds without a sign of life after which a silo counts as gone; it gives one every ten
 UPKEEP = {"id": "tacit_upkeep", "path": "tacit.transport.upkeep.Upkeep", "args": {}}
-# A job that finds a silo missing is looked at again soon, and not given up for a long time. Each is a process.
+# A job that waits for a silo is tried again soon, for a long time. Each job is a process.
 _SCHEDULING = {"max_jobs": 4, "max_schedule_count": 1000, "min_schedule_interval": 2.0, "max_schedule_interval": 10.0}
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -172,22 +126,17 @@ class FederationOptions(Section):
     def _names(self) -> Self:
         for name in (self.name, *self.silos):
             if not _NAME.fullmatch(name):
-                raise InvalidSetting(
-                    "malformed", f"'{name}' is no name: use at most 63 letters, digits, hyphens and underscores"
-                )
+                fix = "use at most 63 letters, digits, hyphens and underscores"
+                raise InvalidSetting("malformed", f"'{name}' is not a valid name: {fix}")
         for name in self.requesters:
             if not _ADDRESS.fullmatch(name):
-                raise InvalidSetting(
-                    "malformed", f"requester '{name}' is no mail address; write for example ana@example.org"
-                )
+                fix = "write for example ana@example.org"
+                raise InvalidSetting("malformed", f"requester '{name}' is not a mail address; {fix}")
         taken = [name.lower() for name in (*self.silos, *self.requesters)]
-        others = (*_TAKEN, self.server.host.lower())  # of whom the server's certificate speaks
+        others = (SERVER, ANALYZER, "all", "admin", self.server.host.lower())  # the server's certificate has its host
         if twice := [name for name in taken if taken.count(name) > 1 or name in others]:
-            raise InvalidSetting("duplicate", f"'{twice[0]}' is taken; give everybody another name")
+            raise InvalidSetting("duplicate", f"'{twice[0]}' is taken; every party needs its own name")
         return self
-
-
-_TAKEN = (SERVER, ANALYZER, "all", "admin")
 
 
 @dataclass(frozen=True)
@@ -209,7 +158,7 @@ class Kit:
         path = path.resolve()
         file = path / OURS / KIT
         if not file.is_file():
-            problem = f"'{path}' is no kit"
+            problem = f"'{path}' is not a kit"
             raise UserError("wrong-file", "KIT", problem, "name a folder that `tacit federation init` made")
         there = _roster(path)
         silos = tuple(name for name in there if name not in (SERVER, ANALYZER))
@@ -231,24 +180,21 @@ class Kit:
         return self.path / "startup"
 
     def identity(self) -> Identity:
-        """The signing key in exchanges."""
-        return Identity(self._secret(IDENTITY))
+        return Identity(read_secret(self.ours / IDENTITY, "KIT"))
 
     def roster(self) -> dict[str, bytes]:
         """The public signing keys of server, silos and analyzer, by name."""
         return _roster(self.path)
 
     def pseudonyms(self) -> Secret:
-        """What identifiers are hashed with."""
-        return self._secret(PSEUDONYMS)
+        return read_secret(self.ours / PSEUDONYMS, "KIT")
 
     def certificate(self) -> x509.Certificate:
         name = "server.crt" if self.kind == "server" else "client.crt"
         return x509.load_pem_x509_certificate((self.startup / name).read_bytes())
 
     def check_certificate(self) -> None:
-        """A UserError where nobody would accept this party's certificate: not valid now, made out to somebody else, or
-        of another authority than the kit's."""
+        """A UserError where the certificate is not valid now, has another name, or is of another authority."""
         certificate, now = self.certificate(), datetime.now(UTC)
         root = x509.load_pem_x509_certificate((self.startup / ROOT).read_bytes())
         names = [part.value for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -258,15 +204,12 @@ class Kit:
         elif now < certificate.not_valid_before_utc:
             problem = f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         elif names != [self.host if self.kind == "server" else self.name]:
-            problem = f"is made out to {' '.join(map(str, names)) or 'nobody'}"
+            problem = f"has the name {' '.join(map(str, names)) or '(none)'}"
         elif not _issued_by(certificate, root):
             problem = "is of another authority"
         if problem is not None:
             fix = "check this machine's clock, or make new kits: `tacit federation init` with another --out"
             raise UserError("bad-certificate", "KIT", f"the certificate of {self.name} {problem}", fix)
-
-    def _secret(self, name: str) -> Secret:
-        return read_secret(self.ours / name, "KIT")
 
 
 def _one(kind: Kind) -> str:
@@ -287,7 +230,6 @@ def _issued_by(certificate: x509.Certificate, root: x509.Certificate) -> bool:
 
 
 def read_secret(file: Path, field: str) -> Secret:
-    """32 secret bytes from a file."""
     content = file.read_bytes() if file.is_file() else b""
     if len(content) != SECRET_BYTES:
         problem = f"'{file.name}' does not hold {SECRET_BYTES} bytes"
@@ -296,7 +238,6 @@ def read_secret(file: Path, field: str) -> Secret:
 
 
 def require_nvflare() -> None:
-    """NVFlare is an extra."""
     try:
         import nvflare  # noqa: F401
     except ImportError:
@@ -306,10 +247,10 @@ def require_nvflare() -> None:
 
 
 def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> dict[str, Path]:
-    """Make the kits of everybody who has none yet, under ``out``; their folders by name.
+    """Make the kits of all parties that have none yet, under ``out``; their folders by name.
 
-    The first time, that is everybody. Later, with the passphrase of the authority's key, it is the silos and requesters
-    that have been added to the file since; everybody then needs the new ``roster.json``.
+    Later, with the passphrase of the authority's key, these are the silos and requesters that have been added to the
+    file since; all parties then need the new ``roster.json``.
     """
     require_nvflare()
     folders = {
@@ -323,7 +264,7 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
     known = read_json(authority / MEMBERS, "--out") if begun else {"roster": {}, "requesters": []}
     missing = [name for name in folders if name not in (*known["roster"], *known["requesters"])]
     if not missing:
-        problem = "everybody has a kit"
+        problem = "all parties have a kit"
         raise UserError("no-effect", "FEDERATION.toml", problem, "add a silo or a requester, or name a new --out")
     if there := next((folders[name] for name in missing if folders[name].exists()), None):
         raise UserError("exists-already", "--out", f"'{there}' exists", "name a new folder")
@@ -338,7 +279,12 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
             known["roster"] |= {} if public is None else {name: public.hex()}
     known["requesters"] = sorted({*known["requesters"], *options.requesters})
     if not begun:
-        _keep_authority(authority, key, root, passphrase)
+        _private_folder(authority)
+        (authority / ROOT).write_bytes(root)
+        if passphrase:
+            sealed = serialization.BestAvailableEncryption(passphrase.encode())
+            pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+            write_bytes(authority / ROOT_KEY, key.private_bytes(pem, pkcs8, sealed), PRIVATE)
     write_json(authority / MEMBERS, known)
     for folder in folders.values():
         if folder.is_dir():
@@ -349,7 +295,7 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
 def _provisioned(
     options: FederationOptions, scratch: Path, authority: tuple[RSAPrivateKey, bytes] | None
 ) -> tuple[dict[str, Path], RSAPrivateKey, bytes]:
-    """NVFlare's own part of everybody's kit, the authority's key and its certificate."""
+    """NVFlare's own part of all kits, the authority's key and its certificate."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.entity import Project
     from nvflare.lighter.impl.cert import CertBuilder
@@ -386,8 +332,7 @@ def _provisioned(
 
 
 def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: bytes) -> bytes | None:
-    """What is Tacit's in a kit: the limits on what it can be made to do, and ``tacit/``. Returns the public half of its
-    signing key, if it has one."""
+    """Add Tacit's part of a kit: its limits, and ``tacit/``. Returns its public signing key, if it has one."""
     kinds: dict[str, Kind] = {SERVER: "server", ANALYZER: "analyzer", **dict.fromkeys(options.silos, "silo")}
     kind = kinds.get(name, "requester")
     ours = folder / OURS
@@ -396,28 +341,19 @@ def _complete(folder: Path, name: str, options: FederationOptions, pseudonyms: b
     for other in _OTHER_WAYS:
         (folder / other).unlink(missing_ok=True)
     words = f"The kit of {name} in the federation {options.name}. Keep it to yourself: it holds private keys."
-    (folder / README).write_text(f"{words}\n\n    {_COMMANDS[kind]}\n\nKIT is this folder.\n", encoding="utf-8")
+    (folder / "README.txt").write_text(f"{words}\n\n    {_COMMANDS[kind]}\n\nKIT is this folder.\n", encoding="utf-8")
     identity = None if kind == "requester" else Identity()
     if identity is not None:
         _restrict(folder / "local", kind)
-        _write_secret(ours / IDENTITY, bytes(identity.secret().expose()))
+        write_bytes(ours / IDENTITY, bytes(identity.secret().expose()), PRIVATE)
     if kind == "silo":
-        _write_secret(ours / PSEUDONYMS, pseudonyms)
-    write_json(
-        ours / KIT,
-        {
-            "kind": kind,
-            "name": name,
-            "federation": options.name,
-            "host": options.server.host,
-            "port": options.server.port,
-        },
-    )
+        write_bytes(ours / PSEUDONYMS, pseudonyms, PRIVATE)
+    host, port = options.server.host, options.server.port
+    write_json(ours / KIT, {"kind": kind, "name": name, "federation": options.name, "host": host, "port": port})
     return None if identity is None else identity.public
 
 
 def _restrict(local: Path, kind: Kind) -> None:
-    """Replace NVFlare's defaults, which are loose, by what Tacit needs."""
     resources = json.loads((local / "resources.json.default").read_text())
     resources |= {"class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
     if kind != "server":
@@ -427,44 +363,34 @@ def _restrict(local: Path, kind: Kind) -> None:
     else:
         resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS
     write_json(local / "resources.json", resources)
-    write_json(local / "authorization.json", _rights(kind))
+    of_requesters = _AT_THE_SERVER if kind == "server" else _AT_A_SILO
+    roles = {**dict.fromkeys(("project_admin", "org_admin", "member"), _NOTHING), REQUESTER_ROLE: of_requesters}
+    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": roles})
     for name in ("resources.json.default", "authorization.json.default", "privacy.json.sample"):
         (local / name).unlink()
 
 
-def keep_tidy(kit: Kit) -> None:
-    """Let NVFlare's main process keep what it writes within bounds (:mod:`tacit.transport.upkeep`), and start few jobs
-    at a time; in kits that were made before, too."""
-    file = kit.path / "local" / "resources.json"
-    resources = read_json(file, "KIT")
-    others = [one for one in resources["components"] if one["id"] != UPKEEP["id"]]
-    for one in others:
-        if one["id"] == "job_scheduler":
-            one["args"] = _SCHEDULING
-    write_json(file, {**resources, "components": [*others, UPKEEP]})
-
-
-def place_stores(kit: Kit) -> None:
-    """Let the server keep what it keeps within its kit, wherever that lies now (NVFlare's default is a folder that all
-    users of the machine share), and receive no logs (NVFlare would write what requesters stream to it there)."""
-    file = kit.path / "local" / "resources.json"
-    resources = read_json(file, "KIT")
-    stores = {name: kit.ours / "store" / name for name in ("jobs", "snapshots")}
-    for store in stores.values():
-        store.mkdir(parents=True, exist_ok=True, mode=0o700)
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(stores["snapshots"])
-    resources["components"] = [one for one in resources["components"] if one["id"] != "log_receiver"]
-    for component in resources["components"]:
-        if component["id"] == "job_manager":
-            component["args"]["uri_root"] = str(stores["jobs"])
-    write_json(file, resources)
-
-
-def encrypt_own_port(kit: Kit) -> None:
-    """Let job processes and their parent process use mutual TLS with the certificate of the kit (NVFlare's default is a
-    port on the loopback interface that every local user can use)."""
-    resources = {"host": "localhost", "connection_security": "mtls"}
-    write_json(kit.path / "local" / "comm_config.json", {"internal": {"scheme": "tcp", "resources": resources}})
+def configure(kit: Kit) -> None:
+    """Set NVFlare's settings when a party starts, in kits that were made before, too: bounds on what it writes
+    (:mod:`tacit.transport.upkeep`), few jobs at a time, and mutual TLS between the processes of a party (NVFlare's
+    default is a port on the loopback interface for every local user). The server keeps its stores within its kit
+    (NVFlare's default is a folder that all local users share), and receives no logs from requesters."""
+    local = kit.path / "local"
+    resources = read_json(local / "resources.json", "KIT")
+    components = {one["id"]: one for one in resources["components"]}
+    components.pop(UPKEEP["id"], None)
+    if "job_scheduler" in components:
+        components["job_scheduler"]["args"] = _SCHEDULING
+    if kit.kind == "server":
+        jobs, snapshots = (kit.ours / "store" / name for name in ("jobs", "snapshots"))
+        for store in (jobs, snapshots):
+            store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(snapshots)
+        components["job_manager"]["args"]["uri_root"] = str(jobs)
+        components.pop("log_receiver", None)
+    write_json(local / "resources.json", {**resources, "components": [*components.values(), UPKEEP]})
+    tls = {"host": "localhost", "connection_security": "mtls"}
+    write_json(local / "comm_config.json", {"internal": {"scheme": "tcp", "resources": tls}})
 
 
 def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bool) -> bytes:
@@ -479,20 +405,10 @@ def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bo
     return bytes(read_secret(found, "--out").expose())
 
 
-def _keep_authority(folder: Path, key: RSAPrivateKey, root: bytes, passphrase: str | None) -> None:
-    _private_folder(folder)
-    (folder / ROOT).write_bytes(root)
-    if passphrase:
-        sealed = serialization.BestAvailableEncryption(passphrase.encode())
-        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        _write_secret(folder / ROOT_KEY, key.private_bytes(pem, pkcs8, sealed))
-
-
 def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]:
-    """The authority's key and certificate."""
     if not (folder / ROOT_KEY).is_file():
-        problem = f"'{folder}' holds no key: it was made without a passphrase, and nobody can be added"
-        raise UserError("missing", "--out", problem, "make all kits anew in another folder")
+        problem = f"'{folder}' holds no key: it was made without a passphrase, so no party can be added"
+        raise UserError("missing", "--out", problem, "make new kits for all parties in another folder")
     if not passphrase:
         raise UserError("missing", "--passphrase", "is needed to add kits", "give the passphrase of the first time")
     try:
@@ -506,8 +422,3 @@ def _opened(folder: Path, passphrase: str | None) -> tuple[RSAPrivateKey, bytes]
 def _private_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-
-
-def _write_secret(file: Path, content: bytes) -> None:
-    with os.fdopen(plain_file(file, os.O_WRONLY | os.O_TRUNC), "wb") as opened:
-        opened.write(content)

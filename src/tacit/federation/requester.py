@@ -1,9 +1,8 @@
-"""The requester's end: ask a federation for a run, follow it, collect its folder; and see who is there.
+"""The requester's side: request a run, follow it, collect its folder; and list who is connected.
 
-A request survives what may happen to it. Where the job is lost (a silo's or the server's process died, the server was
-started anew), or a silo was missing where it was needed, it is asked for again as the next attempt at the same run,
-which goes on at the last checkpoint; at most ``retries`` times, and said aloud each time. What a silo's policy forbids
-is not asked for again.
+If a job is lost (a process of a silo or the server ended), or a silo was missing, the run is requested again as its
+next attempt, which continues from the last checkpoint: at most ``retries`` times, with a message each time. A run that
+a silo's policy forbids is not requested again.
 """
 
 from __future__ import annotations
@@ -23,34 +22,37 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder, read_json, write_json
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.escape import OneLine, escaped
-from tacit.federation.carrier.job import MOST_PATIENCE, PATIENCE, PROGRESS, RESULTS, write_job
 from tacit.federation.kits import Kit, require_nvflare
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import received, travelling
+from tacit.federation.request import MOST_TIMEOUT, PROGRESS, RESULTS, TIMEOUT, received, travelling, write_job
 from tacit.federation.server_host import SHARED
 from tacit.federation.site.retention import EXPIRED, OUTCOME
 from tacit.planning.plan import Plan
 from tacit.transport.attendant import NVFLARE_LOG
+from tacit.transport.packed import not_deployed
 from tacit.transport.table import ANALYZER
 
 RETRIES = 3
 _LOOK = 1.0  # seconds between two looks at a run
 _LOST = 60.0  # seconds without a sign of life of a job that NVFlare believes to be running
 _MOST_LOG_BYTES = 1_000_000  # of nvflare.log in the requester's kit, before its text is moved to nvflare.log.1
-_LEFT = "left.json"  # in the requester's kit: what silos said that is left of their budgets, when they said it last
+_LEFT = "left.json"  # in the requester's kit: what is left of the budgets of silos, as they sent it last
 # Bytes that a file of a result may have: a model of 10^9 numbers; lines of many rounds; the others are read as a whole.
 _MOST = dict.fromkeys((*SHARED, OUTCOME), 16 << 20) | {MODEL: 4 << 30, LEDGER: 1 << 30, METRICS: 256 << 20}
-_MEMORY = "runs"  # in the requester's kit: what was asked for, to be collected after detaching
+_SHOWN = {"job": "job_id", "name": "name", "requester": "submitter_name", "state": "status"}  # of a job of NVFlare
+_MEMORY = "runs"  # in the requester's kit: requested runs, to be collected after detaching
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that was asked for: its experiment as text, where its folder goes, who must take part, and the job of its
-    last attempt."""
+    """A requested run: its experiment as text, where its folder goes, who must take part, the seconds that each party
+    has for an answer (``patience``), and the job of its last attempt."""
 
     run: str
     experiment: str
@@ -62,7 +64,7 @@ class Asked:
     server: float = 0.0  # when the server that has the job was started, by its own clock
 
     def kept(self, kit: Kit) -> Asked:
-        """Remember it in the kit."""
+        """Keep it in the kit."""
         folder = kit.ours / _MEMORY
         folder.mkdir(exist_ok=True)
         write_json(folder / f"{self.run}.json", vars(self))
@@ -78,15 +80,15 @@ class Asked:
 
 
 class Detached(Exception):
-    """The person at the keyboard went away; the run goes on. An empty ``run``: nothing had been asked for yet."""
+    """The user has interrupted; the run continues. An empty ``run``: nothing was requested yet."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
         self.run = run
 
 
-def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Asked:
-    """A new run of ``plan``, not yet asked for; everything is refused here that silos would not understand."""
+def ask(kit: Kit, plan: Plan, out: Path | None, timeout: int = TIMEOUT) -> Asked:
+    """A new run of ``plan``, not yet requested; UserError where silos would not accept the request."""
     check_federated(plan)
     text = travelling(plan)
     silos = plan.promise.facts.silos
@@ -95,16 +97,15 @@ def ask(kit: Kit, plan: Plan, out: Path | None, patience: int = PATIENCE) -> Ask
         raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(kit.silos)}")
     received(text, silos)
     if plan.exchange.third_party is not None and not kit.analyzer:
-        problem = "'shuffled' needs an analyzer, and the federation has none"
-        fix = "let it have one: analyzer = true in FEDERATION.toml"
+        problem, fix = "'shuffled' needs an analyzer, and the federation has none", "set analyzer in FEDERATION.toml"
         raise UserError("not-supported", "exchange.name", problem, fix)
-    if not 1 <= patience <= MOST_PATIENCE:
-        problem = f"must be between 1 and {MOST_PATIENCE} seconds (got {patience})"
+    if not 1 <= timeout <= MOST_TIMEOUT:
+        problem = f"must be between 1 and {MOST_TIMEOUT} seconds (got {timeout})"
         raise UserError("out-of-range", "--timeout", problem, "use for example 120")
     if out is not None and out.exists():
         raise UserError("exists-already", "--out", f"'{out}' exists", "name a new folder")
     place = (out or free_folder(plan.title)).resolve()
-    return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), patience)
+    return Asked(secrets.token_hex(16), text, str(place), taking_part(plan, kit.silos), timeout)
 
 
 def follow(
@@ -117,9 +118,9 @@ def follow(
     tell: Callable[[str], None] = lambda line: None,
     retries: int = RETRIES,
 ) -> Run:
-    """Ask for the run (again, where its job is lost) and wait for its end; the run folder, once it has one.
+    """Request the run (again, where its job is lost) and wait for its end; the run folder.
 
-    Ctrl-C raises :class:`Detached`: the run goes on, and can be followed again.
+    Ctrl-C raises :class:`Detached`: the run continues, and can be followed again.
     """
     require_nvflare()
     shown = progress or Silence()
@@ -130,13 +131,11 @@ def follow(
                 asked = _submitted(kit, asked)
                 tell(f"asked for run {asked.run}, attempt {asked.attempt}")
             results = _watched(kit, asked, shown, tell)
-            outcome: dict[str, Any] = {"status": "lost", "reason": ""}
-            if results is not None:
-                outcome = _outcome(results)
-            write_json(kit.ours / _LEFT, {**_left(kit), **outcome.get("left", {})})
-            if outcome["status"] not in ("failed", "lost") or asked.attempt > retries:
+            outcome = _Outcome(status="lost") if results is None else _outcome(results)
+            write_json(kit.ours / _LEFT, {**_left(kit), **outcome.left})
+            if outcome.status not in ("failed", "lost") or asked.attempt > retries:
                 break
-            tell(f"attempt {asked.attempt}: {outcome['reason'] or 'its processes are gone'}; asking again")
+            tell(f"attempt {asked.attempt}: {outcome.reason or 'its processes are gone'}; asking again")
             asked = replace(asked, job="")
     except KeyboardInterrupt:
         raise Detached(asked.run if asked.job else "") from None
@@ -148,7 +147,7 @@ def follow(
 
 
 def status(kit: Kit) -> dict[str, Any]:
-    """Who is there, which runs there are, and what silos let this requester know of their budgets, at its last run."""
+    """Who is connected, which runs there are, and what is left of budgets that silos show, as of the last run."""
     require_nvflare()
     with _session(kit) as session:
         info = session.get_system_info()
@@ -162,13 +161,7 @@ def status(kit: Kit) -> dict[str, Any]:
             "analyzer": ANALYZER in here if kit.analyzer else None,
             "left": _left(kit),
             "runs": [
-                {
-                    "job": job.get("job_id"),
-                    "name": job.get("name"),
-                    "requester": job.get("submitter_name"),
-                    "state": job.get("status"),
-                    **_state(session, str(job.get("job_id"))),
-                }
+                {key: job.get(name) for key, name in _SHOWN.items()} | dict(_state(session, str(job.get("job_id"))))
                 for job in running
             ],
         }
@@ -180,7 +173,9 @@ def _left(kit: Kit) -> dict[str, float]:
 
 
 def _submitted(kit: Kit, asked: Asked) -> Asked:
-    """The next attempt, asked for. A first one needs a server that answers; for a later one it is waited for."""
+    """The next attempt, requested. The first one needs a server that answers; a later one waits for the server."""
+    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
+
     asked = replace(asked, attempt=asked.attempt + 1)
     end = time.monotonic() + (_LOST + asked.patience if asked.attempt > 1 else 0)
     with tempfile.TemporaryDirectory() as scratch:
@@ -190,25 +185,19 @@ def _submitted(kit: Kit, asked: Asked) -> Asked:
             try:
                 with _session(kit) as session:
                     server = session.get_system_info().server_info.start_time
-                    return replace(asked, job=_job(session, folder, asked), server=server).kept(kit)
-            except UserError:
-                if time.monotonic() > end:
+                    try:
+                        job = session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}")
+                    except SubmitTokenConflict as known:  # a connection broke before the server could answer
+                        job = known.existing_job_id
+                    return replace(asked, job=str(job), server=server).kept(kit)
+            except UserError as error:
+                if time.monotonic() > end or error.code == "file-access":
                     raise
                 time.sleep(_LOOK)
 
 
-def _job(session: Any, folder: Path, asked: Asked) -> str:
-    """The job of an attempt: one, however often a connection broke before the server could say so."""
-    from nvflare.fuel.flare_api.api_spec import SubmitTokenConflict
-
-    try:
-        return str(session.submit_job(str(folder), submit_token=f"{asked.run}-{asked.attempt}"))
-    except SubmitTokenConflict as known:  # the same request under another signature
-        return str(known.existing_job_id)
-
-
 def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> Path | None:
-    """Wait for the end of an attempt; the folder of what it left behind, None where nothing can be had."""
+    """Wait for the end of an attempt; the folder of its results, None where there are none."""
     from nvflare.fuel.flare_api.api_spec import JobNotFound
 
     from tacit.transport.client import Unacceptable
@@ -227,14 +216,14 @@ def _watched(kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None
         except Unacceptable as error:
             problem = f"the server's result is refused: {error}"
             raise UserError("rejected", "run", problem, "see the log of the server, then ask again") from None
-        except UserError:
-            if watch.silence > _LOST + asked.patience:
+        except UserError as error:
+            if watch.silence > _LOST + asked.patience or error.code == "file-access":
                 raise
             time.sleep(_LOOK)
 
 
 class _Watch:
-    """Looks at one attempt: whether it is over, or lost with its processes, and for whom it waits."""
+    """Looks at one attempt: whether it has ended, or is lost with its processes, and for whom it waits."""
 
     def __init__(self, kit: Kit, asked: Asked, shown: Progress, tell: Callable[[str], None]) -> None:
         self._kit, self._asked, self._shown, self._tell = kit, asked, shown, tell
@@ -263,15 +252,15 @@ class _Watch:
         return self.is_lost
 
     def _is_given_up(self, session: Any) -> bool:
-        """Whether a job that does not answer is waited for no more: at once where the server was started anew (NVFlare
-        then says for ever that the job is running), and for longer where it has a process."""
+        """Whether to stop waiting for a job that does not answer: at once where the server was restarted (NVFlare then
+        always lists the job as running), and later where it has a process."""
         info = session.get_system_info()
         if any(job.job_id == self._asked.job for job in info.job_info):
             return self.silence > _LOST + self._asked.patience
         return self.silence > _LOST or info.server_info.start_time != self._asked.server
 
     def _tell_missing(self, session: Any) -> None:
-        """The job has not begun: say which silos it waits for, whenever that changes."""
+        """The job has not begun: print which silos it waits for, whenever that changes."""
         here = {client.name for client in session.get_system_info().client_info}
         missing = tuple(silo for silo in self._kit.silos if silo not in here)
         if missing and missing != self._missing:
@@ -280,7 +269,7 @@ class _Watch:
 
 
 def _state(session: Any, job: str) -> Mapping[str, Any]:
-    """What the server's process of a job says about it; nothing where it does not answer (yet, or any more)."""
+    """The progress of a job from the server's process of it; empty where that does not answer."""
     with contextlib.suppress(Exception):  # NVFlare raises half a dozen kinds for a job that has no process
         told = session.do_app_command(job, PROGRESS, {})
         return told if isinstance(told, dict) else {}
@@ -288,7 +277,7 @@ def _state(session: Any, job: str) -> Mapping[str, Any]:
 
 
 def _progress(told: Mapping[str, Any]) -> tuple[int, dict[str, float | None]]:
-    """Rounds done and metrics, as far as the server tells numbers."""
+    """Rounds done and metrics, as far as they are numbers."""
     done, metrics = told.get("done"), told.get("metrics")
     numbers = metrics.items() if isinstance(metrics, dict) else ()
     known = {escaped(name, 40): value for name, value in numbers if isinstance(value, float)}
@@ -310,28 +299,30 @@ def _downloaded(session: Any, kit: Kit, asked: Asked) -> Path | None:
     return target if (target / OUTCOME).is_file() else None
 
 
-def _outcome(results: Path) -> dict[str, Any]:
-    """How an attempt ended, as the server tells it."""
-    told = read_json(results / OUTCOME, "run")
-    kinds = {"status": str, "reason": str, "rules": dict, "left": dict}
-    if not isinstance(told, dict) or any(not isinstance(told.get(key, kind()), kind) for key, kind in kinds.items()):
+class _Outcome(BaseModel):
+    """How an attempt ended, as the server sends it. Other fields, or budgets that are no numbers, are left out."""
+
+    status: str = ""
+    reason: str = ""
+    rules: dict[str, Any] = {}
+    left: dict[str, Any] = {}
+
+
+def _outcome(results: Path) -> _Outcome:
+    try:
+        told = _Outcome.model_validate(read_json(results / OUTCOME, "run"), strict=True)
+    except ValidationError:
         problem = f"the server's {OUTCOME} is malformed"
-        raise UserError("malformed", "run", problem, "see the log of the server, then ask again")
-    rules = {str(silo): rules for silo, rules in told.get("rules", {}).items() if isinstance(rules, list)}
-    left = {silo: value for silo, value in told.get("left", {}).items() if isinstance(value, float)}
-    return {"status": told.get("status", ""), "reason": told.get("reason", ""), "rules": rules, "left": left}
+        raise UserError("malformed", "run", problem, "see the log of the server, then ask again") from None
+    rules = {silo: rules for silo, rules in told.rules.items() if isinstance(rules, list)}
+    left = {silo: value for silo, value in told.left.items() if isinstance(value, float)}
+    return told.model_copy(update={"rules": rules, "left": left})
 
 
 def _refused_early(session: Any, kit: Kit, asked: Asked) -> Path | None:
-    """The outcome of a job that silos have refused before they started a process for it, in a folder of the kit; None
-    of every other job. NVFlare notes what each silo has said, in a list of ``SILO: TEXT``."""
-    noted = session.get_job_meta(asked.job).get("job_deploy_detail")
-    rules: dict[str, list[str]] = {}
-    for line in noted if isinstance(noted, list) else ():
-        silo, _, text = str(line).partition(": ")
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-            found = json.loads(text)["rules"]
-            rules |= {silo: [str(rule) for rule in found]} if silo in kit.silos else {}
+    """A folder with the outcome of a job for which silos started no process; None for every other job."""
+    refused, _ = not_deployed(session.get_job_meta(asked.job).get("job_deploy_detail"))
+    rules = {silo: found for silo, found in refused.items() if silo in kit.silos}
     if not rules:
         return None
     folder = _download(kit, asked)
@@ -340,15 +331,15 @@ def _refused_early(session: Any, kit: Kit, asked: Asked) -> Path | None:
     return folder
 
 
-def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -> Run:
-    """The run folder where it was wanted, or the reason why there is none."""
-    state, reason = outcome["status"], outcome["reason"]
+def _collected(asked: Asked, results: Path | None, outcome: _Outcome) -> Run:
+    """The run folder at its place, or the reason why there is none."""
+    state, reason = outcome.status, outcome.reason
     if state == "refused":
-        silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome["rules"].items())
+        silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome.rules.items())
         problem = f"silos refuse the run ({silos})"
         raise Forbidden("policy-forbids", "policy", problem, "plan within their policies, or ask them")
     if state == EXPIRED:
-        raise UserError("expired", "run", str(reason), "ask for a new run with `tacit submit`")
+        raise UserError("expired", "run", reason, "ask for a new run with `tacit submit`")
     if results is None or not (results / RESULT).is_file():
         problem = f"no attempt came to an end ({reason or 'its processes are gone'})"
         raise UserError("run-failed", "run", problem, "see the logs of server and silos, then ask again")
@@ -360,7 +351,7 @@ def _collected(asked: Asked, results: Path | None, outcome: Mapping[str, Any]) -
 
 
 def _log_nvflare(kit: Kit) -> None:
-    """What NVFlare logs in this process goes into a file of the kit: without a handler it goes to the terminal."""
+    """Write what NVFlare logs in this process into a file of the kit instead of the terminal."""
     logger, file = logging.getLogger("nvflare"), kit.ours / NVFLARE_LOG
     if not any(getattr(handler, "baseFilename", "") == str(file) for handler in logger.handlers):
         handler = RotatingFileHandler(file, maxBytes=_MOST_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
@@ -373,13 +364,11 @@ def _session(kit: Kit) -> Iterator[Any]:
     """An open session with the server; closed in any case, or the process would not end."""
     from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 
-    from tacit.transport.client import Unacceptable, connected
+    from tacit.transport.client import Unacceptable, connected, is_local
 
     _log_nvflare(kit)
-    server, fix = (
-        f"the server at {kit.host}:{kit.port}",
-        "start it with `tacit server`, or check name, port and firewall",
-    )
+    server = f"the server at {kit.host}:{kit.port}"
+    fix = "start it with `tacit server`, or check name, port and firewall"
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = connected(kit.name, kit.path, timeout=10.0)
@@ -396,7 +385,10 @@ def _session(kit: Kit) -> Iterator[Any]:
         raise
     # a server that was restarted does not know earlier sessions; any other answer that NVFlare's client cannot read
     except Exception as error:
-        problem = f"{server} has broken off: {escaped(error)} ({type(error).__name__})"
+        if is_local(error):
+            problem = f"a file of this machine cannot be read or written: {escaped(error)}"
+            raise UserError("file-access", "--kit", problem, "check free space and permissions") from None
+        problem = f"{server} has closed the session: {escaped(error)} ({type(error).__name__})"
         raise UserError("no-answer", "--kit", problem, fix) from None
     finally:
         with redirect_stdout(StringIO()):

@@ -1,14 +1,13 @@
 """The process of the server, apart from what carries its bytes.
 
 A :class:`CoordinatorHost` calls the silos, leads them through the run and keeps its folder: plan, ledger (a round's
-line before the round), metrics, model, checkpoint, result. It remembers how far it has seen every silo's ledger come.
+line before the round), metrics, model, checkpoint, result. It remembers the state of every silo's ledger.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,30 +18,14 @@ from typing import Any, NamedTuple
 from tacit.crypto import Refused
 from tacit.data import source_facts
 from tacit.data.encode import Columns, FeatureEncoder
+from tacit.engine import folder as files
 from tacit.engine.charges import Charges
 from tacit.engine.evaluate import RANKING, Numbers, Scores
-from tacit.engine.folder import (
-    CHECKPOINT,
-    CLOCK,
-    ENCODER,
-    LEDGER,
-    METRICS,
-    MODEL,
-    NOT_EVALUATED,
-    PLAN,
-    RESULT,
-    evaluation_due,
-    metrics_line,
-    read_json,
-    read_metrics,
-    summary,
-    write_json,
-)
 from tacit.engine.learner import save_tree, write_bytes
 from tacit.engine.loop import Clock, Constants, Hooks, Status
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
-from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Malformed, Reply, calls
+from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Evaluated, Reply, calls
 from tacit.federation.carrier.processes import party_log
 from tacit.federation.kits import RUNS, Kit
 from tacit.federation.protocol.agreement import taking_part
@@ -50,11 +33,10 @@ from tacit.federation.protocol.sides import CoordinatorSide, RoundFailed, Server
 from tacit.federation.request import Request
 from tacit.federation.site.policy import Head
 from tacit.federation.site.retention import EXPIRED, OUTCOME, REQUESTED, at_work, expire_at_server
-from tacit.planning.plan import Plan
 from tacit.privacy.ledger import plain_file
 
 HEADS = "heads.json"
-SHARED = (PLAN, LEDGER, METRICS, MODEL, ENCODER, RESULT)  # what the requester gets
+SHARED = (files.PLAN, files.LEDGER, files.METRICS, files.MODEL, files.ENCODER, files.RESULT)  # what the requester gets
 
 MOST_DATASETS = 1000  # of one silo, whose ledgers are remembered
 
@@ -69,17 +51,13 @@ class Ended(NamedTuple):
     budget     the next round would exceed the plan's own budget
     diverged   the model is no longer finite; the last finite one is kept
     refused    silos' policies forbid it: by silo, the rules
-    failed     a silo gave no answer, or a wrong one, where it was needed; it can be asked for again
+    failed     a silo gave no valid answer where it was needed; the run can be requested again
     expired    the run ended or was interrupted long ago, and its files were removed
     """
 
     status: str
     reason: str = ""
     rules: Mapping[str, tuple[str, ...]] = {}
-
-    def as_dict(self) -> dict[str, Any]:
-        """As ``outcome.json`` has it."""
-        return {"status": self.status, "reason": self.reason, "rules": dict(self.rules)}
 
 
 class CoordinatorHost(Hooks):
@@ -88,21 +66,18 @@ class CoordinatorHost(Hooks):
     def __init__(self, kit: Kit, request: Request, send: Send) -> None:
         self.folder = kit.ours / RUNS / request.run
         self.progress: dict[str, Any] = {"state": "calling", "done": 0, "metrics": {}, "left": {}}
-        self._kit, self._request, self._send, self._log = kit, request, send, party_log(kit)
+        self._kit, self._request, self._plan, self._send = kit, request, request.plan, send
+        self._log = party_log(kit)
         self._rules: dict[str, tuple[str, ...]] = {}
         self._silent: set[str] = set()
         self._without_metrics: set[str] = set()
-        self._scores: Scores = NOT_EVALUATED
+        self._scores: Scores = files.NOT_EVALUATED
         self._history: list[dict[str, Any]] = []
         self._is_ours = False  # whether the folder is that of this very request
         self._ended: dict[str, Any] = {}
 
-    @property
-    def _plan(self) -> Plan:
-        return self._request.plan
-
     def run(self) -> Ended:
-        """The whole attempt; leaves the folder as it stands. A run that was finished before is not begun again."""
+        """The whole attempt; leaves the folder as it is. A run that was finished before is not repeated."""
         plan, request = self._plan, self._request
         self._log.info(
             "run     %s (attempt %d) of %s: %s, %s, %d rounds",
@@ -120,12 +95,12 @@ class CoordinatorHost(Hooks):
             except OSError as error:
                 ended = Ended("failed", f"the server cannot write: {error.strerror}")
             self.progress["state"] = ended.status
-            self._ended = {**ended.as_dict(), "left": self.progress["left"]}
+            self._ended = {**ended._asdict(), "left": self.progress["left"]}
             if self._is_ours:
-                with suppress(OSError):  # of a full disk; only that a run is over is ever asked of this file
-                    write_json(self.folder / OUTCOME, self._ended)
-                    if ended.status == "finished":  # it is never gone on with
-                        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+                with suppress(OSError):  # a full disk
+                    files.write_json(self.folder / OUTCOME, self._ended)
+                    if ended.status == "finished":  # it is never resumed
+                        (self.folder / files.CHECKPOINT).unlink(missing_ok=True)
         with suppress(OSError):
             for run in expire_at_server(self.folder.parent):
                 self._log.info("expired run %s: its ledger stays", run)
@@ -134,14 +109,14 @@ class CoordinatorHost(Hooks):
 
     def share(self, target: Path) -> None:
         """Copy what the requester gets into the folder ``target``."""
-        write_json(target / OUTCOME, self._ended)
+        files.write_json(target / OUTCOME, self._ended)
         for name in SHARED:
             if self._is_ours and (self.folder / name).is_file():
                 shutil.copy(self.folder / name, target)
 
     def _ended_before(self) -> Ended | None:
         file = self.folder / OUTCOME
-        before = read_json(file, "run") if file.is_file() else {"status": ""}
+        before = files.read_json(file, "run") if file.is_file() else {"status": ""}
         if before["status"] == EXPIRED:
             return Ended(EXPIRED, before["reason"])
         return Ended("finished") if before["status"] == "finished" else None
@@ -149,10 +124,10 @@ class CoordinatorHost(Hooks):
     def _open_folder(self) -> None:
         """The run's folder, new or that of earlier attempts at the same request."""
         file, request = self.folder / REQUESTED, self._request
-        if file.is_file() and read_json(file, "run")["digest"] != request.digest:
+        if file.is_file() and files.read_json(file, "run")["digest"] != request.digest:
             raise RoundFailed("wrong-run", 0, "the run's name belongs to another request")
         self._check_latest()
-        write_json(file, {"digest": request.digest, "attempt": request.attempt})
+        files.write_json(file, {"digest": request.digest, "attempt": request.attempt})
         self._is_ours = True
 
     def _write_encoder(self, columns: Columns | None) -> None:
@@ -160,18 +135,18 @@ class CoordinatorHost(Hooks):
         assert columns is not None, "checked when the request was read"
         data = self._plan.experiment.data
         encoder = FeatureEncoder(columns.checked(), data.standardize, data.missing, None, self._kit.silos)
-        write_json(self.folder / ENCODER, encoder.to_dict())
+        files.write_json(self.folder / files.ENCODER, encoder.to_dict())
 
     def _check_latest(self) -> None:
-        """An attempt that was given up, and wakes up when a later one has begun, leaves the folder to that."""
+        """An attempt that continues after a later one has begun leaves the folder to that one."""
         file = self.folder / REQUESTED
-        if file.is_file() and read_json(file, "run")["attempt"] > self._request.attempt:
+        if file.is_file() and files.read_json(file, "run")["attempt"] > self._request.attempt:
             self._is_ours = False
             raise RoundFailed("out-of-turn", 0, "a later attempt at the run has begun")
 
     def _called(self) -> Ended | None:
-        """Call every silo, and the analyzer; how it ended where one of them does not come."""
-        write_bytes(self.folder / PLAN, self._plan.to_toml().encode())
+        """Call every silo, and the analyzer; how it ended where one of them does not take part."""
+        write_bytes(self.folder / files.PLAN, self._plan.to_toml().encode())
         if self._plan.statistics is None:
             self._write_encoder(source_facts(self._plan.data).columns)
         seen, post = self._heads(), calls(self._kit, SERVER, self._request)
@@ -180,25 +155,22 @@ class CoordinatorHost(Hooks):
             heads = {dataset: Head(*head) for dataset, head in seen.get(party, {}).items()}
             return post.write(party, CALL, Call(heads).to_bytes())
 
-        told = {party: call(party) for party in taking_part(self._plan, self._kit.silos)}
-        answers = self._carried(CALL, told)
+        answers = self._carried(CALL, {party: call(party) for party in taking_part(self._plan, self._kit.silos)})
         if self._rules:
             by = ", ".join(f"{silo} ({', '.join(rules)})" for silo, rules in self._rules.items())
             return Ended("refused", f"by {by}", dict(self._rules))
         absent = [silo for silo, answer in answers.items() if answer is None]
-        if absent:
-            return Ended("failed", f"no answer from {', '.join(absent)}")
-        return None
+        return Ended("failed", f"no answer from {', '.join(absent)}") if absent else None
 
     def _led(self) -> Ended:
         """The protocol from its beginning, or from the last checkpoint."""
-        plan, checkpoint = self._plan, self.folder / CHECKPOINT
+        plan, checkpoint = self._plan, self.folder / files.CHECKPOINT
         goes_on = checkpoint.is_file()
-        clock = self.folder / CLOCK
-        self._clock = Clock(read_json(clock, "run") if goes_on and clock.is_file() else None)
-        self._history = read_metrics(self.folder / METRICS) if goes_on else []
+        clock = self.folder / files.CLOCK
+        self._clock = Clock(files.read_json(clock, "run") if goes_on and clock.is_file() else None)
+        self._history = files.read_metrics(self.folder / files.METRICS) if goes_on else []
         keys = ServerKeys(self._kit.identity(), self._kit.roster())
-        with Charges(plan, self.folder / LEDGER, self._request.run) as charges:
+        with Charges(plan, self.folder / files.LEDGER, self._request.run) as charges:
             self._charges = charges
             self._side = CoordinatorSide(plan, self._kit.silos, keys, checkpoint=checkpoint, resume=goes_on)
             self.progress["state"] = "setting up"
@@ -223,11 +195,11 @@ class CoordinatorHost(Hooks):
     # -- around the rounds
 
     def before_statistics(self) -> Constants | None:
-        """Constants that an earlier attempt has paid for; where there are none, they are written down."""
-        file = self.folder / ENCODER
+        """Constants of an earlier attempt; where there are none, the ledger line for new ones is written."""
+        file = self.folder / files.ENCODER
         if file.is_file():
             self._charges.check_covers(0, "statistics")
-            return FeatureEncoder.from_dict(read_json(file, "run")).columns.constants()
+            return FeatureEncoder.from_dict(files.read_json(file, "run")).columns.constants()
         self._check_latest()
         self._charges.charge_once("statistics", 0)
         return None
@@ -238,8 +210,8 @@ class CoordinatorHost(Hooks):
         self._write_encoder(columns.with_constants(*constants))
 
     def ready(self) -> None:
-        """The ledger must hold all rounds that the checkpoint holds. Of the last one, what is done after a round may be
-        missing: the server may have been killed right after its checkpoint."""
+        """Check that the ledger has all rounds of the checkpoint. If the server was killed right after its last
+        checkpoint, do now what is done after a round."""
         done = self._side.done
         self._charges.check_covers(done)
         if not done:
@@ -257,15 +229,15 @@ class CoordinatorHost(Hooks):
 
     def after_round(self, number: int, participants: int) -> None:
         with self._clock("ledger"):
-            save_tree(self.folder / MODEL, self._side.model(), {"round": str(number)})
-            write_json(self.folder / CLOCK, self._clock.seconds())
+            save_tree(self.folder / files.MODEL, self._side.model(), {"round": str(number)})
+            files.write_json(self.folder / files.CLOCK, self._clock.seconds())
         self._log.info("done    round %d of %d after %.3f s", number, self._plan.rounds, self._clock.elapsed)
-        if evaluation_due(self._plan, number):
+        if files.evaluation_due(self._plan, number):
             self._evaluate(number)
         self.progress["done"] = number
 
     def before_metrics(self, status: Status) -> bool:
-        """Whether metrics that are paid for are still to be had: not where they are known, or would cost too much."""
+        """Whether metrics with noise are still to be released: not where they are known, or exceed the budget."""
         if status != "finished":
             return False
         if (known := self._paid()) is not None:
@@ -279,51 +251,47 @@ class CoordinatorHost(Hooks):
         return True
 
     def _paid(self) -> Scores | None:
-        """Metrics that an earlier attempt has paid for."""
+        """Metrics with noise of an earlier attempt."""
         last = self._history[-1] if self._history else {}
         return Scores(last["metrics"], {}, last["standard_errors"]) if last.get("standard_errors") else None
 
     # -- metrics
 
     def _evaluate(self, number: int) -> None:
-        """Metrics of the model, as averages over the silos that let them leave, weighted by held-out records; none of
-        them where the plan pays for those of the last model."""
+        """Metrics of the model, as averages over the silos whose policies allow them, weighted by held-out records.
+        None where the plan has metrics with noise."""
         with self._clock("evaluate"):
             asked = () if self._plan.evaluation is not None else self._kit.silos
             told = dict.fromkeys([silo for silo in asked if silo not in self._without_metrics], self._side.unpaid())
             before = dict(self._rules)
             answers = self._carried(EVALUATE, told)
-            # metrics that stay are no refusal of the run, and nobody is asked twice
+            # a silo that keeps its metrics does not refuse the run, and is not asked again
             self._without_metrics |= {silo for silo, rules in self._rules.items() if "metrics" in rules}
             self._rules = before
             found = {silo: self._told(silo, answer) for silo, answer in answers.items() if answer is not None}
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
         self._write_metrics(number)
 
-    def _told(self, silo: str, answer: bytes) -> tuple[int, Numbers] | None:
-        """Held-out records and metrics of a silo; None where it tells something else."""
+    def _told(self, silo: str, answer: bytes) -> Evaluated | None:
+        """What a silo has sent; None where it is malformed, or has other metrics than the task."""
         try:
-            told = json.loads(answer)
-            records, metrics = told["records"], told["metrics"]
-            numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            records, numbers = None, {}
-        are_known = numbers.keys() <= self._side.learner.task.metrics.keys()
-        are_finite = all(value is None or math.isfinite(value) for value in numbers.values())
-        if type(records) is not int or records < 0 or not are_known or not are_finite:
-            self._log.warning("refused %s: metrics that are none", silo)
-            return None
-        return records, numbers
+            told = Evaluated.read(answer, silo)
+            if told.metrics.keys() <= self._side.learner.task.metrics.keys():
+                return told
+        except Refused:
+            pass
+        self._log.warning("refused %s: malformed metrics", silo)
+        return None
 
     def _write_metrics(self, number: int) -> None:
-        line = metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
+        line = files.metrics_line(number, self._clock.elapsed, self._charges.epsilons(number), self._scores)
         self._history = [old for old in self._history if old["round"] < number] + [line]
-        write_bytes(self.folder / METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
+        write_bytes(self.folder / files.METRICS, "".join(json.dumps(one) + "\n" for one in self._history).encode())
         self.progress["metrics"] = self._scores.overall
 
     def _write_result(self, status: str) -> None:
         side = self._side
-        result = summary(
+        result = files.summary(
             self._plan,
             self.folder,
             status,
@@ -334,12 +302,12 @@ class CoordinatorHost(Hooks):
             scores=self._scores,
             seconds=self._clock.seconds(),
         )
-        write_json(self.folder / RESULT, {**result, "baselines": {}})
+        files.write_json(self.folder / files.RESULT, {**result, "baselines": {}})
 
     def _carried(self, what: str, messages: Mapping[str, bytes]) -> dict[str, bytes | None]:
-        """Send, and open what comes back; who refuses or fails is noted, and has not answered.
+        """Send messages, and open the replies; a refusal or a failure is logged, and counts as no answer.
 
-        Who was silent once is not waited for again in this attempt: the others would wait in every phase.
+        A silo that gave no answer once is not asked again in this attempt: the others would wait in every phase.
         """
         arrived = self._send(what, {silo: data for silo, data in messages.items() if silo not in self._silent})
         return {silo: self._opened(what, silo, arrived.get(silo)) for silo in messages}
@@ -351,9 +319,9 @@ class CoordinatorHost(Hooks):
                 self._silent.add(silo)
             return None
         try:
-            reply = Reply.from_bytes(data)
-        except Malformed as error:
-            self._log.warning("refused %s: an envelope %s", silo, error)
+            reply = Reply.from_bytes(data, silo)
+        except Refused as error:
+            self._log.warning("refused %s: a reply: %s", silo, error.reason)
             return None
         if reply.head is not None:
             self._remember(silo, reply.dataset, reply.head, reply.recounts)
@@ -365,42 +333,42 @@ class CoordinatorHost(Hooks):
             else:
                 word = "failed " if FAILED in reply.rules else "refused"
                 self._log.warning("%s %s: %s (%s)", word, silo, ONE[what], ", ".join(reply.rules))
-            if not {FAILED, "message"} & set(reply.rules):  # its policy says no, and will say so next time
+            if not {FAILED, "message"} & set(reply.rules):  # its policy forbids the run, now and later
                 self._rules[silo] = reply.rules
         return reply.content
 
     def _heads(self) -> dict[str, dict[str, list[Any]]]:
         file = self._kit.ours / HEADS
-        return dict(read_json(file, "KIT")) if file.is_file() else {}
+        return dict(files.read_json(file, "KIT")) if file.is_file() else {}
 
     def _remember(self, silo: str, dataset: str, head: Head, recounts: tuple[str, ...] = ()) -> None:
-        """Keep on disk how far a silo's ledger has come: a restored backup of it is found out. Of a silo that tells of
-        more and more data sets, the ones that were named first are remembered."""
+        """Keep the state of a silo's ledger on disk: an older backup of it is then detected. Only the first
+        ``MOST_DATASETS`` data sets of a silo are remembered."""
         lock = plain_file(self._kit.ours / f"{HEADS}.lock", os.O_RDWR)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # other runs may be at work beside this one
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other runs may be active
             seen = self._heads()
             known = seen.setdefault(silo, {})
             if silo not in self._kit.silos or (dataset not in known and len(known) >= MOST_DATASETS):
-                self._log.warning("refused %s: a ledger that is one too many", silo)
+                self._log.warning("refused %s: too many ledgers, or an unknown silo", silo)
             elif head.lines > known.get(dataset, [-1])[0]:
                 if known and dataset not in known:
                     self._log.warning("new budget: %s uses a ledger that is new here (%s)", silo, dataset)
                     for other in recounts:
                         words = "new budget: the table of ledger %s of %s was counted in ledger %s, %s lines"
                         self._log.warning(words, dataset, silo, other, known.get(other, ["unknown"])[0])
-                known[dataset] = [head.lines, head.hash]
-                write_json(self._kit.ours / HEADS, seen)
+                known[dataset] = list(head)
+                files.write_json(self._kit.ours / HEADS, seen)
         finally:
             os.close(lock)
 
 
-def _together(found: Mapping[str, tuple[int, Numbers]]) -> Scores:
-    names = dict.fromkeys(name for _, metrics in found.values() for name in metrics)
+def _together(found: Mapping[str, Evaluated]) -> Scores:
+    names = dict.fromkeys(name for told in found.values() for name in told.metrics)
     overall: Numbers = {}
     for name in names:
-        known = [(n, value) for n, metrics in found.values() if (value := metrics.get(name)) is not None]
+        known = [(told.records, value) for told in found.values() if (value := told.metrics.get(name)) is not None]
         total = sum(n for n, _ in known)
         overall[name] = sum(n * value for n, value in known) / total if total else None
     averages = {name: overall[name] for name in sorted(RANKING & overall.keys())}
-    return Scores(overall, {silo: metrics for silo, (_, metrics) in found.items()}, over_silos=averages)
+    return Scores(overall, {silo: told.metrics for silo, told in found.items()}, over_silos=averages)

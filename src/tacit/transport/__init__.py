@@ -1,7 +1,6 @@
 """How Tacit starts NVFlare, and which of its messages a party accepts.
 
-    attendant  starts NVFlare's process from a kit, reports, and stops it
-    refusals   what gRPC says about connections that it has turned away
+    attendant  starts NVFlare's process from a kit, logs rejected connections, and stops it
     packed     what a packed job consists of, to the byte
     upkeep     keeps what NVFlare writes within bounds
     log        the log of a kit
@@ -10,5 +9,5 @@
     gate       enforces the table inside NVFlare's processes
     __main__   the programs: ``python -m tacit.transport client|server|client-job|server-job``
 
-Nothing here imports JAX or another room of Tacit: an idle party pays for NVFlare alone.
+Nothing here imports JAX or another package of Tacit: an idle party needs the memory of NVFlare alone.
 """

@@ -27,9 +27,8 @@ _LOOK = 0.5  # seconds between two looks whether the parent process is there
 
 
 def end_with(parent: int, terminates: bool) -> None:
-    """End this process when its parent (the attendant, or NVFlare's process of a job) has ended, however that ended: a
-    supervisor can then start the party again. NVFlare asks the process of a job to stop by itself, but one that has not
-    begun its work yet tries to reach the old parent for ever."""
+    """End this process when its parent (the attendant, or NVFlare's process of a job) has ended: a supervisor can then
+    start the party again. NVFlare asks the process of a job to stop, but not one that has not begun its work yet."""
     while os.getppid() == parent:
         time.sleep(_LOOK)
     if terminates:
@@ -54,13 +53,13 @@ def main(program: str) -> int:
     kit = Path(args.workspace)
     close(kit)
     if program in ("client", "server"):
-        from tacit.transport.upkeep import limit_deployments, limit_uploads
+        from tacit.transport import upkeep
 
-        (limit_uploads if program == "server" else limit_deployments)(kit)
-    if program == "server":
-        from tacit.transport.deployments import log_deployments
-
-        log_deployments(kit)
+        if program == "server":
+            upkeep.limit_uploads(kit)
+            upkeep.log_deployments(kit)
+        else:
+            upkeep.limit_deployments(kit)
     run_dir = os.path.join(args.workspace, args.job_id) if hasattr(args, "job_id") else args.workspace
     return int(MainProcessMonitor.run(main_func=theirs.main, run_dir=run_dir, args=args) or 0)
 

@@ -26,7 +26,6 @@ from pathlib import Path
 
 from tacit.escape import escaped
 from tacit.transport.log import LOG, OURS, Refusals, log_of
-from tacit.transport.refusals import heard
 
 NVFLARE_LOG, PID, LOCK, KIT = "nvflare.log", "process.pid", "process.lock", "kit.json"
 LOCK_VARIABLE = "TACIT_LOCK"  # tells NVFlare's process which descriptor is its lock
@@ -34,6 +33,20 @@ MOST_LOG_BYTES = 10_000_000  # of nvflare.log, before its text is moved to nvfla
 _STARTED = "==== started by Tacit at "
 _LOOK = 0.2  # seconds between two looks at the logs
 TIMEOUT = 15  # seconds in which a process must end by itself
+# gRPC prints connections that TLS has rejected past Python's logging. NVFlare's own lines, which may quote other
+# parties, begin with a time or with spaces (`log.escape_records`), so none of them looks like one of gRPC's.
+_HANDSHAKE = re.compile(
+    r"[EWI]\d{4} [\d:. ]+ ssl_transport_security\.cc:\d+\] Handshake failed with error SSL_ERROR_SSL: "
+    r"error:[0-9a-f]+:SSL routines:OPENSSL_internal:(.+)"
+)
+_ISSUER = r"unable to get (?:local )?issuer certificate|self.signed certificate.*|certificate signature failure"
+_REASONS = {
+    r"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    r"CERTIFICATE_VERIFY_FAILED: certificate has expired": "its certificate has expired",
+    r"CERTIFICATE_VERIFY_FAILED: certificate is not yet valid": "its certificate is not valid yet",
+    rf"CERTIFICATE_VERIFY_FAILED: (?:{_ISSUER})": "its certificate is of another authority",
+    r"CERTIFICATE_VERIFY_FAILED: (.+)": "its certificate is not accepted ({0})",
+}
 
 
 class AlreadyRunning(Exception):
@@ -67,8 +80,7 @@ def check_idle(kit: Path) -> None:
 
 
 def _locked(kit: Path) -> int:
-    """A descriptor of the kit's lock file, locked. The lock ends with the last process that holds the descriptor, so a
-    number that is left in ``process.pid`` says nothing."""
+    """A descriptor of the kit's lock file, locked until the last process that holds the descriptor ends."""
     descriptor = os.open(kit / OURS / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +148,7 @@ class Tail:
     """Reads whole lines that are appended to a log, also after it was rotated: cut to nothing, or replaced.
 
     A log that was cut is read from its start again. Of one that was replaced, the rest of the old file is read first;
-    ``follows_name = False`` stays with the old one (that is where NVFlare's process goes on to write).
+    ``follows_name = False`` stays with the old one (NVFlare's process continues to write there).
     """
 
     def __init__(self, log: Path, *, from_end: bool = True, follows_name: bool = True) -> None:
@@ -174,8 +186,17 @@ class Tail:
             return False
 
 
+def rejected_connection(line: str) -> str | None:
+    """The line of our log for a connection that gRPC reports as rejected; None for every other line."""
+    if failed := _HANDSHAKE.match(line):
+        for pattern, words in _REASONS.items():
+            if found := re.match(pattern, failed[1]):
+                return f"refused a connection: {words.format(*found.groups())}"
+    return None
+
+
 def attend(kit: Path, tell: Callable[[str], None]) -> int:
-    """Run a kit's process in the foreground and tell what its log says, until it ends or Ctrl-C; its exit code.
+    """Run a kit's process in the foreground and pass on its log, until it ends or Ctrl-C; its exit code.
 
     What gRPC says in the server's log about connections that it has turned away is written into the kit's log, too.
     """
@@ -185,7 +206,7 @@ def attend(kit: Path, tell: Callable[[str], None]) -> int:
 
     def report() -> None:
         for line in nvflare_log.lines():
-            if is_server and (found := heard(line)) is not None:
+            if is_server and (found := rejected_connection(line)) is not None:
                 refusals.write("connections", found)
         for line in log.lines():
             tell(line)

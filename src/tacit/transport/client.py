@@ -2,7 +2,7 @@
 
 NVFlare 2.9.0's own client writes the files of a result under names that the server chooses, wherever they lead, and it
 carries out a command in the way that the server's list of commands says: any command can become a transfer of files.
-Here, the client has two commands of its own, whatever the server lists. One signs a job and sends it as a property of
+Here, the client has only two commands of its own. One signs a job and sends it as a property of
 the command, the other asks for the list of files of a result. A result is one archive of limited size, written to a
 file of our own, from which only known names are taken. The requester's cell accepts answers and the end of its session
 (:mod:`tacit.transport.table`).
@@ -10,6 +10,7 @@ file of our own, from which only known names are taken. The requester's cell acc
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import tempfile
@@ -43,9 +44,15 @@ from tacit.transport.table import SERVER
 
 _SUBMIT, _DOWNLOAD = "submit_job", "download_job"
 _SENDING = 60.0  # seconds until a job has to be there
-_REST = 64 << 20  # bytes of an archive beside the files that are taken from it: logs, the job
+_REST = 64 << 20  # bytes of an archive apart from the files that are taken from it: logs, the job
 _PART = 8 << 20  # bytes of a message to a requester: NVFlare's server sends a file in parts of 5 MB
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _READ = 1 << 20  # bytes that are read at once: of a file, or of the archive's table of contents
+
+
+def is_local(error: BaseException) -> bool:
+    """Whether a file of this machine is the problem, and not the connection or what arrived over it."""
+    return isinstance(error, OSError) and (error.filename is not None or error.errno in _DISK)
 
 
 class Unacceptable(Exception):
@@ -57,7 +64,6 @@ class Unacceptable(Exception):
 
 
 def connected(name: str, kit: Path, timeout: float) -> Session:
-    """A session of the requester with that name and kit."""
     PROCESS.widen(_PART)
     session = Session(username=name, startup_path=str(kit), secure_mode=True)
     session.api.cmd_modules = [_Commands()]
@@ -76,7 +82,7 @@ def connected(name: str, kit: Path, timeout: float) -> Session:
 
 def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], target: Path) -> None:
     """Write files of a job's result into the folder ``target``: of its ``folder`` those that are there of ``limits``,
-    which says how many bytes each may have. :class:`Unacceptable` where the server sends an archive that is none."""
+    which says how many bytes each may have. :class:`Unacceptable` where the server sends no valid archive."""
     answer = session._do_command(f"{_DOWNLOAD} {job}")
     offered = answer.get(ProtoKey.META, {}).get(MetaKey.FILES)
     pairs = [pair for pair in offered if isinstance(pair, list) and len(pair) == 2] if isinstance(offered, list) else []
@@ -102,6 +108,8 @@ def fetch(session: Session, job: str, folder: str, limits: Mapping[str, int], ta
             with ZipFile(_Archive(file)) as archive:
                 _take(archive, folder, limits, target)
         except (BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError, zlib.error) as error:
+            if is_local(error):
+                raise
             raise Unacceptable("malformed", f"the archive cannot be read ({type(error).__name__})") from None
 
 
@@ -111,7 +119,7 @@ class _Commands(CommandModule):
     def get_spec(self) -> CommandModuleSpec:
         specs = [
             CommandSpec(_SUBMIT, "send a job", f"{_SUBMIT} FOLDER", _sent),
-            CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _asked),
+            CommandSpec(_DOWNLOAD, "list the files of a result", f"{_DOWNLOAD} JOB", _listed),
         ]
         return CommandModuleSpec(name="tacit", cmd_specs=specs)
 
@@ -133,7 +141,7 @@ def _sent(args: list[str], context: Any) -> Any:
         api.unset_command_timeout()
 
 
-def _asked(args: list[str], context: Any) -> Any:
+def _listed(args: list[str], context: Any) -> Any:
     return context.get_api().server_execute(context.get_command())
 
 
@@ -157,17 +165,21 @@ class _Received(Consumer):
         super().__init__()
         self._file, self._most, self._bytes = file, most, 0
         self.has_ended = False
-        self.refused: Unacceptable | None = None
+        self.refused: Exception | None = None
 
     def consume(self, ref_id: str, state: dict[str, Any], data: Any) -> dict[str, Any]:
         if not isinstance(data, bytes) or not data:
             self.refused = Unacceptable("malformed", "a part of the download is empty, or not bytes")
         elif self._bytes + len(data) > self._most:
             self.refused = Unacceptable("too-large", f"it has more than {self._most} bytes")
+        if self.refused is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.refused = error
         if self.refused is not None:
             raise self.refused  # NVFlare ends the download
         self._bytes += len(data)
-        self._file.write(data)
         return {"received_bytes": self._bytes}
 
     def download_completed(self, ref_id: str) -> None:

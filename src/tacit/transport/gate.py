@@ -1,34 +1,7 @@
 """Enforces :mod:`tacit.transport.table` inside NVFlare's processes.
 
-NVFlare 2.9.0 has no setting for most of this, so :func:`close` replaces a few of its functions before the first cell
-exists. If one of them is missing, or NVFlare has another version, the process does not start.
-
-====================================  ==============================================================================
-replaced                              because
-====================================  ==============================================================================
-``CoreCell.process_message``          any neighbour can send on any channel, to any cell, with any origin
-``CoreCell._create_internal_listener``  the port for job processes is open to every local user unless configured
-``CoreCell.start``                    a job process does not wait for the connection to its parent process
-``FedAdminAgent.register_processor``  ``sys.shell``, ``train.shutdown`` and fourteen others are registered
-``FedAdminAgent._dispatch_request``   it checks rights only if the sender asks for it
-``AuthzFilter.pre_command``           ``process_info``, ``stress`` and eleven others need no right
-``JobCommandModule.get_job_meta``     it shows every requester what silos have said about jobs of others
-``TcpStreamServer.get_request``       one local connection that says nothing blocks all others in the TLS handshake
-``….ProcessJobLauncher.get_command``  job processes have cells, too: they start from :mod:`tacit.transport.__main__`
-``GRPC_DEFAULT_OPTIONS``              a message of 2 GB is received before any of it is looked at
-``Servicer.Stream``                   every connection holds one of 100 threads, and one party can open them all
-``ConnManager.process_frame_task``    the name of a neighbour is unpacked, whatever its size, and as often as it is sent
-``ConnManager.update_endpoint``, ``ConnManager.close_connection``
-                                      every name under which a neighbour was connected is kept, with what it said
-``StreamConnection.send_frame``, ``….generate_output``, ``….close``
-                                      what a party does not read waits in memory without a bound
-``Auditor.__init__``                  ``audit.log`` grows without a bound, and others' words are lines in it
-``TrainingCommandModule.check_status``  it shows the tokens of silos to every requester
-``….require_match``, ``…verify_common_name``, ``ClientManager.authenticate``, ``….client_register``
-                                      who was let in or turned away is a line of Tacit's log, without others' words
-``Workspace.get_app_custom_dir``      code in the folder of a job would be on the path of its process
-``decode_payload``                    a message can hold objects that read and write files (:mod:`.objects`)
-====================================  ==============================================================================
+NVFlare 2.9.0 has no setting for most of this, so :func:`close` replaces the functions of ``_REPLACED`` before the first
+cell exists. If one of them is missing, or NVFlare has another version, the process does not start.
 """
 
 from __future__ import annotations
@@ -36,7 +9,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from copy import copy
@@ -125,39 +98,45 @@ _PROGRAMS = {
 }
 
 
+# What is replaced, by the method of :class:`Gate` that has its name, and why.
+_REPLACED: tuple[tuple[Any, str], ...] = (
+    (CoreCell, "process_message"),  # any neighbour can send on any channel, to any cell, with any origin
+    (CoreCell, "_create_internal_listener"),  # the port for job processes is open to every local user by default
+    (CoreCell, "start"),  # a job process does not wait for the connection to its parent process
+    (FedAdminAgent, "register_processor"),  # `sys.shell`, `train.shutdown` and fourteen others are registered
+    (FedAdminAgent, "_dispatch_request"),  # it checks rights only if the sender asks for it
+    (AuthzFilter, "pre_command"),  # `process_info`, `stress` and eleven others need no right
+    (JobCommandModule, "get_job_meta"),  # it shows every requester what silos have said about jobs of others
+    (JobCommandModule, "_send_detail_list"),  # it shows every requester the whole description of jobs of others
+    (TcpStreamServer, "get_request"),  # one silent local connection blocks all others in the TLS handshake
+    (TcpStreamServer, "finish_request"),
+    (ClientProcessJobLauncher, "get_command"),  # job processes have cells, too: they start from `.__main__`
+    (ServerProcessJobLauncher, "get_command"),
+    (Workspace, "get_app_custom_dir"),  # code in the folder of a job would be on the path of its process
+    (CellIdentityResolver, "require_match"),  # who was accepted or rejected is a line of Tacit's log, ...
+    (IdentityVerifier, "verify_common_name"),  # ... without text of others
+    (ClientManager, "authenticate"),
+    (FederatedClientBase, "client_register"),
+    (grpc_driver.Servicer, "Stream"),  # every connection holds one of 100 threads, and one party can open them all
+    (ConnManager, "process_frame_task"),  # the name of a neighbour is unpacked, of any size, as often as it is sent
+    (ConnManager, "update_endpoint"),  # every name under which a neighbour was connected is kept, with its message
+    (ConnManager, "close_connection"),
+    (grpc_driver.StreamConnection, "send_frame"),  # what a party does not read waits in memory without a bound
+    (grpc_driver.StreamConnection, "generate_output"),
+    (grpc_driver.StreamConnection, "close"),
+    (Auditor, "__init__"),  # `audit.log` grows without a bound, and text of others is lines in it
+    (TrainingCommandModule, "check_status"),  # it shows the tokens of silos to every requester
+)
+# A message can hold objects that read and write files (:mod:`.objects`).
+_DECODERS = ((cells, "decode_payload"), (core_cells, "decode_payload"))
+
+
 def close(kit: Path) -> None:
     """Close NVFlare's doors in this process; what is refused is written into the log of a kit."""
-    _check_version()
-    refusals = Refusals(log_of(kit))
-    _restrict_objects(refusals)
-    _replace(CoreCell, "process_message", lambda old: _guarded(old, refusals))
-    _replace(CoreCell, "_create_internal_listener", _encrypted)
-    _replace(CoreCell, "start", _started)
-    _replace(FedAdminAgent, "register_processor", _registered)
-    _replace(FedAdminAgent, "_dispatch_request", lambda old: _dispatched(old, refusals))
-    _replace(AuthzFilter, "pre_command", lambda old: _authorized(old, refusals))
-    _replace(JobCommandModule, "get_job_meta", lambda old: _described(old, refusals))
-    _replace(JobCommandModule, "_send_detail_list", _listed)
-    _replace(TcpStreamServer, "get_request", lambda old: _accepted, inherited=True)
-    _replace(TcpStreamServer, "finish_request", lambda old: _shaken(old, refusals), inherited=True)
-    for launcher in (ClientProcessJobLauncher, ServerProcessJobLauncher):
-        _replace(launcher, "get_command", _launched)
-    _replace(Workspace, "get_app_custom_dir", lambda old: lambda self, job_id: "")
-    _replace(CellIdentityResolver, "require_match", lambda old: _matched(old, refusals))
-    _replace(IdentityVerifier, "verify_common_name", lambda old: _verified(old, refusals))
-    _replace(ClientManager, "authenticate", lambda old: _let_in(old, refusals))
-    _replace(FederatedClientBase, "client_register", lambda old: _joined(old, refusals))
-    _replace(grpc_driver.Servicer, "Stream", lambda old: _called(old, refusals))
-    _replace(ConnManager, "process_frame_task", lambda old: _greeted(old, refusals))
-    _replace(ConnManager, "update_endpoint", _named)
-    _replace(ConnManager, "close_connection", _forgotten)
-    unread = Unread()
-    _replace(grpc_driver.StreamConnection, "send_frame", lambda old: _queued(old, unread, refusals))
-    _replace(grpc_driver.StreamConnection, "generate_output", lambda old: _taken(old, unread))
-    _replace(grpc_driver.StreamConnection, "close", lambda old: _ended(old, unread))
-    _replace(Auditor, "__init__", lambda old: _without_file)
-    _replace(TrainingCommandModule, "check_status", _shown)
-    for driver in (grpc_driver, aio_grpc_driver):
+    gate = _opened(kit)
+    for owner, name in _REPLACED:
+        _replace(gate, owner, name)
+    for driver in (grpc_driver, aio_grpc_driver):  # by default, 2 GB are received before any of it is looked at
         options = [one for one in driver.GRPC_DEFAULT_OPTIONS if one[0] != _RECEIVED]
         driver.GRPC_DEFAULT_OPTIONS[:] = [*options, (_RECEIVED, MOST_FRAME)]
     needed = frozenset().union(*REQUESTS.values())
@@ -169,74 +148,82 @@ def close(kit: Path) -> None:
 
 def guard(cell: CoreCell, kit: Path) -> None:
     """Enforce the table in one cell alone: a requester's, whose process has no other part of a party in it."""
-    _check_version()
-    refusals = Refusals(log_of(kit))
-    _restrict_objects(refusals)
-    cell.process_message = partial(_guarded(CoreCell.process_message, refusals), cell)
+    cell.process_message = partial(_opened(kit).process_message, CoreCell.process_message, cell)
 
 
-def _restrict_objects(refusals: Refusals) -> None:
-    restrict()
-    for module in (cells, core_cells):
-        _replace(module, "decode_payload", lambda old: _decoded(getattr(old, "plain", old), refusals))
-
-
-def _check_version() -> None:
+def _opened(kit: Path) -> Gate:
     if nvflare.__version__ != VERSION:
         raise RuntimeError(f"NVFlare {nvflare.__version__} is installed; Tacit needs {VERSION}")
+    gate = Gate(Refusals(log_of(kit)))
+    restrict()
+    for module, name in _DECODERS:
+        _replace(gate, module, name)
+    return gate
 
 
-def _replace(owner: Any, name: str, made: Callable[[Any], Any], inherited: bool = False) -> None:
-    old = getattr(owner, name, None) if inherited else vars(owner).get(name)
+def _replace(gate: Gate, owner: Any, name: str) -> None:
+    old = getattr(owner, name, None) if owner is TcpStreamServer else vars(owner).get(name)
     if not callable(old):
         raise RuntimeError(f"NVFlare has no {owner.__name__}.{name}: its doors cannot be closed")
-    setattr(owner, name, made(old))
+    first, ours = getattr(old, "replaced", old), getattr(gate, name.strip("_").lower())
+
+    def new(*args: Any, **more: Any) -> Any:
+        return ours(first, *args, **more)
+
+    new.replaced = first  # type: ignore[attr-defined]  # a process may have several requesters, one after another
+    setattr(owner, name, staticmethod(new) if isinstance(first, staticmethod) else new)
 
 
-# -- messages
+class Gate:
+    """What NVFlare's functions of the same names are replaced by; ``old`` is the function that was there."""
 
+    def __init__(self, refusals: Refusals) -> None:
+        self._note, self._write = refusals.note, refusals.write
+        self._streams, self._asked = Streams(_is_open, PROCESS), Places(_MOST_ASKED)
+        self._calls, self._unread = Places(_MOST_CALLS), Unread()
 
-def _guarded(old: Any, refusals: Refusals) -> Any:
-    streams, places = Streams(_is_open, PROCESS), Places(_MOST_ASKED)
+    # -- messages
 
-    def process_message(self: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
+    def process_message(self, old: Any, cell: Any, endpoint: Any, connection: Any, app_id: int, message: Any) -> None:
         """Called for every message that arrives over a connection, before any of it is decoded."""
         if isinstance(connection, NullConnection):  # from this very cell
-            old(self, endpoint, connection, app_id, message)
+            old(cell, endpoint, connection, app_id, message)
             return
         headers: Mapping[str, Any] = message.headers or {}
         read = _read(headers)
-        party, rule = _judged(self, endpoint, connection, read)
+        party, rule = _judged(cell, endpoint, connection, read)
         sender = party if "@" in party else str(read.origin)  # a requester can have many cells
         stream = (read.origin, headers.get(StreamHeaderKey.STREAM_ID)) if read.inner is not None else None
-        is_ours = read.destination == self.my_info.fqcn
+        is_ours = read.destination == cell.my_info.fqcn
         if rule is None and headers.get(MessageHeaderKey.CONN_URL) is not None:
             rule = "relay"  # an invitation to connect to another address
         if rule is None and not is_ours and _length(message) > _MOST_PASSED:
             rule = "size"
-        if rule is None and is_ours and not _is_taken(streams, sender, stream, read, message):
+        if rule is None and is_ours and not self._is_taken(sender, stream, read, message):
             rule = "size"
         if rule is None and is_ours and (read.channel, read.topic) == (STREAM, ACK) and not _is_from_target(headers):
             rule = "reply"
-        if rule is None and is_ours and read.type != MessageType.REQ and not _is_awaited(self, headers):
+        if rule is None and is_ours and read.type != MessageType.REQ and not _is_awaited(cell, headers):
             return  # no request waits for it: it is late, or was never asked for
         is_single = rule is None and is_ours and read.type == MessageType.REQ and read.channel != STREAM
-        with places.of(_certified(party, read)) if is_single or "@" in party else nullcontext(True) as is_free:
+        with self._asked.of(_certified(party, read)) if is_single or "@" in party else nullcontext(True) as is_free:
             if rule is None and is_free:
                 _PARTY.set(party)
-                old(self, endpoint, connection, app_id, message)
+                old(cell, endpoint, connection, app_id, message)
                 if is_ours and stream is not None:
-                    streams.handled(sender, stream)
+                    self._streams.handled(sender, stream)
                 return
         channel, topic = read.inner or (read.channel, read.topic)
         names = (channel, topic, "from", read.origin, "to", read.destination)
-        refusals.note(party, f"{' '.join(map(escaped, names))} ({rule or 'number'})")
+        self._note(party, f"{' '.join(map(escaped, names))} ({rule or 'number'})")
 
-    return process_message
+    def _is_taken(self, sender: str, stream: Any, read: CellHeaders, message: Any) -> bool:
+        """Whether a message is small enough, and the stream that it belongs to."""
+        declared = (message.headers or {}).get(StreamHeaderKey.SIZE) or 0
+        most = most_bytes(read.channel, read.topic, is_request=read.type == MessageType.REQ)
+        return self._streams.takes(sender, stream, declared, _length(message), most)
 
-
-def _decoded(old: Any, refusals: Refusals) -> Any:
-    def decode_payload(message: Any, *args: Any, **more: Any) -> None:
+    def decode_payload(self, old: Any, message: Any, *args: Any, **more: Any) -> None:
         """Called for every message that a cell receives, and for every stream at its end."""
         channel, topic = (message.get_header(key) for key in (MessageHeaderKey.CHANNEL, MessageHeaderKey.TOPIC))
         try:
@@ -246,18 +233,231 @@ def _decoded(old: Any, refusals: Refusals) -> Any:
         except ForbiddenObject as error:
             origin = Cell.named(message.get_header(MessageHeaderKey.ORIGIN))
             party = _PARTY.get(_UNKNOWN if origin is None else origin.party)  # a stream ends in a thread of its own
-            refusals.note(party, f"{escaped(channel)} {escaped(topic)}: {error} (object)")
+            self._note(party, f"{escaped(channel)} {escaped(topic)}: {error} (object)")
             raise
 
-    decode_payload.plain = old  # type: ignore[attr-defined]  # a process may have several requesters, one after another
-    return decode_payload
+    # -- who is let in
 
+    def stream(self, old: Any, servicer: Any, request_iterator: Any, context: Any) -> Any:
+        """A connection to the server; it holds a thread until the other side ends it."""
+        names = context.auth_context().get("x509_common_name") or [_UNKNOWN.encode()]
+        party = names[0].decode(errors="replace")
+        with self._calls.of(party) as is_free:
+            if not is_free:
+                self._note(party, f"a connection: it has {_MOST_CALLS} already")
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections")
+            yield from old(servicer, request_iterator, context)
 
-def _is_taken(streams: Streams, sender: str, stream: Stream | None, read: CellHeaders, message: Any) -> bool:
-    """Whether a message is small enough, and the stream that it belongs to."""
-    declared = (message.headers or {}).get(StreamHeaderKey.SIZE) or 0
-    most = most_bytes(read.channel, read.topic, is_request=read.type == MessageType.REQ)
-    return streams.takes(sender, stream, declared, _length(message), most)
+    def process_frame_task(self, old: Any, manager: Any, sfm_conn: Any, frame: Any) -> None:
+        """Called for everything that arrives over a connection. A neighbour says its name once, in a short message."""
+        prefix = Prefix.from_bytes(frame) if len(frame) >= PREFIX_LEN else Prefix()
+        problem = ""
+        if prefix.type in (Types.HELLO, Types.READY):
+            is_named = sfm_conn.sfm_endpoint is not None
+            if is_named or len(frame) > _MOST_NAME:
+                problem = f"it says its name {'a second time' if is_named else f'in {len(frame)} bytes'}"
+        try:
+            check_values(memoryview(frame)[PREFIX_LEN : PREFIX_LEN + prefix.header_len], MOST_HEADERS)
+        except ForbiddenObject as error:
+            problem = f"headers: {error}"
+        if problem:
+            self._note(_peer(sfm_conn.conn), problem)
+        else:
+            old(manager, sfm_conn, frame)
+
+    def update_endpoint(self, old: Any, manager: Any, sfm_conn: Any, data: Any) -> None:
+        """A neighbour has said its name. Nothing else that it has said is kept."""
+        key = HandshakeKeys.ENDPOINT_NAME
+        old(manager, sfm_conn, {key: data.get(key) if isinstance(data, dict) else None})
+
+    def close_connection(self, old: Any, manager: Any, connection: Any) -> None:
+        """The name of a neighbour goes with its last connection."""
+        sfm_conn = manager.sfm_conns.get(connection.name)
+        old(manager, connection)
+        endpoint = getattr(sfm_conn, "sfm_endpoint", None)
+        if endpoint is None or endpoint.connections:
+            return
+        name = endpoint.endpoint.name
+        if manager.sfm_endpoints.get(name) is endpoint:
+            del manager.sfm_endpoints[name]
+        if endpoint.connections:  # it has connected again meanwhile, and NVFlare takes no lock for that
+            manager.sfm_endpoints.setdefault(name, endpoint)
+
+    def send_frame(self, old: Any, line: Any, frame: Any) -> None:
+        """Called for everything that is sent over a connection: it waits until the other side reads it."""
+        party = _peer(line)
+        if not self._unread.takes(party, id(line), len(frame)):
+            self._note(party, "a connection: it does not read what it is sent")
+            if line.context is not None:
+                line.context.cancel()  # the thread of the connection waits for the other side
+            line.oq.q.queue.clear()
+            line.close()
+            raise CommError(CommError.CLOSED, "the other side does not read")
+        try:
+            old(line, frame)
+        except BaseException:
+            self._unread.sent(party, id(line), len(frame))
+            raise
+
+    def generate_output(self, old: Any, line: Any) -> Iterator[Any]:
+        for frame in old(line):
+            self._unread.sent(_peer(line), id(line), len(frame.data))
+            yield frame
+
+    def close(self, old: Any, line: Any) -> None:
+        old(line)
+        self._unread.sent(_peer(line), id(line))
+
+    def require_match(self, old: Any, resolver: Any, fqcn: Any, peer_cn: Any, peer_desc: Any) -> Any:
+        try:
+            return old(resolver, fqcn, peer_cn, peer_desc)
+        except ValueError:
+            self._note(peer_cn if isinstance(peer_cn, str) else _UNKNOWN, f"it calls itself {escaped(fqcn)}")
+            raise
+
+    def verify_common_name(self, old: Any, verifier: Any, asserted_cn: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return old(verifier, asserted_cn, *args, **more)
+        except CNMismatch:
+            party = get_cn_from_cert(more["asserter_cert"]) if "asserter_cert" in more else _UNKNOWN
+            self._note(party, f"a login as {escaped(asserted_cn)}")
+            raise
+
+    def authenticate(self, old: Any, manager: Any, request: Any, fl_ctx: Any) -> Any:
+        name, kind = (request.get_header(getattr(CellMessageHeaderKeys, key)) for key in ("CLIENT_NAME", "CLIENT_TYPE"))
+        if kind != (ClientType.ADMIN if "@" in str(name) else ClientType.REGULAR):
+            self._note(_PARTY.get(_UNKNOWN), f"a login as {escaped(name)}, of another kind ({escaped(kind)})")
+            fl_ctx.set_prop(FLContextKey.UNAUTHENTICATED, "a login of another kind", sticky=False)
+            return None
+        client = old(manager, request, fl_ctx)
+        if client is not None and client.name in manager.name_to_clients:  # a silo or the analyzer, by its certificate
+            self._write(client.name, f"joined  {escaped(client.name)}")
+        return client
+
+    def client_register(self, old: Any, client: Any, project_name: Any, fl_ctx: Any) -> None:
+        before = client.token
+        old(client, project_name, fl_ctx)
+        if client.token and client.token != before:
+            self._write(SERVER, f"joined  the server, as {escaped(client.client_name)}")
+
+    # -- job processes, and the port for them
+
+    def create_internal_listener(self, old: Any, cell: Any, scheme: Any = None, resources: Any = None) -> Any:
+        used = cell.connector_manager.int_resources if resources is None else resources
+        if used.get(DriverParams.CONNECTION_SECURITY.value) != _MTLS:
+            raise RuntimeError("the port for job processes has no mutual TLS: local/comm_config.json is not Tacit's")
+        return old(cell, scheme, resources)
+
+    def start(self, old: Any, cell: Any) -> None:
+        """With TLS a job process can fail before it is connected to its parent, which then waits a minute for it."""
+        old(cell)
+        parent, end = cell.my_info.fqcn.rpartition(".")[0], time.monotonic() + _HANDSHAKE
+        while parent and parent not in cell.agents and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def get_request(self, old: Any, server: TcpStreamServer) -> Any:
+        """Accept a connection and leave its TLS handshake to the thread of the connection."""
+        server.socket.do_handshake_on_connect = False
+        return server.socket.accept()
+
+    def finish_request(self, old: Any, server: Any, request: Any, client_address: Any) -> None:
+        if not isinstance(request, ssl.SSLSocket):
+            raise RuntimeError("a connection without TLS")
+        try:
+            request.settimeout(_HANDSHAKE)
+            request.do_handshake()
+            request.settimeout(None)
+        except OSError as error:
+            reason = getattr(error, "reason", None) or type(error).__name__
+            self._note(_LOCAL, f"a connection to the port for job processes ({escaped(reason)})")
+            return
+        old(server, request, client_address)
+
+    def get_command(self, old: Any, launcher: Any, job_meta: Any, fl_ctx: Any) -> str:
+        """NVFlare's command line, with Tacit's program; ``-P``: no module comes from the folder it is started in."""
+        command = str(old(launcher, job_meta, fl_ctx))
+        for theirs, ours in _PROGRAMS.items():
+            before, found, after = command.partition(f" -m {theirs} ")
+            if found:
+                return f"{before} -P -m tacit.transport {ours} {after}"
+        raise RuntimeError("NVFlare starts job processes from a program that Tacit does not know")
+
+    def get_app_custom_dir(self, old: Any, workspace: Any, job_id: Any) -> str:
+        return ""
+
+    # -- requests to a silo, and commands to the server
+
+    def register_processor(self, old: Any, agent: Any, processor: Any) -> None:
+        topics = frozenset(processor.get_topics())
+        if not topics <= frozenset().union(*REQUESTS.values()):
+            raise RuntimeError(f"no run needs the requests {sorted(topics)}")
+        old(agent, processor)
+
+    def dispatch_request(self, old: Any, agent: Any, request: Any) -> Any:
+        """The sender is the one that :func:`_judged` has checked; the topic that counts is within the payload."""
+        own, origin = Cell.named(agent.cell.get_fqcn()), Cell.named(request.get_header(MessageHeaderKey.ORIGIN))
+        sender = None if own is None or origin is None else known_as(own, origin)
+        asked, topic = request.payload, getattr(request.payload, "topic", None)
+        job = asked.get_header(RequestHeader.JOB_ID) if topic is not None else None
+        is_known = sender is not None and topic in REQUESTS.get(sender, ())
+        # a job's number becomes the name of a folder and a word of a command line
+        names_a_job = topic == "scheduler.cancel_resource" or Cell.named(f"job.{job}") is not None
+        is_its_own = origin is None or origin.job is None or origin.job == job
+        if is_known and names_a_job and is_its_own:
+            return _without_errors(old(agent, request))
+        claimed = escaped(request.get_header(MessageHeaderKey.ORIGIN))
+        rule = "job" if is_known else "topic"
+        self._note(_UNKNOWN if origin is None else origin.party, f"admin {escaped(topic)} from {claimed} ({rule})")
+        return new_cell_message({}, error_reply(ReplyKeyword.NOT_AUTHORIZED))
+
+    def pre_command(self, old: Any, authorizer: Any, conn: Any, args: list[str]) -> Any:
+        name = getattr(conn.get_prop(ConnProps.CMD_ENTRY, None), "name", None)
+        if name in COMMANDS:
+            return old(authorizer, conn, args)
+        return self._forbid(conn, f"the command {escaped(name)} (topic)")
+
+    def get_job_meta(self, old: Any, module: Any, conn: Any, args: list[str]) -> None:
+        """What silos have said about a job is for its requester."""
+        user = conn.get_prop(ConnProps.USER_NAME, "")
+        if user and user == conn.get_prop(ConnProps.SUBMITTER_NAME, ""):
+            old(module, conn, args)
+        else:
+            self._forbid(conn, "the description of a job of another requester")
+
+    def _forbid(self, conn: Any, what: str) -> bool:
+        self._note(conn.get_prop(ConnProps.USER_NAME, "") or _UNKNOWN, what)
+        meta = make_meta(MetaStatusValue.NOT_AUTHORIZED, ReplyKeyword.NOT_AUTHORIZED)
+        conn.append_error(f"This action is {ReplyKeyword.NOT_AUTHORIZED}", meta=meta)
+        return False
+
+    def check_status(self, old: Any, module: Any, conn: Any, args: list[str]) -> None:
+        """Who is connected, without the tokens by which NVFlare knows them."""
+        seen = copy(conn)
+        tables: list[Any] = []
+
+        def append_table(headers: Any, **options: Any) -> Any:
+            tables.append(conn.append_table(headers, **options))
+            return tables[-1]
+
+        seen.append_table = append_table
+        old(module, seen, args)
+        for table in tables:
+            kept = [number for number, name in enumerate(table.rows[0]) if name != _TOKEN]
+            table.rows[:] = [[row[number] for number in kept] for row in table.rows]
+
+    def send_detail_list(self, old: Any, conn: Any, jobs: list[Any]) -> None:
+        """Of the jobs of others, their names alone."""
+        user, shown = conn.get_prop(ConnProps.USER_NAME, ""), []
+        for job in jobs:
+            if not user or job.meta.get(JobMetaKey.SUBMITTER_NAME.value) != user:
+                job = copy(job)
+                job.meta = {key: job.meta[key] for key in _PUBLIC if key in job.meta}
+            shown.append(job)
+        old(conn, shown)
+
+    def init(self, old: Any, auditor: Any, audit_file_name: str) -> None:
+        """NVFlare's audit without a file: it then writes nothing."""
+        auditor.audit_file, auditor._lock = None, threading.Lock()
 
 
 def _length(message: Any) -> int:
@@ -325,46 +525,6 @@ def _is_awaited(cell: Any, headers: Mapping[str, Any]) -> bool:
     return any(isinstance(one, str) and one in cell.waiters for one in ids)
 
 
-# -- who is let in
-
-
-def _called(old: Any, refusals: Refusals) -> Any:
-    calls = Places(_MOST_CALLS)
-
-    def call(self: Any, request_iterator: Any, context: Any) -> Any:
-        """A connection to the server; it holds a thread until the other side ends it."""
-        names = context.auth_context().get("x509_common_name") or [_UNKNOWN.encode()]
-        party = names[0].decode(errors="replace")
-        with calls.of(party) as is_free:
-            if not is_free:
-                refusals.note(party, f"a connection: it has {_MOST_CALLS} already")
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections")
-            yield from old(self, request_iterator, context)
-
-    return call
-
-
-def _greeted(old: Any, refusals: Refusals) -> Any:
-    def process_frame_task(self: Any, sfm_conn: Any, frame: Any) -> None:
-        """Called for everything that arrives over a connection. A neighbour says its name once, in a short message."""
-        prefix = Prefix.from_bytes(frame) if len(frame) >= PREFIX_LEN else Prefix()
-        problem = ""
-        if prefix.type in (Types.HELLO, Types.READY):
-            is_named = sfm_conn.sfm_endpoint is not None
-            if is_named or len(frame) > _MOST_NAME:
-                problem = f"it says its name {'a second time' if is_named else f'in {len(frame)} bytes'}"
-        try:
-            check_values(memoryview(frame)[PREFIX_LEN : PREFIX_LEN + prefix.header_len], MOST_HEADERS)
-        except ForbiddenObject as error:
-            problem = f"headers: {error}"
-        if problem:
-            refusals.note(_peer(sfm_conn.conn), problem)
-            return
-        old(self, sfm_conn, frame)
-
-    return process_frame_task
-
-
 def _peer(connection: Any) -> str:
     """The party at the other end of a connection, as its certificate calls it; the server, if we have connected."""
     if connection.connector.mode == Mode.ACTIVE:
@@ -373,284 +533,9 @@ def _peer(connection: Any) -> str:
     return party if isinstance(party, str) else _UNKNOWN
 
 
-def _named(old: Any) -> Any:
-    def update_endpoint(self: Any, sfm_conn: Any, data: Any) -> None:
-        """A neighbour has said its name. Nothing else that it has said is kept."""
-        key = HandshakeKeys.ENDPOINT_NAME
-        old(self, sfm_conn, {key: data.get(key) if isinstance(data, dict) else None})
-
-    return update_endpoint
-
-
-def _forgotten(old: Any) -> Any:
-    def close_connection(self: Any, connection: Any) -> None:
-        """The name of a neighbour goes with its last connection."""
-        sfm_conn = self.sfm_conns.get(connection.name)
-        old(self, connection)
-        endpoint = getattr(sfm_conn, "sfm_endpoint", None)
-        if endpoint is None or endpoint.connections:
-            return
-        name = endpoint.endpoint.name
-        if self.sfm_endpoints.get(name) is endpoint:
-            del self.sfm_endpoints[name]
-        if endpoint.connections:  # it has connected again meanwhile, and NVFlare takes no lock for that
-            self.sfm_endpoints.setdefault(name, endpoint)
-
-    return close_connection
-
-
-def _queued(old: Any, unread: Unread, refusals: Refusals) -> Any:
-    def send_frame(self: Any, frame: Any) -> None:
-        """Called for everything that is sent over a connection: it waits until the other side reads it."""
-        party = _peer(self)
-        if not unread.takes(party, id(self), len(frame)):
-            refusals.note(party, "a connection: it does not read what it is sent")
-            if self.context is not None:
-                self.context.cancel()  # the thread of the connection waits for the other side
-            self.oq.q.queue.clear()
-            self.close()
-            raise CommError(CommError.CLOSED, "the other side does not read")
-        try:
-            old(self, frame)
-        except BaseException:
-            unread.sent(party, id(self), len(frame))
-            raise
-
-    return send_frame
-
-
-def _taken(old: Any, unread: Unread) -> Any:
-    def generate_output(self: Any) -> Iterator[Any]:
-        for frame in old(self):
-            unread.sent(_peer(self), id(self), len(frame.data))
-            yield frame
-
-    return generate_output
-
-
-def _ended(old: Any, unread: Unread) -> Any:
-    def close(self: Any) -> None:
-        old(self)
-        unread.sent(_peer(self), id(self))
-
-    return close
-
-
-def _matched(old: Any, refusals: Refusals) -> Any:
-    def require_match(self: Any, fqcn: Any, peer_cn: Any, peer_desc: Any) -> Any:
-        try:
-            return old(self, fqcn, peer_cn, peer_desc)
-        except ValueError:
-            refusals.note(peer_cn if isinstance(peer_cn, str) else _UNKNOWN, f"it calls itself {escaped(fqcn)}")
-            raise
-
-    return require_match
-
-
-def _verified(old: Any, refusals: Refusals) -> Any:
-    def verify_common_name(self: Any, asserted_cn: Any, *args: Any, **more: Any) -> Any:
-        try:
-            return old(self, asserted_cn, *args, **more)
-        except CNMismatch:
-            party = get_cn_from_cert(more["asserter_cert"]) if "asserter_cert" in more else _UNKNOWN
-            refusals.note(party, f"a login as {escaped(asserted_cn)}")
-            raise
-
-    return verify_common_name
-
-
-def _let_in(old: Any, refusals: Refusals) -> Any:
-    def authenticate(self: Any, request: Any, fl_ctx: Any) -> Any:
-        name, kind = (request.get_header(getattr(CellMessageHeaderKeys, key)) for key in ("CLIENT_NAME", "CLIENT_TYPE"))
-        if kind != (ClientType.ADMIN if "@" in str(name) else ClientType.REGULAR):
-            refusals.note(_PARTY.get(_UNKNOWN), f"a login as {escaped(name)}, of another kind ({escaped(kind)})")
-            fl_ctx.set_prop(FLContextKey.UNAUTHENTICATED, "a login of another kind", sticky=False)
-            return None
-        client = old(self, request, fl_ctx)
-        if client is not None and client.name in self.name_to_clients:  # a silo or the analyzer, by its certificate
-            refusals.write(client.name, f"joined  {escaped(client.name)}")
-        return client
-
-    return authenticate
-
-
-def _joined(old: Any, refusals: Refusals) -> Any:
-    def client_register(self: Any, project_name: Any, fl_ctx: Any) -> Any:
-        before = self.token
-        old(self, project_name, fl_ctx)
-        if self.token and self.token != before:
-            refusals.write(SERVER, f"joined  the server, as {escaped(self.client_name)}")
-
-    return client_register
-
-
-# -- the port for job processes
-
-
-def _encrypted(old: Any) -> Any:
-    def _create_internal_listener(self: Any, scheme: Any = None, resources: Any = None) -> Any:
-        used = self.connector_manager.int_resources if resources is None else resources
-        if used.get(DriverParams.CONNECTION_SECURITY.value) != _MTLS:
-            raise RuntimeError("the port for job processes has no mutual TLS: local/comm_config.json is not Tacit's")
-        return old(self, scheme, resources)
-
-    return _create_internal_listener
-
-
-def _started(old: Any) -> Any:
-    def start(self: Any) -> None:
-        """With TLS a job process can fail before it is connected to its parent, which then waits a minute for it."""
-        old(self)
-        parent, end = self.my_info.fqcn.rpartition(".")[0], time.monotonic() + _HANDSHAKE
-        while parent and parent not in self.agents and time.monotonic() < end:
-            time.sleep(0.01)
-
-    return start
-
-
-def _accepted(self: TcpStreamServer) -> tuple[Any, Any]:
-    """Accept a connection and leave its TLS handshake to the thread of the connection."""
-    self.socket.do_handshake_on_connect = False
-    accepted: tuple[Any, Any] = self.socket.accept()
-    return accepted
-
-
-def _shaken(old: Any, refusals: Refusals) -> Any:
-    def finish_request(self: Any, request: Any, client_address: Any) -> None:
-        if not isinstance(request, ssl.SSLSocket):
-            raise RuntimeError("a connection without TLS")
-        try:
-            request.settimeout(_HANDSHAKE)
-            request.do_handshake()
-            request.settimeout(None)
-        except OSError as error:
-            reason = getattr(error, "reason", None) or type(error).__name__
-            refusals.note(_LOCAL, f"a connection to the port for job processes ({escaped(reason)})")
-            return
-        old(self, request, client_address)
-
-    return finish_request
-
-
-# -- requests to a silo, and commands to the server
-
-
-def _registered(old: Any) -> Any:
-    def register_processor(self: Any, processor: Any) -> None:
-        topics = frozenset(processor.get_topics())
-        if not topics <= frozenset().union(*REQUESTS.values()):
-            raise RuntimeError(f"no run needs the requests {sorted(topics)}")
-        old(self, processor)
-
-    return register_processor
-
-
-def _dispatched(old: Any, refusals: Refusals) -> Any:
-    def _dispatch_request(self: Any, request: Any) -> Any:
-        """The sender is the one that :func:`_judged` has checked; the topic that counts is within the payload."""
-        own, origin = Cell.named(self.cell.get_fqcn()), Cell.named(request.get_header(MessageHeaderKey.ORIGIN))
-        sender = None if own is None or origin is None else known_as(own, origin)
-        asked, topic = request.payload, getattr(request.payload, "topic", None)
-        job = asked.get_header(RequestHeader.JOB_ID) if topic is not None else None
-        is_known = sender is not None and topic in REQUESTS.get(sender, ())
-        # a job's number becomes the name of a folder and a word of a command line
-        names_a_job = topic == "scheduler.cancel_resource" or Cell.named(f"job.{job}") is not None
-        is_its_own = origin is None or origin.job is None or origin.job == job
-        if is_known and names_a_job and is_its_own:
-            return _without_errors(old(self, request))
-        claimed = escaped(request.get_header(MessageHeaderKey.ORIGIN))
-        rule = "job" if is_known else "topic"
-        refusals.note(_UNKNOWN if origin is None else origin.party, f"admin {escaped(topic)} from {claimed} ({rule})")
-        return new_cell_message({}, error_reply(ReplyKeyword.NOT_AUTHORIZED))
-
-    return _dispatch_request
-
-
 def _without_errors(answer: Any) -> Any:
     """An answer without the text of an exception, which may hold paths, and what was read from files."""
     body = getattr(answer.payload, "body", None)
     if isinstance(body, str) and body.startswith((_EXCEPTION, ERROR_MSG_PREFIX)):
         return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: see the log of the silo"))
     return answer
-
-
-def _authorized(old: Any, refusals: Refusals) -> Any:
-    def pre_command(self: Any, conn: Any, args: list[str]) -> Any:
-        entry = conn.get_prop(ConnProps.CMD_ENTRY, None)
-        name = getattr(entry, "name", None)
-        if name in COMMANDS:
-            return old(self, conn, args)
-        refusals.note(conn.get_prop(ConnProps.USER_NAME, "") or _UNKNOWN, f"the command {escaped(name)} (topic)")
-        meta = make_meta(MetaStatusValue.NOT_AUTHORIZED, ReplyKeyword.NOT_AUTHORIZED)
-        conn.append_error(f"This action is {ReplyKeyword.NOT_AUTHORIZED}", meta=meta)
-        return False
-
-    return pre_command
-
-
-def _described(old: Any, refusals: Refusals) -> Any:
-    def get_job_meta(self: Any, conn: Any, args: list[str]) -> None:
-        """What silos have said about a job is for its requester."""
-        user = conn.get_prop(ConnProps.USER_NAME, "")
-        if user and user == conn.get_prop(ConnProps.SUBMITTER_NAME, ""):
-            old(self, conn, args)
-            return
-        refusals.note(user or _UNKNOWN, "the description of a job of another requester")
-        meta = make_meta(MetaStatusValue.NOT_AUTHORIZED, ReplyKeyword.NOT_AUTHORIZED)
-        conn.append_error(f"This action is {ReplyKeyword.NOT_AUTHORIZED}", meta=meta)
-
-    return get_job_meta
-
-
-def _shown(old: Any) -> Any:
-    def check_status(self: Any, conn: Any, args: list[str]) -> None:
-        """Who is connected, without the tokens by which NVFlare knows them."""
-        seen = copy(conn)
-        tables: list[Any] = []
-
-        def append_table(headers: Any, **options: Any) -> Any:
-            tables.append(conn.append_table(headers, **options))
-            return tables[-1]
-
-        seen.append_table = append_table
-        old(self, seen, args)
-        for table in tables:
-            kept = [number for number, name in enumerate(table.rows[0]) if name != _TOKEN]
-            table.rows[:] = [[row[number] for number in kept] for row in table.rows]
-
-    return check_status
-
-
-def _listed(old: Any) -> Any:
-    def _send_detail_list(conn: Any, jobs: list[Any]) -> None:
-        """Of the jobs of others, their names alone."""
-        user, shown = conn.get_prop(ConnProps.USER_NAME, ""), []
-        for job in jobs:
-            if not user or job.meta.get(JobMetaKey.SUBMITTER_NAME.value) != user:
-                job = copy(job)
-                job.meta = {key: job.meta[key] for key in _PUBLIC if key in job.meta}
-            shown.append(job)
-        old(conn, shown)
-
-    return staticmethod(_send_detail_list)
-
-
-def _without_file(self: Any, audit_file_name: str) -> None:
-    """NVFlare's audit without a file: it then writes nothing."""
-    self.audit_file, self._lock = None, threading.Lock()
-
-
-# -- job processes
-
-
-def _launched(old: Any) -> Any:
-    def get_command(self: Any, job_meta: Any, fl_ctx: Any) -> str:
-        """NVFlare's command line, with Tacit's program; ``-P``: no module comes from the folder it is started in."""
-        command = str(old(self, job_meta, fl_ctx))
-        for theirs, ours in _PROGRAMS.items():
-            before, found, after = command.partition(f" -m {theirs} ")
-            if found:
-                return f"{before} -P -m tacit.transport {ours} {after}"
-        raise RuntimeError("NVFlare starts job processes from a program that Tacit does not know")
-
-    return get_command

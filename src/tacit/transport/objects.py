@@ -1,9 +1,9 @@
 """Which objects a message may hold.
 
 FOBS, the serialization of NVFlare 2.9.0, builds objects of about sixty types from what others send. One of them, a file
-datum, makes the receiver write a file (into a folder that all local users share) and makes whoever serializes it again
-read any file and send its content. Others download from an address in the message. A run needs six types, and no datum
-that is a file or is processed by a handler: everything else is refused before it is built.
+datum, makes the receiver write a file (into a folder that all local users share) and makes the next process that
+serializes it read any file and send its content. Others download from an address in the message. A run needs six types,
+and no datum that is a file or is processed by a handler: everything else is refused before it is built.
 
 An empty list takes one byte of a message and 64 bytes of memory. :func:`check_values` therefore counts the values of a
 message from its bytes, before anything is built from them.
@@ -90,8 +90,7 @@ def check_values(packed: bytes | memoryview, most: int) -> None:
 
 
 def check_command(text: object, job: str) -> None:
-    """Raise ForbiddenObject if the text of a command (JSON) holds too many values, or is long without the property
-    ``job``."""
+    """Raise ForbiddenObject if a command (JSON) holds too many values, or is long without the property ``job``."""
     if not isinstance(text, str):
         raise ForbiddenObject("a command is no text")
     if sum(text.count(sign) for sign in "[{,") > MOST_VALUES:  # each value follows one of them

@@ -19,10 +19,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
+from tacit.escape import escaped
 from tacit.transport.table import ANALYZER, SERVER
 
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
@@ -32,7 +33,7 @@ CLASSES: Final = ("tacit.federation.carrier.flare.Coordinator", "tacit.federatio
 ROLE: Final = "lead"  # NVFlare's word for those who may submit jobs; it stands in their certificates
 _APP, _META = "app", "meta.json"
 _SIGNATURES: Final = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
-_MOST: Final = {REQUEST: 1 << 19, _META: 1 << 17, **dict.fromkeys(_SIGNATURES, 1 << 14)}  # bytes
+_RULE, _MOST_RULES = re.compile("[a-z_]{1,40}"), 32  # by which one silo refuses a job
 _FOLDER, _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"), re.compile(r"tacit-[0-9a-f]{1,12}-[0-9]{1,4}")
 
 
@@ -45,7 +46,6 @@ class Unfit(Exception):
 
 
 def text(content: object) -> bytes:
-    """As the files of a job are written."""
     return json.dumps(content, indent=1).encode()
 
 
@@ -60,6 +60,14 @@ CONFIGS: Final = {
     "config_fed_client.json": text(
         {**_FILTERS, "executors": [{"tasks": [BARRIER], "executor": {"path": CLASSES[1], "args": {}}}]}
     ),
+}
+
+
+_MOST: Final = {  # bytes
+    **{name: len(content) for name, content in CONFIGS.items()},
+    REQUEST: 1 << 19,
+    _META: 1 << 17,
+    **dict.fromkeys(_SIGNATURES, 1 << 14),
 }
 
 
@@ -131,16 +139,11 @@ def _opened(packed: bytes, expected: set[str]) -> dict[str, bytes]:
                 raise Unfit("its files are not those of a request")
             if any(entry.compress_type != ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
                 raise Unfit("it is compressed")
-            if any(entry.file_size > _most(entry.filename) for entry in entries):
+            if any(entry.file_size > _MOST.get(entry.filename.rpartition("/")[2], 0) for entry in entries):
                 raise Unfit("a file of it is too large")
             return {entry.filename: archive.read(entry) for entry in entries if not entry.is_dir()}
     except (BadZipFile, ValueError, NotImplementedError, RuntimeError, OSError, EOFError):
         raise Unfit("it cannot be unpacked") from None
-
-
-def _most(path: str) -> int:
-    name = path.rpartition("/")[2]
-    return len(CONFIGS[name]) if name in CONFIGS else _MOST.get(name, 0)
 
 
 def _check_app(found: dict[str, bytes], app: str) -> None:
@@ -149,3 +152,30 @@ def _check_app(found: dict[str, bytes], app: str) -> None:
             raise Unfit("its configuration is not that of a request")
     if not found[f"{app}config/{REQUEST}"].startswith(b"{"):
         raise Unfit("it holds no request")
+
+
+def not_deployed(detail: Any) -> tuple[Mapping[str, list[str]], list[str]]:
+    """By silo the rules by which it refuses a job, and the silos that failed to deploy it. ``detail`` is what NVFlare
+    notes, ``SILO: OK`` or ``SILO: TEXT``; the text is the silo's."""
+    refused: dict[str, list[str]] = {}
+    failed: list[str] = []
+    for line in detail if isinstance(detail, list) else ():
+        silo, separator, text = str(line).partition(": ")
+        if not separator or text == "OK" or " " in silo:
+            continue
+        rules = _rules(text)
+        if rules:
+            refused[escaped(silo, 80)] = rules
+        else:
+            failed.append(escaped(silo, 80))
+    return refused, failed
+
+
+def _rules(text: str) -> list[str]:
+    try:
+        rules = json.loads(text)["rules"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    if not isinstance(rules, list) or len(rules) > _MOST_RULES:
+        return []
+    return rules if all(isinstance(rule, str) and _RULE.fullmatch(rule) for rule in rules) else []

@@ -32,7 +32,6 @@ class FrameLimit:
         self.most = MOST_BYTES
 
     def widen(self, most: int) -> None:
-        """Accept messages of that many bytes, too."""
         self.most = max(self.most, most)
 
 

@@ -1,7 +1,7 @@
 """Keeps what NVFlare writes within bounds: uploads, jobs, their folders.
 
-NVFlare 2.9.0 takes in a job of any size, unpacks it, and keeps all jobs, their results, their folders at silos and what
-was uploaded in vain for ever. :func:`limit_uploads` and :func:`limit_deployments` are in force before a main process of
+NVFlare 2.9.0 takes in a job of any size, unpacks it, and never deletes jobs, their results, their folders at silos and
+incomplete uploads. :func:`limit_uploads` and :func:`limit_deployments` are in force before a main process of
 the server or a silo connects; :class:`Upkeep` is a component of these processes (not of those of jobs), named in
 ``local/resources.json``.
 
@@ -46,10 +46,11 @@ from nvflare.private.fed.client.scheduler_cmds import StartJobProcessor
 from nvflare.private.fed.client.training_cmds import DeployProcessor
 from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+from nvflare.private.fed.server.job_runner import JobRunner
 
 from tacit.escape import escaped
 from tacit.transport.log import Refusals, log_of
-from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, submitted
+from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, not_deployed, submitted
 from tacit.transport.table import SERVER
 
 MOST_WAITING = 32  # jobs that have not ended
@@ -76,7 +77,7 @@ class Upkeep(FLComponent):
         is_server = (kit / "startup" / "fed_server.json").is_file()
         if event_type == EventType.SYSTEM_BOOTSTRAP:  # no job is at work yet
             remove_job_folders(kit)
-            if is_server:  # NVFlare would call jobs of a server that was killed running for ever
+            if is_server:  # NVFlare lists jobs of a server that was killed as running
                 fl_ctx.get_engine().job_runner.update_abnormal_finished_jobs((), fl_ctx)
         else:
             engine = fl_ctx.get_engine()
@@ -152,7 +153,7 @@ def limit_deployments(kit: Path) -> None:
                 del known[old]
             known[job] = None
             req.set_header(RequestHeader.JOB_META, {JobMetaKey.JOB_ID.value: job})
-            with suppress(Exception):  # whatever it is: its text is not for others
+            with suppress(Exception):  # its text is not for others
                 reply = process(self, req, app_ctx)
                 if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.OK:
                     return reply
@@ -165,7 +166,8 @@ def limit_deployments(kit: Path) -> None:
         clients = told.get(JobMetaKey.JOB_CLIENTS.value) if isinstance(told, dict) else None
         meta = {JobMetaKey.JOB_ID.value: job, JobMetaKey.JOB_CLIENTS.value: clients}
         req.set_header(RequestHeader.JOB_META, meta)
-        most, end = max(RUNS_AT_ONCE, _most_runs(kit)), time.monotonic() + _ENDING
+        wanted, end = _policy(kit).get("most_runs"), time.monotonic() + _ENDING
+        most = max(RUNS_AT_ONCE, wanted if type(wanted) is int else 0)
         while True:
             with starting:
                 if len(app_ctx.get_all_job_ids()) < most:
@@ -176,6 +178,25 @@ def limit_deployments(kit: Path) -> None:
             time.sleep(_LOOK)
 
     DeployProcessor.process, StartJobProcessor.process = deploy, start_job
+
+
+def log_deployments(kit: Path) -> None:
+    """At the server: log every job that a silo did not deploy. No process of the job is there to write that line."""
+    log, deploy = log_of(kit), JobRunner._deploy_job
+
+    def logged(self: Any, job: Any, sites: Any, fl_ctx: Any) -> Any:
+        try:
+            return deploy(self, job, sites, fl_ctx)
+        finally:
+            refused, failed = not_deployed(fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL))
+            whose = f"{job.job_id} of {escaped(job.meta.get(JobMetaKey.SUBMITTER_NAME.value, 'unknown'), 80)}"
+            if refused:
+                by = ", ".join(f"{silo} ({', '.join(rules)})" for silo, rules in refused.items())
+                log.warning("refused job %s: by %s", whose, by)
+            if failed:
+                log.warning("failed  job %s: not deployed by %s", whose, ", ".join(failed))
+
+    JobRunner._deploy_job = logged
 
 
 def requester_of(kit: Path, files: Mapping[str, bytes]) -> str:
@@ -206,11 +227,6 @@ def _policy(kit: Path) -> dict[str, Any]:
         return {}
 
 
-def _most_runs(kit: Path) -> int:
-    most = _policy(kit).get("most_runs")
-    return most if type(most) is int else RUNS_AT_ONCE
-
-
 # -- what has ended
 
 
@@ -227,7 +243,7 @@ def prune_store(kit: Path) -> None:
     ended = sorted((job for job, has_ended in _jobs(kit).items() if has_ended), key=_age)
     kept = 0
     for number, job in enumerate(ended):
-        kept += _size(job)
+        kept += sum(file.lstat().st_size for file in job.rglob("*") if file.is_file())
         if number and (number >= KEPT_JOBS or kept > KEPT_BYTES):
             shutil.rmtree(job, ignore_errors=True)
     jobs = {job.name for job in _jobs(kit)}
@@ -279,7 +295,3 @@ def _age(path: Path) -> float:
     """Seconds since a file, or anything in a folder, was written."""
     files = [path, *path.iterdir()] if path.is_dir() else [path]
     return time.time() - max((os.lstat(file).st_mtime for file in files if os.path.lexists(file)), default=0.0)
-
-
-def _size(folder: Path) -> int:
-    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())

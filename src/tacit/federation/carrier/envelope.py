@@ -1,59 +1,71 @@
 """What the server's process and a silo's put around the messages of a run.
 
-To a silo goes, once, a :class:`Call` to take part, signed, with what the server remembers of the silo's ledgers; then
-messages as they are. From a silo comes a :class:`Reply`: an answer with the state of its ledger, or a refusal that
-names a rule, or the word that it failed. There is no room in it for anything else: no text of an exception, no path, no
-value.
+A silo gets, once, a signed :class:`Call` to take part, with what the server remembers of the silo's ledgers; then
+messages as they are. It sends a :class:`Reply`: an answer with the state of its ledger, or the names of the rules that
+forbid it, or that it failed. A reply has no room for the text of an exception, a path or a value.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated
 
-from tacit.exchange.post import Post, join
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from tacit.exchange.post import SERVER, Post, join, parted
 from tacit.federation.kits import Kit
+from tacit.federation.protocol.messages import Told, checked
 from tacit.federation.request import Request, Sealed
-from tacit.federation.site.policy import RULES, Head, Rule
+from tacit.federation.site.policy import RULES, Head
 
-FAILED: Literal["failed"] = "failed"  # instead of a rule: something went wrong, and the silo's own log says what
+FAILED = "failed"  # instead of a rule: an error that the silo's own log describes
 CALL, MESSAGE, EVALUATE = "call", "message", "evaluate"  # what is sent to a silo
 ONE = {CALL: "a call", MESSAGE: "a message", EVALUATE: "an evaluation"}
-_LENGTH_BYTES = 8
-_MOST_RECOUNTS = 8  # data sets that a reply names beside its own
-_DATASET, _HASH, _MOST_LINES = re.compile("[0-9a-f]{16}"), re.compile("[0-9a-f]{64}"), 1 << 40
-
-
-class Malformed(Exception):
-    """Bytes that are no envelope."""
+_MOST_RECOUNTS = 8  # data sets that a reply names in addition to its own
+_Rule = Annotated[str, Field(pattern=f"^({'|'.join((*RULES, FAILED))})$")]
+_Dataset = Annotated[str, Field(pattern="^([0-9a-f]{16})?$")]
+_HEADS = TypeAdapter(dict[_Dataset, Head], config=ConfigDict(strict=True))
 
 
 @dataclass(frozen=True)
 class Call:
-    """The server calls a silo to a run. ``seen``: by data set, how far the server has seen the silo's ledger come."""
+    """The server calls a silo to a run. ``seen``: by data set, the state of the silo's ledger that the server knows."""
 
     seen: Mapping[str, Head] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        return json.dumps({name: [head.lines, head.hash] for name, head in self.seen.items()}).encode()
+        return json.dumps(dict(self.seen)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Call:
-        values = _json(data)
-        if not all(map(_is_dataset, values)):
-            raise Malformed("with a data set's name that is none")
-        return cls({name: _head(value) for name, value in values.items()})
+        return cls(checked(_HEADS.validate_json, data, SERVER))
 
 
 def calls(kit: Kit, name: str, request: Request | Sealed) -> Post:
-    """Where calls to one attempt at a run are signed and read: nobody but the server can make a silo begin."""
+    """Signs and reads calls to one attempt at a run: only the server can make a silo begin."""
     post = Post("tacit-call-1", f"{request.run}/{request.attempt}", name, kit.identity(), kit.roster())
     post.begin(0)
     return post
+
+
+class Evaluated(Told):
+    """Metrics of a silo without noise, and its number of held-out records."""
+
+    records: Annotated[int, Field(ge=0, le=1 << 40)]
+    metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)] | None]
+
+
+class _Facts(Told):
+    """The part of a reply that is no answer; see :class:`Reply`."""
+
+    rules: Annotated[tuple[_Rule, ...], Field(max_length=len(RULES) + 1)]
+    dataset: _Dataset
+    head: Head | None
+    left: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    recounts: Annotated[tuple[Annotated[_Dataset, Field(min_length=1)], ...], Field(max_length=_MOST_RECOUNTS)]
 
 
 @dataclass(frozen=True)
@@ -62,67 +74,27 @@ class Reply:
 
     content  its answer; None where it refuses or failed
     rules    the rules that forbid it, or ``failed``
-    dataset  a name of the data set that says nothing to others
-    head     how far its ledger has come
-    left     what is left of its budget, where it lets that be known
+    dataset  the id of the ledger of its data set
+    head     the state of that ledger
+    left     what is left of its budget, if its policy shows that
     recounts data sets whose ledgers had counted the same table when this one's began (``--same-table``)
     """
 
     content: bytes | None
-    rules: tuple[Rule | Literal["failed"], ...] = ()
+    rules: tuple[str, ...] = ()
     dataset: str = ""
     head: Head | None = None
     left: float | None = None
     recounts: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        head = None if self.head is None else [self.head.lines, self.head.hash]
         left = None if self.left is None or math.isinf(self.left) else self.left
-        more = {"head": head, "left": left, "recounts": list(self.recounts[:_MOST_RECOUNTS])}
-        facts = {"rules": list(self.rules), "dataset": self.dataset, **more}
-        return join([json.dumps(facts).encode(), b"" if self.content is None else self.content])
+        facts = {**vars(self), "left": left, "recounts": self.recounts[:_MOST_RECOUNTS]}
+        del facts["content"]
+        return join([json.dumps(facts).encode(), self.content or b""])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Reply:
-        size = int.from_bytes(data[:_LENGTH_BYTES], "big")
-        facts = _json(data[_LENGTH_BYTES : _LENGTH_BYTES + size])
-        rest = data[_LENGTH_BYTES + size :]
-        content = rest[_LENGTH_BYTES:]
-        if len(rest) < _LENGTH_BYTES or int.from_bytes(rest[:_LENGTH_BYTES], "big") != len(content):
-            raise Malformed("of another length than it says")
-        if set(facts) != {"rules", "dataset", "head", "left", "recounts"} or not _is_dataset(facts["dataset"]):
-            raise Malformed("without what must be in it")
-        rules, left = facts["rules"], facts["left"]
-        known = (*RULES, FAILED)
-        if not isinstance(rules, list) or len(rules) > len(known) or any(rule not in known for rule in rules):
-            raise Malformed("with a rule that is none")
-        if left is not None and not (isinstance(left, float) and 0 <= left < math.inf):
-            raise Malformed("with a budget that is none")
-        recounts = facts["recounts"]
-        if not isinstance(recounts, list) or len(recounts) > _MOST_RECOUNTS:
-            raise Malformed("with too many data sets")
-        if not all(name and _is_dataset(name) for name in recounts):
-            raise Malformed("with a data set's name that is none")
-        head = None if facts["head"] is None else _head(facts["head"])
-        return cls(None if rules else content, tuple(rules), facts["dataset"], head, left, tuple(recounts))
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError):  # no JSON, or too deep
-        raise Malformed("unreadable") from None
-    if not isinstance(values, dict):
-        raise Malformed("without what must be in it")
-    return values
-
-
-def _is_dataset(name: Any) -> bool:
-    return isinstance(name, str) and (name == "" or _DATASET.fullmatch(name) is not None)
-
-
-def _head(value: Any) -> Head:
-    match value:
-        case [lines, str() as text] if type(lines) is int and 0 <= lines <= _MOST_LINES and _HASH.fullmatch(text):
-            return Head(lines, text)
-    raise Malformed("with a ledger's state that is none")
+    def from_bytes(cls, data: bytes, peer: str) -> Reply:
+        head, content = parted(data, peer, 2)
+        facts = _Facts.read(head, peer)
+        return cls(None if facts.rules else content, **dict(facts))

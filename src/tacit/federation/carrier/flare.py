@@ -1,9 +1,9 @@
-"""What carries the messages: NVFlare's Controller and Executor, as thin as they can be.
+"""NVFlare's Controller and Executor, which carry the messages.
 
 These are the only classes that a kit lets a job name (``kits.CLASSES``); they take no arguments. After a barrier (a
 task that every silo answers: before it, messages would not find their handlers) the server pushes messages and waits
-for the replies. Filters of NVFlare do not see such messages: what may leave is decided by the
-:class:`~tacit.federation.site.policy.Guard` inside the silo's host.
+for the replies. NVFlare's filters do not see such messages: the :class:`~tacit.federation.site.policy.Guard` in the
+silo's host decides what may leave.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tacit.engine.folder import write_json
 from tacit.errors import TacitError
 from tacit.exchange.post import SERVER
 from tacit.federation.carrier.envelope import CALL, EVALUATE, MESSAGE
-from tacit.federation.carrier.job import BARRIER, PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.carrier.processes import party_log
 from tacit.federation.kits import Kit
 from tacit.federation.protocol.agreement import check_federated, taking_part
-from tacit.federation.request import Sealed
+from tacit.federation.request import PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.federation.site.host import AnalyzerHost, SiloHost
 from tacit.federation.site.limits import megabytes
+from tacit.transport.packed import BARRIER
 from tacit.transport.streams import PROCESS
 
 _CONTENT = "tacit"
@@ -43,7 +43,7 @@ _CHECK = 0.02  # seconds between two looks at the barrier
 
 
 class SiloExecutor(Executor):
-    """A silo's end of the line, or the analyzer's: its kit says which."""
+    """At a silo or the analyzer; the kit says which."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +56,9 @@ class SiloExecutor(Executor):
             kit = Kit.load(Path(workspace.get_root_dir()), "silo", "analyzer")
             host = SiloHost(kit) if kit.kind == "silo" else AnalyzerHost(kit)
             app = Path(workspace.get_app_dir(fl_ctx.get_job_id()))
-            call = partial(_called, host, lambda: read_job(app, kit)[0])
-            handlers = {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}
-            for what, handler in handlers.items():
-                engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, handler))
+            call: Callable[[bytes], bytes] = partial(host.call, lambda: read_job(app, kit)[0])
+            for what, handler in {CALL: call, MESSAGE: host.message, EVALUATE: host.evaluate}.items():
+                engine.register_aux_message_handler(f"{TOPIC}-{what}", partial(_handled, host, handler))
             self._host = host
         elif event_type == EventType.END_RUN and self._host is not None:
             self._host.close()
@@ -68,21 +67,19 @@ class SiloExecutor(Executor):
         return make_reply(ReturnCode.OK if task_name == BARRIER else ReturnCode.TASK_UNKNOWN)
 
 
-def _called(host: SiloHost | AnalyzerHost, read: Callable[[], Sealed], data: bytes) -> bytes:
-    """Answer a call; the messages of a run that is admitted may be as large as its plan needs."""
-    answer = host.call(read, data)
-    if host.admitted is not None:
-        PROCESS.widen(megabytes(host.admitted) << 20)
-    return answer
-
-
-def _handled(handler: Any, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+def _handled(
+    host: SiloHost | AnalyzerHost, handler: Callable[[bytes], bytes], topic: str, request: Shareable, fl_ctx: FLContext
+) -> Shareable:
+    """Answer a message; after a call that is admitted, messages may be as large as the plan needs."""
     content = request.get(_CONTENT)
-    return _shareable(handler(content if isinstance(content, bytes) else b""))
+    answer = handler(content if isinstance(content, bytes) else b"")
+    if topic == f"{TOPIC}-{CALL}" and host.admitted is not None:
+        PROCESS.widen(megabytes(host.admitted) << 20)
+    return _shareable(answer)
 
 
 class Coordinator(Controller):
-    """The server's end of the line."""
+    """At the server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,39 +99,40 @@ class Coordinator(Controller):
         results = Path(workspace.get_run_dir(job)) / RESULTS
         results.mkdir(exist_ok=True)
         try:
-            sealed, patience = read_job(Path(workspace.get_app_dir(job)), kit)
+            sealed, timeout = read_job(Path(workspace.get_app_dir(job)), kit)
             request = sealed.opened(len(kit.silos))
             check_federated(request.plan)
         except TacitError as error:
             party_log(kit).warning("refused job %s: %s", job, error)
-            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)}).as_dict())
+            write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)})._asdict())
             return
         PROCESS.widen(megabytes(request.plan) << 20)
         parties = taking_part(request.plan, kit.silos)
         here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
-        task = Task(BARRIER, Shareable(), timeout=patience)
+        task = Task(BARRIER, Shareable(), timeout=timeout)
         self.broadcast_and_wait(task, fl_ctx, here, min_responses=len(here), abort_signal=abort_signal)
-        self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, patience))
+        self._host = CoordinatorHost(kit, request, partial(self._send, fl_ctx, timeout))
         self._host.run()
         self._host.share(results)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
-        """Late answers to the barrier: nobody waits for them any more."""
+        """Late answers to the barrier are ignored."""
 
     def _send(
-        self, fl_ctx: FLContext, patience: int, what: str, messages: Mapping[str, bytes]
+        self, fl_ctx: FLContext, timeout: int, what: str, messages: Mapping[str, bytes]
     ) -> dict[str, bytes | None]:
-        """To every silo its own message, at once (NVFlare's own way to do that, ``multicast_aux_requests``, fails in
-        2.9.0)."""
+        """To every silo its own message, in parallel (``multicast_aux_requests`` of NVFlare 2.9.0 fails)."""
         engine = fl_ctx.get_engine()
 
         def sent(silo: str) -> bytes | None:
             with engine.new_context() as context:
                 request = _shareable(messages[silo])
-                replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(patience), context)
-            return _content((replies or {}).get(silo))
+                replies = engine.send_aux_request([silo], f"{TOPIC}-{what}", request, float(timeout), context)
+            reply = (replies or {}).get(silo)
+            content = reply.get(_CONTENT) if reply is not None and reply.get_return_code() == ReturnCode.OK else None
+            return content if isinstance(content, bytes) else None
 
         with ThreadPoolExecutor(max(1, len(messages))) as pool:
             return dict(zip(messages, pool.map(sent, messages), strict=True))
@@ -147,10 +145,3 @@ def _shareable(content: bytes) -> Shareable:
     message = Shareable()
     message[_CONTENT] = content
     return message
-
-
-def _content(reply: Shareable | None) -> bytes | None:
-    if reply is None or reply.get_return_code() != ReturnCode.OK:
-        return None
-    content = reply.get(_CONTENT)
-    return content if isinstance(content, bytes) else None

@@ -1,6 +1,6 @@
 """A server, a silo or the analyzer before it starts: its kit and files are checked, and its attendant begins.
 
-``tacit/log.txt`` of a kit says what happens to runs, in one line each: who joined, what was asked for by whom, what was
+``tacit/log.txt`` of a kit has a line for each event of a run: who joined, what was requested by whom, what was
 released, what was refused and why. See :mod:`tacit.transport.attendant`.
 """
 
@@ -17,14 +17,7 @@ from typing import NoReturn
 
 from tacit.engine.folder import read_json, write_json
 from tacit.errors import UserError, in_file
-from tacit.federation.kits import (
-    Kit,
-    encrypt_own_port,
-    keep_tidy,
-    place_stores,
-    read_secret,
-    require_nvflare,
-)
+from tacit.federation.kits import Kind, Kit, configure, read_secret, require_nvflare
 from tacit.federation.site.ledgers import register
 from tacit.federation.site.policy import Policy
 from tacit.federation.site.shard import SiloData, read_silo_data
@@ -37,26 +30,24 @@ _LOOK = 0.2  # seconds between two looks at the number of the process
 
 
 def party_log(kit: Kit) -> logging.Logger:
-    """The log of a kit, for whoever holds it. What it says may name values of the silo's own data."""
+    """The log of a kit, for its holder alone. It may name values of the silo's own data."""
     return log_of(kit.path)
 
 
-def _prepared(kit: Kit) -> Kit:
+def _prepared(path: Path, kind: Kind) -> Kit:
+    require_nvflare()
+    kit = Kit.load(path, kind)
     try:
         kit.check_certificate()
     except UserError as error:
         party_log(kit).warning("refused to start: %s", error)
         raise
-    encrypt_own_port(kit)
-    keep_tidy(kit)
+    configure(kit)
     return kit
 
 
 def prepare_server(path: Path) -> Kit:
-    """The kit of a server that is about to start."""
-    require_nvflare()
-    kit = _prepared(Kit.load(path, "server"))
-    place_stores(kit)
+    kit = _prepared(path, "server")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -68,17 +59,12 @@ def prepare_server(path: Path) -> Kit:
 
 
 def prepare_analyzer(path: Path) -> Kit:
-    """The kit of the analyzer that is about to start."""
-    require_nvflare()
-    return _prepared(Kit.load(path, "analyzer"))
+    return _prepared(path, "analyzer")
 
 
 def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False, same_table: bool = False) -> Kit:
-    """The kit of a silo that is about to start; its data and policy files are read once, to find mistakes now. With a
-    ledger that the kit does not know, it starts for a ``new_budget`` alone; where a ledger that it knows counts this
-    table, ``same_table`` must confirm that."""
-    require_nvflare()
-    kit = _prepared(Kit.load(path, "silo"))
+    """The kit of a silo; its data and policy files are read now, to find mistakes. Other options: :func:`register`."""
+    kit = _prepared(path, "silo")
     options = read_silo_data(data)
     if not Path(options.path).is_file():
         problem = f"there is no file '{options.path}'"
@@ -111,13 +97,8 @@ def in_background(kit: Kit) -> int:
     _check_idle(kit)
     pid_file = kit.ours / PID
     pid_file.unlink(missing_ok=True)
-    watch = subprocess.Popen(
-        _attendant(kit),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    null = subprocess.DEVNULL
+    watch = subprocess.Popen(_attendant(kit), stdin=null, stdout=null, stderr=null, start_new_session=True)
     while not (pid_file.is_file() and pid_file.read_text().endswith("\n")):
         if watch.poll() is not None:
             raise UserError("start-failed", "KIT", "the process did not start", f"see {kit.ours / NVFLARE_LOG}")
@@ -126,8 +107,7 @@ def in_background(kit: Kit) -> int:
 
 
 def in_foreground(kit: Kit) -> NoReturn:
-    """Become the attendant of a kit's process, which prints what the log says: this program and its memory (JAX, to
-    read the policy) give way to it."""
+    """Replace this program (and the memory of JAX) by the attendant of a kit's process, which prints the log."""
     _check_idle(kit)
     sys.stdout.flush()
     os.execv(sys.executable, [*_attendant(kit), "--tell"])

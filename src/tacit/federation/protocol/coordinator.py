@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,38 +34,10 @@ from tacit.exchange import Keys, ServerRole
 from tacit.exchange.plain import Total
 from tacit.exchange.post import SERVER, TooFew, join, join_named, read_sums, write_sums
 from tacit.exchange.session import led
-from tacit.federation.protocol.agreement import (
-    Hello,
-    agreed_facts,
-    check_federated,
-    check_silos,
-    column_bounds,
-    discloses_counts,
-    longest_counts,
-    mark,
-    read_hello,
-    run_mark,
-    told_counts,
-)
-from tacit.federation.protocol.keys import ServerKeys
+from tacit.federation.protocol import agreement
 from tacit.federation.protocol.memory import keep, recall
-from tacit.federation.protocol.messages import (
-    AROUND,
-    BEGIN,
-    CONSTANTS,
-    EXCHANGE,
-    HELLO,
-    METRICS,
-    OPEN,
-    REFUSED,
-    STATISTICS,
-    TOTALS,
-    UNPAID,
-    WORK,
-    Desk,
-    Message,
-    write_json,
-)
+from tacit.federation.protocol.messages import AROUND, Desk, Message, Phase
+from tacit.federation.protocol.party import ServerKeys
 from tacit.kernels import Steps
 from tacit.methods import ServerState
 from tacit.models import Params
@@ -97,8 +70,7 @@ class RefusedAnswer(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a federation has learned: the model, after how many rounds, whose answers were missing or refused, and how
-    the rounds ended (:class:`~tacit.engine.loop.RoundsEnded`)."""
+    """The model, rounds done, missing or refused answers, and how the rounds ended (``engine.loop.RoundsEnded``)."""
 
     model: Params
     rounds: int
@@ -111,14 +83,14 @@ class Outcome(NamedTuple):
 class CoordinatorSide:
     """Everything that the server does: the rounds of a federation (:class:`~tacit.engine.loop.Rounds`).
 
-    ``silos``: who takes part, in the order of the plan (of ``data.records_per_silo``, say).
+    ``silos``: who takes part, in the order of the plan (as in ``data.records_per_silo``).
 
-    ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run goes on from it: other objects
-    of this class and of ``SiloSide``, other keys and names of the run, the same plan. A round that was not finished is
-    made again; without a seed with other noise, so that it is another release.
+    ``checkpoint`` is a file that is replaced after every round. With ``resume`` the run continues from it, with other
+    objects of this class and of ``SiloSide``, other keys and names of the run, and the same plan. A round that was not
+    finished is repeated; without a seed with other noise, so that it is another release.
 
-    An answer that is missing, late, too long, not signed by its silo for this run, round and phase, or not what is due
-    counts as none: it is noted in ``refusals``, and the others go on as far as the exchange allows.
+    An answer that is missing, late, too long, not signed by its silo for this run, round and phase, or not the one that
+    is due is listed in ``refusals``; the others continue as far as the exchange allows.
     """
 
     def __init__(
@@ -130,16 +102,16 @@ class CoordinatorSide:
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
-        check_federated(plan)
-        check_silos(plan, silos, keys.roster, SERVER)
+        agreement.check_federated(plan)
+        agreement.check_silos(plan, silos, keys.roster, SERVER)
         if resume:
             check_goes_on(plan)
-        self.plan, self.names, self._mark = plan, tuple(silos), mark(plan)
+        self.plan, self.names, self._mark = plan, tuple(silos), agreement.mark(plan)
         self.refusals: list[RefusedAnswer] = []
-        self._keys = keys
+        self._keys, self._party = keys, Keys(SERVER, keys.identity, keys.roster)
         self._checkpoint, self._resume = checkpoint, resume
         self._randomness = Randomness.from_seed(plan.experiment.seed)
-        self._desk = Desk(secrets.token_hex(16), SERVER, keys.identity, keys.roster)
+        self._desk = Desk(secrets.token_hex(16), *self._party)
         self._most = AROUND
         self._role: ServerRole
         self.server: ServerState
@@ -166,21 +138,18 @@ class CoordinatorSide:
         return 0
 
     def metrics(self) -> Part[Scores | None]:
+        """Metrics of the model, from a sum over all silos with the noise of the plan."""
         try:
-            return (yield from self._metrics())
+            self._desk.begin(self.done + 1)
+            query = metrics_query(self.plan)
+            noisy = yield from self._noisy_sum("metrics", packed(self.model()), query)
+            return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
         except Refused as refused:  # the model is there without them
-            self.refusals.append(RefusedAnswer(self._desk.number, METRICS, "", str(refused), refused.code))
+            self.refusals.append(RefusedAnswer(self._desk.number, "metrics", "", str(refused), refused.code))
             return None
 
-    def _metrics(self) -> Part[Scores]:
-        """Metrics of the model, from a sum over all silos with the noise that is paid for."""
-        self._desk.begin(self.done + 1)
-        query = metrics_query(self.plan)
-        noisy = yield from self._noisy_sum(METRICS, packed(self.model()), query)
-        return metrics_found(self.plan, noisy, noise_in_sum(self.plan, query))
-
-    def _noisy_sum(self, phase: str, content: bytes, query: Means | Moments) -> Part[np.ndarray]:
-        """A sum over all silos with the noise that is paid for, carried as updates are."""
+    def _noisy_sum(self, phase: Phase, content: bytes, query: Means | Moments) -> Part[np.ndarray]:
+        """A sum over all silos with the noise of the plan, carried as updates are."""
         plan, masked = self.plan, self.plan.exchange.masking
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
         answers = yield told
@@ -201,30 +170,26 @@ class CoordinatorSide:
         return total
 
     def _standardized(self, hooks: Hooks) -> Part[None]:
-        """The columns of all silos under constants that are paid for: those that were paid for before, or new ones."""
+        """The columns of all silos under constants with noise: those that were released before, or new ones."""
         constants = hooks.before_statistics()
         if constants is None:
-            query = constants_query(self.plan, *column_bounds(self.plan))
-            noisy = yield from self._noisy_sum(STATISTICS, b"", query)
+            query = constants_query(self.plan, *agreement.column_bounds(self.plan))
+            noisy = yield from self._noisy_sum("statistics", b"", query)
             constants = constants_found(query, noisy, noise_in_sum(self.plan, query))
             hooks.after_statistics(constants)
-        told = self._to_all(CONSTANTS, write_sums(np.concatenate(constants)))
-        answers = yield told
-        self._from_all(told, answers, CONSTANTS, self._signed(CONSTANTS))
+        yield from self._asked("constants", write_sums(np.concatenate(constants)))
 
     def model(self) -> Params:
-        """The shared model as it stands, frozen layers included; known when setup has ended. Where silos have
-        but their own, where they began."""
+        """The shared model after setup, with frozen layers. Where silos have only their own, that of the start."""
         shared = self.plan.method.server.shared(self.server)
         return {**(self.server.params if shared is None else shared), **self._silos.frozen}
 
     def unpaid(self) -> bytes:
-        """What asks silos for metrics of the model without noise, outside the guarantee: good in this round alone."""
-        return self._desk.write(EVERYONE, UNPAID, packed(self.model()))
+        """The message that asks silos for metrics without noise, outside the guarantee: valid in this round alone."""
+        return self._desk.write(EVERYONE, "unpaid", packed(self.model()))
 
     @property
     def federation(self) -> Federation:
-        """What the coordinator knows of the records: their form and their silos, and none of them."""
         return self._silos.federation
 
     @property
@@ -232,15 +197,11 @@ class CoordinatorSide:
         return self._silos.learner
 
     @property
-    def _party(self) -> Keys:
-        return Keys(SERVER, self._keys.identity, self._keys.roster)
-
-    @property
     def _state(self) -> Any:
         return {"server": self.server, "frozen": self._silos.frozen}
 
     def _failing(self, number: int, part: Part[Read]) -> Part[Read]:
-        """A part of the protocol of which any failure is that of round ``number``."""
+        """A part of the protocol whose failure is that of round ``number``."""
         try:
             return (yield from part)
         except Refused as error:
@@ -249,9 +210,9 @@ class CoordinatorSide:
     # -- answers
 
     def _taken(
-        self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
+        self, told: Mapping[str, bytes], answers: Answers, phase: Phase, read: Callable[[str, bytes], Read]
     ) -> dict[str, Read]:
-        """What those who were told something have answered, as far as it can be read."""
+        """The answers that can be read, of parties that were sent something."""
         found = {}
         for silo in told:
             try:
@@ -260,12 +221,12 @@ class CoordinatorSide:
                 self._note(phase, silo, refused)
         return found
 
-    def _content(self, silo: str, answer: bytes | None, phase: str) -> bytes:
+    def _content(self, silo: str, answer: bytes | None, phase: Phase) -> bytes:
         if answer is None:
             raise Refused("no-answer", "no answer", silo)
         message, desk = Message.from_bytes(answer, silo, self._most), self._desk
-        if message.phase == REFUSED:
-            reason = desk.read(silo, REFUSED, message.check(desk.run, desk.number, REFUSED, silo))
+        if message.phase == "refused":
+            reason = desk.read(silo, "refused", message.check(desk.run, desk.number, "refused", silo))
             raise Refused("rejected", f"refuses: {reason[:200].decode(errors='replace')!r}", silo)
         return message.check(desk.run, desk.number, phase, silo)
 
@@ -274,7 +235,7 @@ class CoordinatorSide:
         _log.warning("round %d, %s: %s", self._desk.number, phase, escaped(refused))
 
     def _from_all(
-        self, told: Mapping[str, bytes], answers: Answers, phase: str, read: Callable[[str, bytes], Read]
+        self, told: Mapping[str, bytes], answers: Answers, phase: Phase, read: Callable[[str, bytes], Read]
     ) -> dict[str, Read]:
         """The same where no answer may be missing."""
         found = self._taken(told, answers, phase, read)
@@ -283,90 +244,83 @@ class CoordinatorSide:
             raise TooFew(f"every silo is needed here (phase of {phase}); {missing}")
         return found
 
-    def _signed(self, phase: str) -> Callable[[str, bytes], bytes]:
+    def _signed(self, phase: Phase) -> Callable[[str, bytes], bytes]:
         return lambda silo, content: self._desk.read(silo, phase, content)
 
-    def _to_all(self, phase: str, content: bytes) -> dict[str, bytes]:
-        return {silo: self._desk.write(silo, phase, content) for silo in self.names}
+    def _asked(
+        self, phase: Phase, content: bytes, read: Callable[[str, bytes], bytes] | None = None
+    ) -> Part[dict[str, bytes]]:
+        """The answers of all silos to a message that is signed for each; by default they are signed for us."""
+        told = {silo: self._desk.write(silo, phase, content) for silo in self.names}
+        answers = yield told
+        return self._from_all(told, answers, phase, read or self._signed(phase))
+
+    def _for_everyone(
+        self, phase: Phase, content: bytes, check: Callable[[bytes, str], object] = lambda content, silo: None
+    ) -> Part[tuple[dict[str, bytes], dict[str, bytes]]]:
+        """What all silos answer to everyone: as they have signed it, and what it says."""
+        signed: dict[str, bytes] = {}
+
+        def read(silo: str, content: bytes) -> bytes:
+            signed[silo] = content
+            told = self._desk.read(silo, phase, content, to_everyone=True)
+            check(told, silo)
+            return told
+
+        contents = yield from self._asked(phase, content, read)
+        return signed, contents
 
     # -- setup
 
     def _setup(self, hooks: Hooks) -> Part[None]:
-        greeting = write_json({"silos": list(self.names), "plan": self._mark})
-        told = self._to_all(HELLO, greeting)
-        answers = yield told
-        signed: dict[str, bytes] = {}
-
-        def heard_from(silo: str, content: bytes) -> bytes:
-            signed[silo] = content
-            return self._desk.read(silo, HELLO, content, to_everyone=True)
-
-        heard = self._from_all(told, answers, HELLO, heard_from)
-        hellos = {silo: read_hello(content, silo, self._mark) for silo, content in heard.items()}
-        self._prepare(run_mark(self._desk.run, heard), hellos)
-        done = write_json({"done": self.done})
-        told = self._to_all(BEGIN, join([done, join_named(signed), packed(self._silos.frozen)]))
-        answers = yield told
-        if discloses_counts(self.plan):
-            counted: dict[str, bytes] = {}
-
-            def counts_from(silo: str, content: bytes) -> None:
-                counted[silo] = content
-                told_counts(self._desk.read(silo, BEGIN, content, to_everyone=True), self._run, silo)
-
-            self._from_all(told, answers, BEGIN, counts_from)
-            told = self._to_all(TOTALS, join_named(counted))
-            answers = yield told
-            self._from_all(told, answers, TOTALS, self._signed(TOTALS))
+        greeting = agreement.Greeting(silos=self.names, plan=self._mark).to_bytes()
+        signed, told = yield from self._for_everyone("hello", greeting)
+        hellos = {silo: agreement.read_hello(content, silo, self._mark) for silo, content in told.items()}
+        self._prepare(agreement.run_mark(self._desk.run, told), hellos)
+        begin = join([agreement.Progress(done=self.done).to_bytes(), join_named(signed), packed(self._silos.frozen)])
+        if agreement.discloses_counts(self.plan):
+            counted, _ = yield from self._for_everyone("begin", begin, partial(agreement.told_counts, self._run))
+            yield from self._asked("totals", join_named(counted))
         else:
-            self._from_all(told, answers, BEGIN, self._signed(BEGIN))
+            yield from self._asked("begin", begin)
         if self.plan.statistics is not None:
             yield from self._standardized(hooks)
         if self.plan.exchange.third_party is not None:
-            yield from self._asked_third(HELLO, greeting)
-            yield from self._asked_third(BEGIN, join_named(signed))
+            yield from self._asked_third("hello", greeting)
+            yield from self._asked_third("begin", join_named(signed))
         if self.plan.exchange.opens:
-            told = self._to_all(OPEN, b"")
-            answers = yield told
-            read = _as_it_is if self._role.signs_opening else self._signed(OPEN)
-            first = self._from_all(told, answers, OPEN, read)
+            first = yield from self._asked("open", b"", _as_it_is if self._role.signs_opening else None)
             self._role.open()
             yield from self._led(self._role, first)
 
-    def _asked_third(self, phase: str, content: bytes, *, signed: bool = True) -> Part[bytes]:
-        """What the third party answers; without it nothing goes on. Not ``signed``: by its exchange, for everyone."""
+    def _asked_third(self, phase: Phase, content: bytes, *, signed: bool = True) -> Part[bytes]:
+        """What the third party answers; the run needs it. Not ``signed``: by its exchange, for everyone."""
         third = self.plan.exchange.third_party
         assert third is not None
         told = {third: self._desk.write(third, phase, content)}
         answers = yield told
         return self._from_all(told, answers, phase, self._signed(phase) if signed else _as_it_is)[third]
 
-    def _prepare(self, run: str, hellos: Mapping[str, Hello]) -> None:
-        """The model, for records of which the form is now known, and the exchange."""
+    def _prepare(self, run: str, hellos: Mapping[str, agreement.Hello]) -> None:
         plan, first = self.plan, hellos[self.names[0]].form
         self._run = run
         others = [silo for silo, hello in hellos.items() if hello.form != first]
         if others:
             raise Refused("mismatch", f"records of another form than those of {self.names[0]}", ", ".join(others))
-        facts = agreed_facts(plan, self.names, {silo: hello.records for silo, hello in hellos.items()})
-        nobody = first.no_records(self.names)
+        facts = agreement.agreed_facts(plan, hellos)
+        empty = first.no_records(self.names)
         start = plan.experiment.model.init_from
-        made = learner(
-            plan.experiment.model,
-            nobody.labels,
-            first.shape,
-            self._randomness,
-            None if start is None else plan.path(start),
-        )
+        file = None if start is None else plan.path(start)
+        made = learner(plan.experiment.model, empty.labels, first.shape, self._randomness, file)
         noise = sum_noise(plan, facts, "once")
-        self._silos = silos = LocalSilos(plan, facts, nobody, made, self._randomness, noise=noise, here=())
+        self._silos = silos = LocalSilos(plan, facts, empty, made, self._randomness, noise=noise, here=())
         self.server = plan.method.server.init(plan.server_step, made.params, facts.silos)
         if self._resume:
             assert self._checkpoint is not None, "there is nothing to resume from"
             self.done, state = recall(self._checkpoint, self._mark, self._state)
             self.server, silos.frozen = state["server"], state["frozen"]
         self._numbers = silos.numbers(plan.method.server.broadcast(self.server))
-        self._most = AROUND + 8 * self._numbers + (longest_counts(plan) if discloses_counts(plan) else 0)
+        self._most = AROUND + 8 * self._numbers + agreement.longest_counts(plan)
         known = replace(silos.sum_facts(), complete=plan.method.claim.requires_all_silos)
         self._role = plan.exchange.server(plan.exchange.terms(run, self.names, self._numbers, known), self._party)
         self._most += self._role.longest
@@ -374,18 +328,16 @@ class CoordinatorSide:
     # -- a round
 
     def _round(self, number: int) -> Part[Total]:
-        """The sum over silos of what they contribute."""
         self._desk.begin(number)
         role, has_third = self._role, self.plan.exchange.third_party is not None
-        preface = (yield from self._asked_third(WORK, b"", signed=False)) if has_third else b""
+        preface = (yield from self._asked_third("work", b"", signed=False)) if has_third else b""
         # the same for all silos, and signed once: it may be long
-        model = self._desk.write(
-            EVERYONE, WORK, join([packed(self.plan.method.server.broadcast(self.server)), preface])
-        )
-        told = dict.fromkeys(self.names, model)
+        model = packed(self.plan.method.server.broadcast(self.server))
+        told = dict.fromkeys(self.names, self._desk.write(EVERYONE, "work", join([model, preface])))
         answers = yield told
         role.begin(number, self._randomness.stream("shuffler", number), preface)
-        yield from self._led(role, self._taken(told, answers, WORK, _as_it_is if role.signs else self._signed(WORK)))
+        read = _as_it_is if role.signs else self._signed("work")
+        yield from self._led(role, self._taken(told, answers, "work", read))
         total = role.numbers()
         return total if isinstance(total, Steps) else jnp.asarray(total, jnp.float32)
 
@@ -393,16 +345,16 @@ class CoordinatorSide:
         """An exchange's own messages, each in one of ours. Those with the third party are signed here."""
 
         def refuse(party: str, refused: Refused) -> None:
-            self._note(EXCHANGE, party, refused)
+            self._note("exchange", party, refused)
             if role.strict:
                 raise refused
 
         def framed(party: str, message: bytes) -> bytes:
             desk = self._desk
-            return desk.framed(EXCHANGE, message) if party in self.names else desk.write(party, EXCHANGE, message)
+            return desk.framed("exchange", message) if party in self.names else desk.write(party, "exchange", message)
 
         def content_of(party: str, content: bytes) -> bytes:
-            return content if party in self.names else self._desk.read(party, EXCHANGE, content)
+            return content if party in self.names else self._desk.read(party, "exchange", content)
 
         conversation = led(role, first, refuse)
         try:
@@ -410,7 +362,7 @@ class CoordinatorSide:
             while told is not None:
                 sent = {party: framed(party, message) for party, message in told.items()}
                 answers = yield sent
-                arrived = self._taken(sent, answers, EXCHANGE, content_of)
+                arrived = self._taken(sent, answers, "exchange", content_of)
                 if role.strict and any(answers.get(party) is not None for party in sent if party not in arrived):
                     raise Refused("rejected", self.refusals[-1].reason)
                 told = conversation.send(arrived)

@@ -1,7 +1,6 @@
-"""What a party must find again after it was stopped: the coordinator's checkpoint, and what a silo keeps of its rounds.
+"""Files from which a party resumes: the coordinator's checkpoint, and what a silo keeps of its rounds.
 
-Files are replaced in one step and checked when they are read: the plan that they belong to, the arrays, and a hash of
-the whole, so that a half-written file, or one that the disk has damaged, is refused.
+They are replaced in one step and checked when they are read: their plan, their arrays, and a hash of the whole.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _VERSION = b"tacit-memory-1"
 
 
 def keep(path: Path, plan: str, number: int, tree: Any) -> None:
-    """Write down a ``tree`` of arrays as it is after round ``number`` of the plan with that mark."""
+    """Write a ``tree`` of arrays after round ``number`` of the plan with that hash."""
     body = join([_VERSION, plan.encode(), str(number).encode(), packed(tree)])
     write_bytes(path, hashlib.sha256(body).digest() + body, PRIVATE)
 
 
 def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
-    """The round and the tree that :func:`keep` wrote down; a UserError where the file is missing or not whole."""
+    """The round and the tree that :func:`keep` wrote; a UserError where the file is missing or damaged."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -48,8 +47,8 @@ def recall(path: Path, plan: str, template: Any) -> tuple[int, Any]:
 
 
 class SiloMemory:
-    """What a silo keeps of its last two rounds in a folder of its own: the coordinator may ask it to go on from either,
-    because its own checkpoint comes after the silos' work."""
+    """What a silo keeps of its last two rounds in a folder of its own: the coordinator may resume from either, because
+    its checkpoint is written after the silos' work."""
 
     def __init__(self, folder: Path | None, plan: str) -> None:
         self._folder, self._plan = folder, plan
@@ -64,7 +63,7 @@ class SiloMemory:
             self._path(old).unlink()
 
     def forget(self) -> None:
-        """Nothing that an earlier run has left here is good for this one."""
+        """Delete the files of an earlier run."""
         for number in self._known():
             self._path(number).unlink()
 
@@ -72,9 +71,8 @@ class SiloMemory:
         """What was kept last, when ``done`` rounds were done; a UserError where there is nothing."""
         known = [number for number in self._known() if number <= done]
         if self._folder is None or not known:
-            problem = f"nothing is kept here of a run of {done} rounds, and the method needs it"
-            fix = "restore the silo's folder from a backup, or start a new run"
-            raise UserError("file-not-found", FIELD, problem, fix)
+            problem = f"no state of a run of {done} rounds is kept here, and the method needs it"
+            raise UserError("file-not-found", FIELD, problem, _FIX)
         return recall(self._path(known[-1]), self._plan, template)[1]
 
     def _known(self) -> list[int]:

@@ -3,61 +3,54 @@
 A message is ``"tacit-federation-1", run, round, phase, content``, each part with its length before it. Contents are
 signed by their sender, for one run, round, recipient and phase: those of an exchange by the exchange's own protocol,
 all others here (:class:`Desk`). So a header that was changed on the way leads to a content that is refused.
-Nothing is ever unpickled: contents are JSON, trees of arrays (safetensors) or plain numbers.
+Nothing is ever unpickled: contents are JSON (:class:`Told`), trees of arrays (safetensors) or plain numbers.
 
-    phase      the coordinator says                     a silo answers
-    hello      who takes part, the mark of the plan     the shape of its records, a number drawn for this run, the
-                                                        mark of its own plan
-    begin      what all silos have answered, what is    that it is ready; where the plan discloses them, everybody's
-               frozen in the model, rounds done         numbers of records
-    totals     the numbers of records that each silo    that it is ready
-               has told, signed by that silo
-    statistics (nothing)                                its part of the sums that constants come from which the plan
-                                                        pays for, with noise; or the first message of a masked sum
-    constants  means and scales of columns              that it is ready
+    phase      the coordinator sends                    a silo answers
+    hello      who takes part, the hash of the plan     the shape of its records, a number drawn for this run, the
+                                                        hash of its own plan
+    begin      all answers to hello, the frozen part    empty; where the plan discloses them, the number of records of
+               of the model, rounds done                each subject
+    totals     the numbers of records that each silo    empty
+               has sent, signed by that silo
+    statistics (nothing)                                its part of the sums for constants in the plan, with noise; or
+                                                        the first message of a masked sum
+    constants  means and scales of columns              empty
     open       (nothing)                                its first message of the exchange's own setup; in a shuffled
                                                         exchange the public identities of its people
     work       the model, and in a shuffled exchange    its update; in a masked or weighted exchange its first message,
                the analyzer's key                       in a shuffled one its people's sealed reports
     exchange   a message of the exchange                a message of the exchange
-    metrics    the model, after the last round          its part of metrics that are paid for, with noise; in a masked
+    metrics    the model, after the last round          its part of the metrics in the plan, with noise; in a masked
                                                         exchange the first message of another masked sum
-    unpaid     the model, at its start or after a       (a reply, no message) metrics that nobody pays for, where the
-               round                                    silo lets them leave
+    unpaid     the model, at its start or after a       (a reply, no message) metrics without noise, if the silo's
+               round                                    policy allows them
     refused    -                                        that it will not answer, and why
 
-The analyzer of a shuffled exchange is greeted as silos are, asked for its key (``work``), and given what was mixed
-(``exchange``): it answers with the sums.
+The analyzer of a shuffled exchange gets hello and begin as silos do, is asked for its key (``work``), and gets what was
+mixed (``exchange``): it answers with the sums.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal, Self, TypeVar, get_args
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tacit.crypto import Identity, Refused
 from tacit.exchange.post import OutOfTurn, Post, join, parted
 
+Read = TypeVar("Read")
+
 PROTOCOL = "tacit-federation-1"
-PHASES = HELLO, BEGIN, TOTALS, STATISTICS, CONSTANTS, OPEN, WORK, EXCHANGE, METRICS, UNPAID, REFUSED = (
-    "hello",
-    "begin",
-    "totals",
-    "statistics",
-    "constants",
-    "open",
-    "work",
-    "exchange",
-    "metrics",
-    "unpaid",
-    "refused",
-)
-# Room for a header, a signature and what is said in words.
-AROUND = 1 << 16
+Phase = Literal[
+    "hello", "begin", "totals", "statistics", "constants", "open", "work", "exchange", "metrics", "unpaid", "refused"
+]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+AROUND = 1 << 16  # bytes for a header, a signature and short texts
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ class Message:
 
     run: str
     round: int
-    phase: str
+    phase: Phase
     content: bytes
 
     def to_bytes(self) -> bytes:
@@ -89,7 +82,7 @@ class Message:
             raise Refused("malformed", "a message of no known phase, round or run", peer)
         return cls(run, int(number), phase, content)
 
-    def check(self, run: str, number: int, phase: str, peer: str) -> bytes:
+    def check(self, run: str, number: int, phase: Phase, peer: str) -> bytes:
         """The content, if the message belongs where it is due."""
         if (self.run, self.round, self.phase) != (run, number, phase):
             due = f"{phase} of round {number}"
@@ -112,44 +105,48 @@ class Desk:
         self.number = number
 
     def later(self, number: int) -> Desk:
-        """The desk of a later round, for what is not known yet to be signed: until it is, this one stays in use."""
+        """The desk of a later round, for a message whose signature is not checked yet: until it is, this one stays."""
         if number <= self.number:
             raise OutOfTurn(f"round {number} after round {self.number}", self._post.name)
         return Desk(self.run, *self._who, number)
 
-    def write(self, recipient: str, phase: str, content: bytes) -> bytes:
+    def write(self, recipient: str, phase: Phase, content: bytes) -> bytes:
         """A whole message with signed content."""
         return self.framed(phase, self._post.write(recipient, phase, content))
 
-    def framed(self, phase: str, content: bytes) -> bytes:
+    def framed(self, phase: Phase, content: bytes) -> bytes:
         """A whole message whose content needs no signature of ours."""
         return Message(self.run, self.number, phase, content).to_bytes()
 
-    def read(self, sender: str, phase: str, content: bytes, *, to_everyone: bool = False) -> bytes:
+    def read(self, sender: str, phase: Phase, content: bytes, *, to_everyone: bool = False) -> bytes:
         """What ``sender`` has signed."""
         return self._post.read(sender, phase, content, to_everyone=to_everyone)
 
 
-def write_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True).encode()
+class Told(BaseModel):
+    """A content in JSON: exactly the fields of a subclass, each of its type and within its bounds."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()
+
+    @classmethod
+    def read(cls, data: bytes, peer: str) -> Self:
+        """The content that ``peer`` has sent; refused if it is another one."""
+        return checked(cls.model_validate_json, data, peer)
 
 
-def read_json(data: bytes, peer: str, keys: Mapping[str, type]) -> dict[str, Any]:
-    """A JSON object with exactly these keys, each of its type."""
+def checked(validate: Callable[[bytes], Read], data: bytes, peer: str) -> Read:
+    """JSON of ``peer`` as ``validate`` (of pydantic) reads it; refused if it is invalid. The error names no value."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):  # no JSON, or too deep
-        raise Refused("malformed", "a content that is not readable", peer) from None
-    if not isinstance(value, dict) or set(value) != set(keys):
-        raise Refused("malformed", "a content with other parts than those that are due", peer)
-    for key, kind in keys.items():
-        if type(value[key]) is not kind:
-            raise Refused("malformed", f"a content whose '{key}' is not as it should be", peer)
-    return value
+        return validate(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False, include_url=False)[0]
+        raise Refused("malformed", f"malformed content ({first['type']})", peer) from None
 
 
 def write_counts(names: np.ndarray, counts: np.ndarray) -> bytes:
-    """How many records people have, by names of 64 bits."""
     return np.stack([names.astype("<i8"), counts.astype("<i8")], axis=1).tobytes()
 
 

@@ -1,9 +1,8 @@
 """The processes of a silo and of the analyzer, apart from what carries their bytes.
 
 A :class:`SiloHost` is called to a run, asks its :class:`~tacit.federation.site.policy.Guard`, loads its table and
-lends its side of the protocol an ear. Whatever goes wrong is written into the silo's own log; what leaves is the name
-of a rule, or nothing but that it failed. An :class:`AnalyzerHost` does the same without a table, a policy or a ledger:
-it holds nobody's records, and adds up what silos have let leave.
+answers messages. Errors are written into the silo's own log; what leaves is the name of a rule, or that it failed. An
+:class:`AnalyzerHost` does the same without a table, a policy or a ledger: it holds no records.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tacit.crypto import Refused
 from tacit.data import Federation
@@ -23,16 +22,11 @@ from tacit.engine.evaluate import score
 from tacit.engine.kernel import outputs
 from tacit.errors import TacitError, in_file
 from tacit.exchange.post import SERVER, OutOfTurn
-from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Malformed, Reply, calls
+from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Reply, calls
 from tacit.federation.carrier.processes import party_log, settings
 from tacit.federation.kits import RUNS, Kit, read_secret
 from tacit.federation.protocol.agreement import check_federated
-from tacit.federation.protocol.sides import (
-    AnalyzerSide,
-    ServerKeys,
-    SiloKeys,
-    SiloSide,
-)
+from tacit.federation.protocol.sides import AnalyzerSide, ServerKeys, SiloKeys, SiloSide
 from tacit.federation.request import SILO_COUNT, Request, Sealed
 from tacit.federation.site.ledgers import registered, remember
 from tacit.federation.site.policy import Guard, Head, Policy, Refusal, Rule
@@ -47,7 +41,7 @@ Side = TypeVar("Side", SiloSide, AnalyzerSide)
 
 
 class Host(ABC, Generic[Side]):
-    """One of those whom the server speaks to, in one run. ``side`` is its side of the protocol, once it takes part."""
+    """A party in one run that the server sends messages to."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self._log = kit, party_log(kit)
@@ -59,7 +53,7 @@ class Host(ABC, Generic[Side]):
         self._messages, self._seconds = 0, 0.0
 
     def call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
-        """Take part in the run that ``read`` finds to be asked for, or say which rules forbid it."""
+        """Take part in the run of the request that ``read`` returns, or name the rules that forbid it."""
         return self._replied(CALL, lambda: self._call(read, data))
 
     def message(self, data: bytes) -> bytes:
@@ -67,7 +61,7 @@ class Host(ABC, Generic[Side]):
         return self._replied(MESSAGE, lambda: self._called.handle(data))
 
     def evaluate(self, data: bytes) -> bytes:
-        """Metrics of a model on the people that are held out here, where that is allowed."""
+        """Metrics of a model on held-out records, if the policy allows them."""
         return self._replied(EVALUATE, lambda: self._evaluate(data))
 
     def close(self) -> None:
@@ -79,33 +73,32 @@ class Host(ABC, Generic[Side]):
             self._end()
 
     def _check_requester(self, requester: str) -> None:
-        """Refusal where this party does nothing for them."""
+        """Refusal where this party does not work for the requester."""
 
     @abstractmethod
     def _taken_part(self, request: Request, seen: Mapping[str, Head]) -> Side:
-        """This party's side of the run that is asked for; Refusal where it does not take part."""
+        """This party's side of the requested run; Refusal where it does not take part."""
 
     @abstractmethod
     def _evaluate(self, data: bytes) -> bytes: ...
 
     def _end(self) -> None:
-        """Let go of what the run needed."""
+        """Release what the run needed."""
 
-    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule]) -> Reply:
         """What leaves."""
         return Reply(content, tuple(rules))
 
     @property
     def _called(self) -> Side:
-        if self._has_ended:  # whoever stops this process forbids nothing
+        if self._has_ended:
             raise OutOfTurn("a message after the end of the run", SERVER)
         if self._side is None:
             raise Refusal("request", "a message before any run was admitted")
         return self._side
 
     def _call(self, read: Callable[[], Sealed], data: bytes) -> bytes:
-        """Checks in the order of what they cost: signatures, the requester, the form and the counts of the experiment,
-        its plan, what the policy says of it; the table is read last."""
+        """Checks in the order of their cost: signatures, requester, form and counts, plan, policy; last, the table."""
         if self._asked:
             raise Refusal("request", "a second call in one run")
         with _refusing("request"):
@@ -117,25 +110,24 @@ class Host(ABC, Generic[Side]):
             request = sealed.opened(len(self.kit.silos))
             check_federated(request.plan)
         plan = request.plan
-        what = f"{plan.label}, {plan.exchange.name}, {plan.rounds} rounds"
-        self._log.info("asked  %s: %s", self._asked, what)
+        self._log.info("asked  %s: %s, %s, %d rounds", self._asked, plan.label, plan.exchange.name, plan.rounds)
         self._side = self._taken_part(request, seen)
         self.admitted = plan
         self._log.info("admitted run %s", request.run)
         return b""
 
     def _replied(self, what: str, do: Callable[[], bytes]) -> bytes:
-        """What ``do`` answers, or why not, in an envelope; everything else about it goes into our log."""
+        """What ``do`` answers, or the rules that forbid it, in an envelope; all else about it goes into our log."""
         with self._lock:
             began = time.perf_counter()
             content: bytes | None = None
-            rules: tuple[Rule | Literal["failed"], ...] = ()
+            rules: Sequence[Rule] = ()
             try:
                 content = do()
             except Refusal as refusal:
                 self._log.warning("refused %s%s: %s", ONE[what], self._asked, refusal)
                 rules = refusal.rules
-            except (Refused, Malformed) as error:
+            except Refused as error:
                 self._log.warning("refused %s of the server%s: %s", ONE[what], self._asked, error)
                 rules = ("message",)
             except Exception:
@@ -155,7 +147,7 @@ class AnalyzerHost(Host[AnalyzerSide]):
         return AnalyzerSide(request.plan, ServerKeys(self.kit.identity(), self.kit.roster()))
 
     def _evaluate(self, data: bytes) -> bytes:
-        raise Refusal("metrics", "nobody is held out here")
+        raise Refusal("metrics", "the analyzer has no records")
 
 
 class SiloHost(Host[SiloSide]):
@@ -175,7 +167,7 @@ class SiloHost(Host[SiloSide]):
         with suppress(OSError):
             expire_at_silo(self.kit.ours / RUNS)
         if self._guard is not None:
-            with suppress(OSError):  # of a full disk; the server remembers the state of the ledger, too
+            with suppress(OSError):  # a full disk; the server remembers the state of the ledger, too
                 remember(self.kit, self._dataset, self._guard.head)
             self._guard.__exit__(None, None, None)
         self._guard = None
@@ -204,8 +196,8 @@ class SiloHost(Host[SiloSide]):
             shards.append(loaded.federation)
             self._held_out = loaded.held_out
             for column, rows in loaded.left_out.items():
-                why = f"{column} is missing in them, or not as the experiment declares it"
-                self._log.warning("left out %d of %d rows: %s", rows, loaded.rows, why)
+                words = "left out %d of %d rows: %s is missing in them, or not as the experiment declares it"
+                self._log.warning(words, rows, loaded.rows, column)
             return loaded.rows
 
         guard.admit(request, self.kit.silos, seen.get(self._dataset) or seen.get(before or ""), records)
@@ -223,25 +215,26 @@ class SiloHost(Host[SiloSide]):
     def _evaluate(self, data: bytes) -> bytes:
         side = self._called
         assert self._guard is not None
-        if not self._guard.policy.metrics:
-            raise Refusal("metrics", "they stay here")
-        if side.plan.evaluation is not None:
-            raise Refusal("metrics", "the plan pays for them")
-        if self._held_out is None:
-            raise Refusal("metrics", "the data file declares no hold_out on which they could be computed")
-        if self._held_out < self._guard.policy.least_records:  # of the table, whether they fit the experiment or not
-            raise Refusal("metrics", f"{self._held_out} rows are held out, which is fewer than least_records")
-        if self._evaluations > side.plan.rounds:
-            raise Refusal("metrics", f"{self._evaluations} models were evaluated, and the plan has no more")
+        policy, held_out = self._guard.policy, self._held_out
+        rules = (
+            (not policy.metrics, "the policy does not allow metrics without noise"),
+            (side.plan.evaluation is not None, "the plan has metrics with noise"),
+            (held_out is None, "the data file has no [hold_out]"),
+            # of the table, whether the rows fit the experiment or not
+            ((held_out or 0) < policy.least_records, f"{held_out} rows are held out, fewer than least_records"),
+            (self._evaluations > side.plan.rounds, f"all {self._evaluations} models of the plan were evaluated"),
+        )
+        for is_broken, reason in rules:
+            if is_broken:
+                raise Refusal("metrics", reason)
         model, silos = side.to_evaluate(data), side.silos
         self._evaluations += 1
         made, test = silos.learner, silos.federation.test
-        scores = score(
-            made.task, outputs(made.objective, model, test.features), test, silos.federation.silo_names, False
-        )
+        found = outputs(made.objective, model, test.features)
+        scores = score(made.task, found, test, silos.federation.silo_names, False)
         return json.dumps({"records": self._held_out, "metrics": scores.overall}).encode()
 
-    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule | Literal["failed"]]) -> Reply:
+    def _enclosed(self, what: str, content: bytes | None, rules: Sequence[Rule]) -> Reply:
         head = None if self._guard is None else self._guard.head
         left = self._guard.left(self._requester) if self._guard is not None and what == CALL else None
         return Reply(content, tuple(rules), self._dataset, head, left, self._recounts if what == CALL else ())
@@ -249,7 +242,7 @@ class SiloHost(Host[SiloSide]):
 
 @contextmanager
 def _refusing(rule: Rule, others: Mapping[str, Rule] = {}) -> Iterator[None]:
-    """What is wrong within forbids the run by that rule, or by the one that ``others`` has for its field."""
+    """An error within forbids the run by that rule, or by the one that ``others`` has for its field."""
     try:
         yield
     except TacitError as error:

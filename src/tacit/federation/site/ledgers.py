@@ -1,4 +1,4 @@
-"""Which ledgers a silo's kit knows: a budget belongs to a data set, whatever its files are called.
+"""Which ledgers a silo's kit knows: a budget belongs to a data set, under any file name.
 
 A ledger has a random id, which is a line of its chain (:meth:`tacit.privacy.Ledger.identify`).
 ``KIT/tacit/ledgers.json`` has an entry for the id of every ledger that the silo was started with:
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from tacit.engine.folder import PRIVATE, read_json, write_json
 from tacit.errors import UserError
 from tacit.federation.kits import Kit
-from tacit.federation.site.policy import Head
+from tacit.federation.site.policy import Head, continues
 from tacit.federation.site.shard import SiloData
 from tacit.privacy import Ledger, LedgerError
 from tacit.privacy.ledger import plain_file
@@ -42,12 +42,7 @@ Entry = dict[str, Any]
 
 
 class Registered(NamedTuple):
-    """A ledger that the kit knows.
-
-    id          its id
-    before      the name that the server had for it before ledgers had an id
-    counted_in  ids of the ledgers that had counted the same table when it began
-    """
+    """A ledger that the kit knows: parts of its entry."""
 
     id: str
     before: str | None
@@ -55,19 +50,19 @@ class Registered(NamedTuple):
 
 
 def register(kit: Kit, options: SiloData, new_budget: bool = False, same_table: bool = False) -> str:
-    """The id of the ledger that a silo starts with. UserError where the kit knows others and not this one, unless a
-    person asks for a ``new_budget`` (and confirms ``same_table`` where a known ledger counts this table); and where it
-    is older than the kit remembers."""
+    """The id of the ledger that a silo starts with. UserError where it is older than the kit remembers, or where the
+    kit knows others and not this one. A person can then ask for a ``new_budget``, and must confirm ``same_table`` where
+    a known ledger counts this table."""
     log = log_of(kit.path)
     try:
         with _registry(kit) as known, _opened(kit, options, known, new_budget, same_table) as ledger:
-            before = None if ledger.id or not ledger.lines else _name_before(kit, options)
+            is_older = not ledger.id and bool(ledger.lines)  # than ids of ledgers: the server has another name for it
+            before = hashlib.sha256(f"{kit.name}/{options.name}".encode()).hexdigest()[:16] if is_older else None
             mark = ledger.identify()
-            entry = known.get(mark)
+            entry = known.get(mark, {})
             earlier = _counting(known, options.path)
-            counted_in = [] if entry is None else entry.get("counted_in", [])
-            tables = [] if entry is None else _tables(entry)
-            if entry is not None:
+            counted_in = entry.get("counted_in", [])
+            if entry:
                 check_not_older(ledger.lines, Head(entry["lines"], entry["hash"]), ledger.path)
                 before = entry["before"]
                 _warn_of_another_table(kit, mark, entry, options)
@@ -82,7 +77,7 @@ def register(kit: Kit, options: SiloData, new_budget: bool = False, same_table: 
             known[mark] = {
                 "ledger": options.ledger,
                 "table": options.path,
-                "tables": list(dict.fromkeys([*tables, options.path])),
+                "tables": list(dict.fromkeys([*(_tables(entry) if entry else ()), options.path])),
                 "lines": len(ledger.lines),
                 "hash": ledger.head,
                 "before": before,
@@ -105,7 +100,7 @@ def registered(kit: Kit, options: SiloData) -> Registered:
 
 
 def remember(kit: Kit, mark: str, head: Head) -> None:
-    """Note how far a ledger has come."""
+    """Keep the state of a ledger."""
     with _registry(kit) as known:
         if mark in known and head.lines > known[mark]["lines"]:
             known[mark] |= {"lines": head.lines, "hash": head.hash}
@@ -118,8 +113,8 @@ def known_ledgers(kit: Kit) -> dict[str, Entry]:
 
 
 def check_not_older(lines: list[dict[str, Any]], head: Head, path: Path) -> None:
-    """UserError where ``lines`` do not continue what had that ``head``."""
-    if head.lines and (len(lines) < head.lines or lines[head.lines - 1]["hash"] != head.hash):
+    """UserError where a ledger with these ``lines`` never had the state ``head``."""
+    if not continues(lines, head):
         problem = f"'{path}' has {len(lines)} lines and does not continue the state of {head.lines} lines that is known"
         raise UserError("ledger-mismatch", "ledger", problem, "restore a newer backup")
 
@@ -163,9 +158,8 @@ def _counted(kit: Kit, options: SiloData, earlier: Mapping[str, Entry], new_budg
     if not Path(entry["ledger"]).exists():
         return UserError("ledger-mismatch", field, f"{problem}, which is missing", _restore(kit))
     fix = f'continue it (ledger = "{entry["ledger"]}" in the data file)'
-    return UserError(
-        "counted-already", field, problem, f"{fix}; --same-table confirms a second budget for the same subjects"
-    )
+    fix = f"{fix}; --same-table confirms a second budget for the same subjects"
+    return UserError("counted-already", field, problem, fix)
 
 
 def _restore(kit: Kit) -> str:
@@ -209,13 +203,9 @@ def _ledger(file: Path) -> Ledger:
         raise UserError("file-access", "ledger", problem, "correct ledger") from None
 
 
-def _name_before(kit: Kit, options: SiloData) -> str:
-    return hashlib.sha256(f"{kit.name}/{options.name}".encode()).hexdigest()[:16]
-
-
 @contextmanager
 def _registry(kit: Kit) -> Iterator[dict[str, Entry]]:
-    """The entries, to be changed: runs at the same time take turns. Nothing is written where an error is raised."""
+    """The entries, to be changed by one process at a time. An error leaves the file as it is."""
     lock = plain_file(kit.ours / f"{LEDGERS}.lock", os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
-"""What a request may ask for at most, at server and silos alike: checked in the order of what the checks cost, so that
-nothing large is parsed, built or priced for a requester who may not ask for it.
+"""Limits of a request, at server and silos alike, checked in the order of their cost: nothing large is parsed, built or
+priced for a requester who may not ask for it.
 
-A text is measured before it is parsed, its nesting and its values are counted before they are checked one by one, and
-counts before a plan is made of them. What is still to be computed then has a deadline. These limits are the same for
-all parties and far above what a federation needs; a silo's policy sets its own below them (``most_rounds`` and so on).
+The length of a text is checked before it is parsed, its nesting and number of values before they are checked one by
+one, and counts before a plan is made of them. The rest has a deadline. These limits are the same for all parties and
+far above what a federation needs; a silo's policy sets its own below them (``most_rounds`` and so on).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ MOST_COUNT = 10**9  # every other whole number but a seed
 CAP = "privacy.max_records_per_subject_and_silo"
 SECONDS = 30.0  # for a plan and its price
 FIX = "ask for less"
+_DEEP = f"is nested deeper than {MOST_DEPTH} tables or lists"
 
 
 def check_job(folder: Path) -> None:
@@ -47,43 +48,36 @@ def check_job(folder: Path) -> None:
 
 def parsed(text: str) -> dict[str, Any]:
     """The content of an experiment that travels (JSON), within the limits on its form."""
-    if len(text) > MOST_TEXT:
-        raise UserError("too-many", "experiment", f"has {len(text)} characters, and {MOST_TEXT} are accepted", FIX)
+    _check(f"has {len(text)} characters, and {MOST_TEXT} are accepted", len(text) > MOST_TEXT)
     try:
         content = json.loads(text)
     except RecursionError:
-        raise UserError("too-many", "experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX) from None
+        raise UserError("too-many", "experiment", _DEEP, FIX) from None
     except ValueError:
         raise UserError("malformed", "experiment", "is no valid JSON", "ask with `tacit submit`") from None
     if not isinstance(content, dict):
         raise UserError("malformed", "experiment", "is no table of sections", "ask with `tacit submit`")
-    _check_form(content)
-    return content
-
-
-def _check_form(content: dict[str, Any]) -> None:
     level: list[Any] = [content]
     depth = count = 0
     while level:
-        depth, count = depth + 1, count + len(level)
-        if count > MOST_VALUES:
-            raise UserError("too-many", "experiment", f"has more than {MOST_VALUES} keys and values", FIX)
-        if depth > MOST_DEPTH + 1:
-            raise UserError("too-many", "experiment", f"is nested deeper than {MOST_DEPTH} tables or lists", FIX)
-        texts = [value for value in level if isinstance(value, str)]
-        if any(len(value) > MOST_NAME for value in texts):
-            raise UserError("too-many", "experiment", f"has a text of more than {MOST_NAME} characters", FIX)
         tables = [value for value in level if isinstance(value, dict)]
         lists = [value for value in level if isinstance(value, list)]
-        keys = [key for table in tables for key in table]
-        count += len(keys)
-        if any(len(key) > MOST_NAME for key in keys):
-            raise UserError("too-many", "experiment", f"has a key of more than {MOST_NAME} characters", FIX)
+        texts = [*(value for value in level if isinstance(value, str)), *(key for table in tables for key in table)]
+        depth, count = depth + 1, count + len(level) + sum(map(len, tables))
+        _check(f"has more than {MOST_VALUES} keys and values", count > MOST_VALUES)
+        _check(_DEEP, depth > MOST_DEPTH + 1)
+        _check(f"has a text of more than {MOST_NAME} characters", any(len(one) > MOST_NAME for one in texts))
         level = [value for holder in (*(table.values() for table in tables), *lists) for value in holder]
+    return content
+
+
+def _check(problem: str, is_broken: bool) -> None:
+    if is_broken:
+        raise UserError("too-many", "experiment", problem, FIX)
 
 
 def check_counts(experiment: Experiment) -> None:
-    """A UserError where an experiment counts on more than any federation can have."""
+    """A UserError where a count of an experiment is above its limit."""
     data = experiment.data
     columns = 0 if data.numeric is None else len(data.numeric)
     names = [*data.categorical.values(), *([data.classes] if isinstance(data.classes, tuple) else [])]
@@ -130,8 +124,8 @@ class _Late(BaseException):
 
 @contextmanager
 def deadline(seconds: float = SECONDS) -> Iterator[None]:
-    """A UserError where the block takes longer. It is interrupted between two steps of the interpreter: whatever takes
-    long within one of them is what the limits on counts are for."""
+    """A UserError where the block takes longer. It is interrupted between two steps of the interpreter; the limits on
+    counts keep each step short."""
     thread, lock, over = threading.get_ident(), threading.Lock(), False
 
     def interrupt() -> None:
@@ -154,9 +148,9 @@ def deadline(seconds: float = SECONDS) -> Iterator[None]:
         timer.cancel()
 
 
-# Bytes of memory that a silo's process takes, rounded up: a process without a model, a parameter (model, update,
-# optimiser, masks, messages in two forms), a subject (weights, counts) and a sealed report. 510, 670 and 2,300 MB were
-# measured for 0.1, 1 and 25 million parameters.
+# Bytes of memory of a silo's process, rounded up: without a model, for a parameter (model, update, optimiser, masks,
+# messages in two forms), a subject (weights, counts) and a sealed report. Measured: 510, 670 and 2,300 MB for 0.1, 1
+# and 25 million parameters.
 _PROCESS, _PER_PARAMETER, _PER_SUBJECT, _PER_REPORT = 600 << 20, 80, 64, 128
 
 

@@ -44,8 +44,7 @@ def at_work(folder: Path) -> Iterator[None]:
 
 
 def expire_at_server(runs: Path) -> list[str]:
-    """Reduce the server's folders of old runs to their ledgers, and say which; remove those of runs that never
-    began."""
+    """Reduce old runs at the server to their ledgers, and return which; remove runs that never began."""
     folders = _folders(runs)
     begun = [folder for folder in folders if (folder / LEDGER).is_file()]
     whole = [folder for folder in begun if (folder / PLAN).is_file()]  # the others have expired before
@@ -66,7 +65,6 @@ def expire_at_silo(runs: Path) -> None:
 
 
 def _folders(runs: Path) -> list[Path]:
-    """Those of runs, the newest first."""
     found = [path for path in runs.iterdir() if _RUN.fullmatch(path.name) and not path.is_symlink()]
     return sorted(found, key=lambda folder: max(path.lstat().st_mtime for path in (folder, *folder.iterdir())))[::-1]
 

@@ -1,18 +1,9 @@
 """A silo's own table as its part of a federation's records.
 
-``DATA.toml`` says where the table lies and what its columns are called there::
+``DATA.toml`` (:class:`SiloData`; an example is in docs/deploy.md) says where the table is and what its columns are
+called.
 
-    path = "visits.parquet"
-    subjects = "PATIENT_ID"    # the column of this table that identifies the subject of each row
-
-    [columns]                  # the experiment's name = the name in this table, where they differ
-    patient = "PATIENT_ID"
-    age = "AGE_YEARS"
-
-    [hold_out]                 # for metrics without noise: these people are trained on in no run
-    fraction = 0.15
-
-Everything else is the experiment's: label, features, constants, who is held out. Identifiers of people become
+Everything else is in the experiment: label, features, constants, who is held out. Identifiers of people become
 pseudonyms by a keyed hash (BLAKE2b, 64 bits) under a secret that the silos share and the server never sees: the same
 person has the same pseudonym in every silo, and no list of people is exchanged. Two people with one pseudonym would
 count as one, and removing one of them could turn their joint contribution around; among n people that has probability
@@ -20,10 +11,9 @@ n^2 / 2^65. Who is held out is drawn from the pseudonym, so that all silos hold 
 
 **Metrics without noise.** They show what they are computed on, and the requester of a run chooses its label, its
 columns and its ``data.seed``. So they are computed on the silo's own ``[hold_out]`` alone: people who are drawn by the
-identifier that the silo names and a secret that only it has, the same in every run, whatever is asked for. Their rows
-are in no other release of any run with this file; a metric therefore depends on no row of anybody else, and takes
-nothing from the guarantees of all others. About the people of the hold-out themselves, metrics without noise promise
-nothing.
+identifier that the silo names and a secret that only it has, the same in every run. Their rows are in no other release
+of any run with this file. A metric therefore depends on no row of other people, and the guarantees of all others stand.
+For the people of the hold-out, metrics without noise have no guarantee.
 """
 
 from __future__ import annotations
@@ -62,7 +52,7 @@ class HoldOut(Section):
     """``[hold_out]``: the people on whom metrics without noise are computed.
 
     fraction  of the subjects, drawn by lot
-    key       a file with the 32 secret bytes of that lot; beside the data file by default, and made when it is missing
+    key       a file with the 32 secret bytes of that lot; next to the data file by default, made when it is missing
     """
 
     fraction: Share
@@ -75,7 +65,7 @@ class SiloData(Section):
     subjects    the table's own column that identifies the subject of each row. An experiment that names another column
                 is refused: with the number of a visit as the subject, it would protect visits and not people
     name        of the data set, for people; by default the name of this file
-    ledger      where everything is written down that was ever released of this table; beside this file by default
+    ledger      the file of all releases of this table; next to this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
     hold_out    who is held out of every run, for metrics without noise; by default such metrics stay here
     """
@@ -91,12 +81,10 @@ class SiloData(Section):
 
     @property
     def file(self) -> str:
-        """The name of the data file, for messages."""
         return self._file
 
 
 def read_silo_data(file: Path) -> SiloData:
-    """``DATA.toml`` with absolute paths."""
     named, file = str(file), file.resolve()
     options = read_section(Path(named), SiloData, "DATA.toml")
     options._file = named
@@ -165,7 +153,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     if here_alone is not None:
         never = here_alone[fits]
         train, test = train[~never[train]], test[~never[test]]
-        if plan.evaluation is None:  # metrics that are paid for are those of people whom all silos hold out
+        if plan.evaluation is None:  # metrics with noise are those of people whom all silos hold out
             test = np.flatnonzero(never)
     here = np.zeros(len(keys), np.int32)
     train = train[within_caps(keys[train], here[train], records=plan.records_kept)]
@@ -238,7 +226,6 @@ def _no_column(name: str, table: Table) -> tuple[str, str]:
 
 
 def _renamed(table: Table, options: SiloData) -> Table:
-    """The silo's table under the experiment's names."""
     for theirs, ours in options.columns.items():
         if ours not in table.names:
             raise UserError("unknown-name", f"columns.{theirs}", *_no_column(ours, table))

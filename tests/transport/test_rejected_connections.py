@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tacit.transport.refusals import heard
+from tacit.transport.attendant import rejected_connection
 
 TLS = "E0000 00:00:1763371571.234567   27627 ssl_transport_security.cc:2563] Handshake failed with error "
 REASON = "SSL_ERROR_SSL: error:1000007d:SSL routines:OPENSSL_internal:"
@@ -23,7 +23,7 @@ REASON = "SSL_ERROR_SSL: error:1000007d:SSL routines:OPENSSL_internal:"
     ],
 )
 def test_a_line_of_grpc_is_put_in_our_words(reason, words):
-    assert heard(TLS + REASON + reason) == f"refused a connection: {words}"
+    assert rejected_connection(TLS + REASON + reason) == f"refused a connection: {words}"
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_a_line_of_grpc_is_put_in_our_words(reason, words):
     ],
 )
 def test_everything_else_is_passed_over(line):
-    assert heard(line) is None
+    assert rejected_connection(line) is None
