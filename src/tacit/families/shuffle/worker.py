@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.engine.kernel import LANES, Worked, in_lanes
+from tacit.engine.kernel import LANES, Lanes, Worked
 from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
@@ -60,7 +60,7 @@ class EncoderWork(Worker):
         self._present = [subjects[entries] for entries in self._entries]
         self._without = [np.setdiff1d(everyone[batch[everyone] == b], self._present[b]) for b in range(batches)]
         self._lanes: dict[int, tuple[Lane, ...]] = {}
-        self._compiled = False
+        self._in_lanes = Lanes()
 
     def draw(self, number: int) -> Batch:
         """The people of a round: batches take turns."""
@@ -140,9 +140,7 @@ class EncoderWork(Worker):
         for people in self._pieces(drawn.without):
             zeros = np.zeros((len(people), self._layout.parameters), np.float32)
             add(rest, people, zeros, self._stream(drawn, people))
-        # the first time one lane after the other, or both would compile the same thing
-        done = in_lanes(lane_work, drawn.lanes, together=self._compiled)
-        self._compiled = True
+        done = self._in_lanes.run(lane_work, drawn.lanes)
         return [*(result for result, _ in done), rest], sum(lost for _, lost in done)
 
     def _stream(self, drawn: Batch, people: np.ndarray) -> Stream:
