@@ -31,8 +31,8 @@ from tacit.methods.local_noise import NoisyBatchesClaim
 from tacit.methods.per_subject import SubjectSGD, SubjectWork
 from tacit.planning.claims import Promise
 from tacit.privacy import Randomness
+from tests.compiled import forget_compiled
 from tests.neighbours.cells import CROWD, Cell, verdicts
-from tests.neighbours.engines import forget_compiled
 from tests.neighbours.worlds import CHUNK
 
 pytestmark = pytest.mark.slow
