@@ -111,10 +111,10 @@ def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
     for k, silo in enumerate(federation.silos):
         stream = ours.randomness.stream("batches", 1, k)
         alone = Rows(k, silo.start, len(silo), silo.offsets)
-        records, sizes, steps = (part[0] for part in ours.work.schedule.draw([alone], [stream], 1))
+        records, real, steps = (part[0] for part in ours.work.schedule.draw([alone], [stream], 1))
         params = start
         for t in range(int(steps)):
-            rows = records[t][: sizes[t]]
+            rows = records[t][: real[t]]
             x, y = ours.arrays.features[rows], ours.arrays.labels[rows]
             gradient = jax.grad(objective.loss)(params, frozen, x, y, jnp.ones(len(rows)))
             params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
