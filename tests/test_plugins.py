@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,12 @@ class Halved(FedAvg):
 EXCHANGE = """
 from dataclasses import dataclass
 from tacit.exchange import Masked
+from tacit.planning.settings import Count
 
 @dataclass(frozen=True)
 class Veiled(Masked):
     name = "veiled"
+    layers: Count = 1
 """
 
 SOURCE = """
@@ -171,6 +174,11 @@ def test_an_exchange_of_another_package_carries_a_run_of_the_simulator_only(inst
     assert (tacit.run(tacit.plan(veiled), out=tmp_path / "run").path / "model.safetensors").is_file()
     with refuses("unknown-name", "exchange.name"):
         tacit.plan({**veiled, "exchange": {"name": "veil"}})
+    layered = {**veiled, "exchange": {"name": "veiled", "layers": 2}}
+    assert tacit.plan(tomllib.loads(tacit.plan(layered).to_toml())).exchange.layers == 2  # type: ignore[attr-defined]
+    for key, value, code in (("layers", 0, "out-of-range"), ("layers", "2", "wrong-type"), ("layer", 2, "unknown-key")):
+        with refuses(code, f"exchange.{key}"):
+            tacit.plan({**veiled, "exchange": {"name": "veiled", key: value}})
     with refuses("not-supported", "method.weights"):  # another party would learn counts without being asked for it
         tacit.plan({**veiled, "method": {**veiled["method"], "weights": "records"}})
 

@@ -25,11 +25,13 @@ from tests.engine.federated import (
     METHODS,
     ROUNDS,
     flat,
+    one_silo,
     parties,
     planned,
     simulated,
 )
 from tests.refusals import refuses
+from tests.short_keys import shortened
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 QUICK = [
@@ -197,7 +199,7 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
 def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
     method, exchange, more, step, experiment, visits
 ):
-    made = planned(experiment, method, exchange, exchange=more)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange, **more))
     announced = []
 
     def hook(name):
@@ -516,10 +518,10 @@ def test_records_of_another_form_are_found_before_the_first_round(experiment, vi
 
 
 def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visits):
-    made = planned(experiment, "uldp-avg", "weighted")
+    made = planned(experiment, "uldp-avg", "weighted", exchange=shortened("weighted"))
     more = planned(experiment, "uldp-avg", "plain", privacy={"max_records_per_subject_and_silo": 10})
     federation = parties(made, visits)
-    shard = load_federation(more, visits).alone(0)
+    shard = one_silo(load_federation(more, visits), 0)
     side = type(federation.silos["north"])(made, "north", shard, federation.silos["north"]._keys)
     assert np.unique(shard.train.subject, return_counts=True)[1].max() > 4
     assert np.unique(side._shard.train.subject, return_counts=True)[1].max() == 4
@@ -543,7 +545,7 @@ def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
 ):
     """Before every message of the server's comes one that was altered, and one that says it is of a later round."""
     frame = few if exchange == "weighted" else visits
-    made = planned(experiment, method, exchange)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange))
     federation = parties(made, frame)
     phases = federation.coordinator.phases()
     told, refused = next(phases), 0

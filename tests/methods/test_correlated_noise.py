@@ -7,9 +7,9 @@ import pytest
 
 from tacit.errors import UserError
 from tacit.exchange import Masked
-from tacit.families.weighting.methods import UldpAvg
+from tacit.families.weighting.methods import CorrelatedNoise, UldpAvg
 from tacit.methods import Facts
-from tacit.methods.per_subject import CorrelatedNoise, SubjectWork
+from tacit.methods.per_subject import SubjectWork
 from tacit.privacy import Gaussian, account
 from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from tacit.crypto import Refused
 from tacit.data import source_facts
-from tacit.data.encode import Columns, FeatureEncoder
+from tacit.data.encode import FeatureEncoder
+from tacit.data.options import Columns
 from tacit.engine import folder as files
 from tacit.engine.charges import Charges
 from tacit.engine.evaluate import RANKING, Numbers, Scores

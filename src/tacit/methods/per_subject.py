@@ -12,11 +12,10 @@ the server does something else than step along the mean, a ``ServerRule``, to :f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-import jax
 import numpy as np
 
 from tacit.kernels import Local
@@ -36,7 +35,6 @@ from tacit.methods.base import (
 )
 from tacit.methods.clips import AdaptiveClip, SubjectClip
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
-from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects
 from tacit.privacy.proofs.weight_shifts import slot_record_shift, slot_shift
 
@@ -80,27 +78,25 @@ def per_subject(
     server: ServerRule | None = None,
     per_silo: bool = False,
     published: bool = False,
-    correlated_noise: CorrelatedNoise | None = None,
+    claim: Callable[..., Claim] | None = None,
 ) -> Method:
     """A sum over subjects with noise in shares.
 
     per_silo   the sum is divided by the number of silos as well: weights are 1 / silos
     published  the method's paper has an accounting of its own
+    claim      makes the claim, in place of :class:`SubjectClaim`
     """
     clip = SubjectClip(
         norm=options.clip, sigma=options.noise_value, adaptive=options.adaptive_clip, share=work.largest_weight(facts)
     )
     people = options.subject_sample_rate / work.groups * (facts.subjects or 1)
-    noise = Noise(clip.sigma * clip.norm, "shares")
-    if correlated_noise is not None:
-        noise = replace(noise, weights=correlated.noise_weights(correlated_noise.bands))
     return Method(
         options.info,
         work,
         server or ServerRule(clip=clip, descends=work.kind != "training"),
-        SubjectClaim(options.info, facts, clip, work, published, correlated_noise),
+        (claim or SubjectClaim)(options.info, facts, clip, work, published),
         clip,
-        noise,
+        Noise(clip.sigma * clip.norm, "shares"),
         Divisors(people * facts.silos if per_silo else people, people),
         clip.norm,
         None if facts.subjects is None else ContributionCount(people, facts.subjects, "people"),
@@ -173,27 +169,16 @@ class SubjectClaim(Claim):
     These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange
     ``weighted`` do: there the shift is that of ``privacy.proofs.weight_shifts``, and where subjects may share a slot,
     coins hide nothing.
-
-    Where noise is correlated over rounds, these hold for all rounds together, with the sensitivity of the whole
-    training in place of one clip: a subject's part in silo s is w_s times something of norm at most clip in every round
-    of its turn, so each factor above bounds the squared shift of the strategy's rows as it bounds that of a single
-    round.
     """
 
     clip: SubjectClip
     work: SubjectWork
     published: bool = False
-    correlated: CorrelatedNoise | None = None
-
-    @property
-    def joint(self) -> bool:
-        return self.correlated is not None
 
     @property
     def noise_over_shift(self) -> float:
         """Noise over what one subject moves, for a view of the sum: in one round, or in all of them (``joint``)."""
-        alone = self.clip.effective_sigma
-        return alone if self.correlated is None else alone / self.correlated.sensitivity(self.facts.rounds)
+        return self.clip.effective_sigma
 
     def moved(self, exposure: Exposure) -> float:
         """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm."""
@@ -264,17 +249,12 @@ class SubjectClaim(Claim):
             known.append("the server does not learn the silos' common sampling coins")
         if self.work.weights == "capped":
             known.append(self.facts.in_few_silos)
-        if self.correlated is not None:
-            turns = (
-                f"people take turns in {self.work.groups} groups, one a round, by the hash of their identifiers alone"
-            )
-            known += [f"{turns} (enforced)", "silos draw the noise of earlier rounds again from their own keys"]
         return tuple(known)
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         from tacit.privacy.accounting.as_published import as_published_rdp
 
-        if not self.published or self.correlated is not None or exposure.unit != "subject":
+        if not self.published or exposure.unit != "subject":
             return None
         rate, clip = self.work.rate, self.clip
         epsilon = as_published_rdp(rate, clip.effective_sigma, self.facts.rounds, delta) if clip.sigma else math.inf
@@ -289,31 +269,6 @@ class SubjectClaim(Claim):
         if self.work.weights == "uniform":
             return AsPublished(epsilon, "yes", "with uniform weights this view learns no more than the public")
         return AsPublished(epsilon, "no", "it is about who sees only the sum")
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class CorrelatedNoise:
-    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.proofs.correlated_noise`` holds
-    the proof.
-
-    groups  subjects take turns in this many groups, by their keys: each takes part in every ``groups``-th round
-    bands   the noise of a round reaches back over this many rounds, this one included; 1: independent noise
-
-    The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
-    has a lower error at equal epsilon where subjects take turns; where all are in every round, one band is best.
-    """
-
-    groups: keys.Count = 8
-    bands: keys.Count = 8
-
-    def sensitivity(self, rounds: int) -> float:
-        """By how many clips a subject moves what noise is added to, over all rounds."""
-        return _sensitivity(self.bands, self.groups, rounds)
-
-
-# asked for again in every step of a search for noise
-_sensitivity = lru_cache(maxsize=256)(correlated.sensitivity)
 
 
 @dataclass(frozen=True)

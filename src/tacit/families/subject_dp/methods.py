@@ -237,11 +237,11 @@ class LocalGroup(NoisyBatches):
 class GroupSteps(NoisySteps):
     """Steps whose noise may depend on the largest group in a batch, as published."""
 
+    clip: RecordClip
     published: bool = False
 
     def noise_levels(self, facts: Facts) -> tuple[float, ...]:
         """The same for every batch, or the paper's sigma_Z for Z = 0, 1, 2, …; ``noise_multiplier`` is its sigma_1."""
-        assert isinstance(self.clip, RecordClip)
         if not self.published:
             return (self.clip.sigma,)
         most = min(self.clip.most or facts.max_records or 1, facts.max_records or 1)
@@ -275,6 +275,7 @@ def _published_levels(most: int, epsilon: float, delta: float, rate: float, step
 @dataclass(frozen=True)
 class GroupClaim(NoisyBatchesClaim):
     work: GroupSteps
+    clip: RecordClip
 
     def event(self, exposure: Exposure) -> Event:
         if self.work.published:
@@ -285,7 +286,6 @@ class GroupClaim(NoisyBatchesClaim):
         facts = self.facts
         if exposure.unit != "subject" or not facts.max_records:
             return None
-        assert isinstance(self.clip, RecordClip)
         group = 1 if self.work.published else min(self.clip.most or facts.max_records, facts.max_records)
         return AsPublished(published_epsilon(self.work, group, delta, facts), "no", GROUPS)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 
 from tacit.errors import UserError
@@ -37,8 +39,9 @@ from tacit.methods.clips import SiloClip
 from tacit.methods.local_noise import COMMON as BATCHES
 from tacit.methods.local_noise import NoisyBatches, NoisyBatchesClaim, noisy_batches
 from tacit.methods.per_subject import COMMON as SUBJECTS
-from tacit.methods.per_subject import CorrelatedNoise, PerSubject, SubjectWork, per_subject
+from tacit.methods.per_subject import PerSubject, SubjectClaim, SubjectWork, per_subject
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
+from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects
 
 
@@ -233,6 +236,57 @@ class UldpGroupClaim(NoisyBatchesClaim):
         return AsPublished(epsilon, "no", f"the paper rounds {k} down to a power of two, which is no bound")
 
 
+# -- noise that is correlated over rounds ------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class CorrelatedNoise:
+    """Noise that is correlated over rounds and partly cancels in their sum; ``privacy.proofs.correlated_noise`` holds
+    the proof.
+
+    groups  subjects take turns in this many groups, by their keys: each takes part in every ``groups``-th round
+    bands   the noise of a round reaches back over this many rounds, this one included; 1: independent noise
+
+    The whole training is one Gaussian mechanism: its cost is that of all planned rounds from the first round on. Noise
+    has a lower error at equal epsilon where subjects take turns; where all are in every round, one band is best.
+    """
+
+    groups: keys.Count = 8
+    bands: keys.Count = 8
+
+    def sensitivity(self, rounds: int) -> float:
+        """By how many clips a subject moves what noise is added to, over all rounds."""
+        return _sensitivity(self.bands, self.groups, rounds)
+
+
+# asked for again in every step of a search for noise
+_sensitivity = lru_cache(maxsize=256)(correlated.sensitivity)
+
+
+@dataclass(frozen=True)
+class CorrelatedClaim(SubjectClaim):
+    """Formal guarantee: the bounds of :class:`SubjectClaim` hold for all rounds together, with the sensitivity of the
+    whole training in place of one clip: a subject's part in silo s is w_s times something of norm at most clip in every
+    round of its turn, so each factor bounds the squared shift of the strategy's rows as it bounds that of a single
+    round."""
+
+    correlated: CorrelatedNoise = CorrelatedNoise()
+
+    @property
+    def joint(self) -> bool:
+        return True
+
+    @property
+    def noise_over_shift(self) -> float:
+        return super().noise_over_shift / self.correlated.sensitivity(self.facts.rounds)
+
+    def assumptions(self, exposure: Exposure) -> tuple[str, ...]:
+        turns = f"people take turns in {self.work.groups} groups, one a round, by the hash of their identifiers alone"
+        again = "silos draw the noise of earlier rounds again from their own keys"
+        return (*super().assumptions(exposure), f"{turns} (enforced)", again)
+
+
 # -- subjects one by one: ULDP-AVG and ULDP-SGD -----------------------------------------------------------------------
 
 ULDP = replace(SUBJECTS, reference="[ULDP-FL]", sends=("sum", "integers", "subjects"))
@@ -337,4 +391,9 @@ class UldpAvg(PerSubject):
             groups=1 if self.correlated_noise is None else self.correlated_noise.groups,
             **weighted(self),
         )
-        return per_subject(self, work, facts, per_silo=True, published=True, correlated_noise=self.correlated_noise)
+        common = self.correlated_noise
+        if common is None:
+            return per_subject(self, work, facts, per_silo=True, published=True)
+        method = per_subject(self, work, facts, per_silo=True, claim=partial(CorrelatedClaim, correlated=common))
+        assert method.noise is not None
+        return replace(method, noise=replace(method.noise, weights=correlated.noise_weights(common.bands)))

@@ -15,8 +15,8 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
-from tacit.data.holdout_and_caps import within_caps
 from tacit.data.invalid_rows import FINEST
+from tacit.data.load import within_caps
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.evaluate import constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.kernel import outputs
