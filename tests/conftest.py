@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 # Compiled kernels are kept between test runs; set before JAX is imported anywhere.
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests import made
+from tests.compiled import forget_if_too_much
 from tests.levels import level_of
 
 # The first example of a property may compile a kernel: time is no property here.
@@ -30,6 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if level is None:
                 raise pytest.UsageError(f"tests/levels.py names no level for tests/{file.parent}")
             item.add_marker(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgets_when_too_much_is_compiled() -> Iterator[None]:
+    yield
+    forget_if_too_much()
 
 
 @pytest.fixture

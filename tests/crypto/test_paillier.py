@@ -232,7 +232,7 @@ def test_the_primitives_carry_the_private_weighting_of_paper_002():
     shared, lcm = Secret.random(), 2520  # N_max = 10
 
     def stream(purpose: str) -> MaskStream:
-        return MaskStream(shared, HERE.at(purpose))
+        return MaskStream(shared, replace(HERE, purpose=purpose))
 
     # set-up: the server sees blinded, masked counts and inverts them
     blinds = units(stream("blinds"), N, 5)

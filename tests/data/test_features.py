@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data import DataOptions, FeatureEncoder, Federation, load
-from tacit.data.encode import Columns, match_names
-from tacit.data.options import NumericColumn
+from tacit.data.options import Columns, NumericColumn
+from tacit.data.table import match_names
 from tests.refusals import refuses
 
 Read = Callable[..., Federation]

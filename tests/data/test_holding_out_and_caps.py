@@ -11,12 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.data.encode import Columns
-from tacit.data.holdout_and_caps import held_out, hold_out_records, within_caps
-from tacit.data.options import DataOptions, NumericColumn
-from tacit.data.records import Labels
-from tacit.data.table_files import from_frame, read_file
-from tacit.data.tabular import Declaration, identifier_keys, read_raw
+from tacit.data.load import held_out, within_caps
+from tacit.data.options import Columns, DataOptions, Labels, NumericColumn
+from tacit.data.raw import Declaration, identifier_keys, read_raw
+from tacit.data.sources.tables import hold_out_records
+from tacit.data.table import from_frame, read_file
 from tests.refusals import refuses
 
 
@@ -108,7 +107,7 @@ def test_held_out_records_keep_the_shares_of_classes() -> None:
 
 
 def test_one_record_of_everything_stays_on_both_sides() -> None:
-    assert hold_out_records(np.array([0.5, 0.7], np.float32), 0.99, rng()).sum() == 1
+    assert hold_out_records(np.array([0, 1], np.int32), 0.99, rng()).sum() == 1
 
 
 def test_a_lot_that_leaves_one_side_empty_is_refused() -> None:

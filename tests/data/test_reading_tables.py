@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.data.cells import as_name, match_names, numbers_in
 from tacit.data.encode import as_numbers
-from tacit.data.table_files import from_arrays, from_frame, read_file
+from tacit.data.table import as_name, from_arrays, from_frame, match_names, numbers_in, read_file
 from tests.refusals import refuses
 
 

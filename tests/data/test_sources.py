@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from tacit.data import SOURCES, DataOptions, load, source_facts
-from tacit.data.encode import Part
 from tacit.data.sources import shakespeare
 from tests.refusals import refuses
 
@@ -25,7 +24,6 @@ def test_facts_need_no_data(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TACIT_DATA", raising=False)
     facts = source_facts(DataOptions(source=name, label="y" if name == "table" else None))
     assert facts.labels.kind
-    assert facts.about
     assert facts.origin
 
 
@@ -99,7 +97,7 @@ def test_people_and_silos_of_a_source_may_be_assigned() -> None:
         source="randhie", subjects={"assign": "zipf", "count": 100}, silos={"assign": "uniform", "count": 3}
     )
     federation, facts = load(options), source_facts(options)
-    assert (facts.subject_count, facts.silo_count, facts.natural_subjects) == (100, 3, False)
+    assert (facts.subject_count, facts.silo_count, facts.subject_column) == (100, 3, None)
     assert federation.silo_count == 3
     assert federation.held_out == "records"
 
@@ -149,10 +147,10 @@ def test_a_window_predicts_the_character_after_it(tmp_path: Path) -> None:
     options = DataOptions(source="shakespeare", path=made_plays(tmp_path), window_stride=7)
     raw = SOURCES["shakespeare"].read(options, None, np.random.default_rng(0))
     assert raw.silo_names == ("p", "q")
-    windows = raw.features.build(Part(np.arange(6)), Part(np.arange(0)), raw.silo_names)
+    windows = raw.features(np.arange(6))
     whole = shakespeare.encode_text("a" * 60 + "\n" + "A" * 59)
     for i in range(6):
-        np.testing.assert_array_equal(windows.train[i], whole[7 * i : 7 * i + 80])
+        np.testing.assert_array_equal(windows[i], whole[7 * i : 7 * i + 80])
         assert raw.labels[i] == whole[7 * i + 80]
 
 

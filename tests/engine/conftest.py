@@ -9,6 +9,13 @@ import pytest
 import tacit
 from tacit.engine import Run
 from tacit.engine import run as train
+from tests.short_keys import short_keys
+
+
+@pytest.fixture(autouse=True)
+def allows_short_keys():
+    with short_keys():
+        yield
 
 
 @pytest.fixture

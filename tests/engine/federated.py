@@ -112,6 +112,23 @@ def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, 
     return plan(made)
 
 
+def one_silo(federation: Federation, k: int) -> Federation:
+    """What silo ``k`` holds by itself: its training and held-out rows, as the only silo."""
+    here = [rows.silo == k for rows in (federation.train, federation.test)]
+    train, test = (
+        replace(rows.take(mine), silo=np.zeros(int(mine.sum()), np.int32))
+        for rows, mine in zip((federation.train, federation.test), here, strict=True)
+    )
+    unpaid = federation.unpaid
+    if unpaid is not None:
+        parts = [
+            replace(part, rows=part.rows[mine], silo=part.silo[mine])
+            for part, mine in zip((unpaid.train, unpaid.test), here, strict=True)
+        ]
+        unpaid = replace(unpaid, train=parts[0], test=parts[1])
+    return replace(federation, train=train, test=test, silo_names=(federation.silo_names[k],), unpaid=unpaid)
+
+
 class Parties:
     """A coordinator and its silos. ``harm(silo, phase number, answer)`` may change or drop what a silo answers."""
 
@@ -126,7 +143,7 @@ class Parties:
             name: SiloSide(
                 made,
                 name,
-                federation.alone(k),
+                one_silo(federation, k),
                 SiloKeys(identities[name], roster, common),
                 **({} if hook is None else {"before_release": hook(name)}),
                 memory=None if memory is None else _folder(memory, name),

@@ -13,7 +13,7 @@ from tacit.engine.learner import packed
 from tacit.engine.run import load_federation
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
-from tacit.federation.protocol.agreement import Greeting, Progress, mark
+from tacit.federation.protocol.agreement import Greeting, RoundsDone, mark
 from tacit.federation.protocol.messages import Desk, Message, write_counts
 from tacit.federation.protocol.sides import RoundFailed, SiloSide
 from tacit.methods import METHODS as ALL
@@ -25,11 +25,13 @@ from tests.engine.federated import (
     METHODS,
     ROUNDS,
     flat,
+    one_silo,
     parties,
     planned,
     simulated,
 )
 from tests.refusals import refuses
+from tests.short_keys import shortened
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 QUICK = [
@@ -128,7 +130,7 @@ def test_counts_of_an_earlier_start_of_the_run_are_refused(experiment, visits):
     greeting = Greeting(silos=federation.names, plan=mark(federation.plan)).to_bytes()
     heard = {name: side.handle(desk.write(name, "hello", greeting)) for name, side in again.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    begin = join([Progress(done=0).to_bytes(), join_named(signed), packed(again["south"]._made.frozen)])
+    begin = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(again["south"]._made.frozen)])
     now = {name: side.handle(desk.write(name, "begin", begin)) for name, side in again.items()}
     counts = {silo: Message.from_bytes(answer, silo, 1 << 24).content for silo, answer in now.items()}
     with refuses("wrong-run", kind=Refused, peer="north"):
@@ -197,7 +199,7 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
 def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
     method, exchange, more, step, experiment, visits
 ):
-    made = planned(experiment, method, exchange, exchange=more)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange, **more))
     announced = []
 
     def hook(name):
@@ -449,7 +451,7 @@ def test_a_silo_does_not_begin_where_it_hears_of_some_silos_only(experiment, vis
     heard = {silo: silos[silo].handle(message) for silo, message in next(phases).items()}
     phases.send(heard)
     signed = {silo: Message.from_bytes(heard[silo], silo, 1 << 20).content for silo in ("north", "south")}
-    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(coordinator._silos.frozen)])
+    content = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(coordinator._silos.frozen)])
     with refuses("incomplete", kind=Refused, peer="server"):
         silos["south"].handle(coordinator._desk.write("south", "begin", content))
 
@@ -498,7 +500,7 @@ def test_a_server_cannot_lead_silos_with_different_plans_by_telling_each_its_own
     told["south"] = coordinator._desk.write("south", "hello", greeting)
     heard = {silo: federation.silos[silo].handle(message) for silo, message in told.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(south._made.frozen)])
+    content = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(south._made.frozen)])
     for silo, party in federation.silos.items():
         with refuses("plan-mismatch", kind=Refused):
             party.handle(coordinator._desk.write(silo, "begin", content))
@@ -516,10 +518,10 @@ def test_records_of_another_form_are_found_before_the_first_round(experiment, vi
 
 
 def test_records_beyond_the_cap_are_left_out_by_the_silo_itself(experiment, visits):
-    made = planned(experiment, "uldp-avg", "weighted")
+    made = planned(experiment, "uldp-avg", "weighted", exchange=shortened("weighted"))
     more = planned(experiment, "uldp-avg", "plain", privacy={"max_records_per_subject_and_silo": 10})
     federation = parties(made, visits)
-    shard = load_federation(more, visits).alone(0)
+    shard = one_silo(load_federation(more, visits), 0)
     side = type(federation.silos["north"])(made, "north", shard, federation.silos["north"]._keys)
     assert np.unique(shard.train.subject, return_counts=True)[1].max() > 4
     assert np.unique(side._shard.train.subject, return_counts=True)[1].max() == 4
@@ -543,7 +545,7 @@ def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
 ):
     """Before every message of the server's comes one that was altered, and one that says it is of a later round."""
     frame = few if exchange == "weighted" else visits
-    made = planned(experiment, method, exchange)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange))
     federation = parties(made, frame)
     phases = federation.coordinator.phases()
     told, refused = next(phases), 0

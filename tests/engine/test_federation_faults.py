@@ -18,6 +18,7 @@ from tacit.federation.protocol.messages import Message
 from tacit.federation.protocol.sides import RoundFailed
 from tests.engine.federated import ROUNDS, flat, parties, planned, simulated
 from tests.refusals import refuses
+from tests.short_keys import shortened
 
 SETUP = 2  # phases before the first round: hello and begin
 PHASES = ("keys", "shares", "vectors", "survivors", "unmasking")
@@ -142,7 +143,9 @@ def test_a_masked_vector_that_is_none_is_refused_its_silo_named_and_the_others_g
 
 @pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 def test_a_weighted_round_needs_every_silo(experiment, visits):
-    federation = parties(planned(experiment, "uldp-sgd", "weighted"), visits[visits.person < 20])
+    federation = parties(
+        planned(experiment, "uldp-sgd", "weighted", exchange=shortened("weighted")), visits[visits.person < 20]
+    )
     # hello, begin, open and three phases of the exchange's own setup
     with refuses("too-few", kind=RoundFailed, number=1, names=["south"]):
         federation.run(silent(("south", 7)))

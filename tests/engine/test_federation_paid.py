@@ -22,6 +22,7 @@ from tests.engine.federated import (
     simulation_of,
 )
 from tests.refusals import refuses
+from tests.short_keys import shortened
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
@@ -33,7 +34,7 @@ PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 def test_metrics_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
     method, exchange, experiment, visits
 ):
-    made = planned(experiment, method, exchange, **PAID)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange), **PAID)
     announced = []
 
     def hook(name):
@@ -94,7 +95,7 @@ STANDARDIZED = {"data": {"standardize": "paid", "numeric": NUMERIC}}
 def test_constants_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
     method, exchange, experiment, visits
 ):
-    made = planned(experiment, method, exchange, **STANDARDIZED)
+    made = planned(experiment, method, exchange, exchange=shortened(exchange), **STANDARDIZED)
     announced, released = [], []
 
     def hook(name):
@@ -164,7 +165,7 @@ def test_constants_do_not_travel_in_every_exchange(experiment, visits):
 )
 def test_metrics_that_could_not_be_paid_for_are_refused(method, exchange, named, experiment, visits):
     with refuses("simulator-only", "evaluation.status", names=[named]):
-        parties(planned(experiment, method, exchange, **PAID), visits)
+        parties(planned(experiment, method, exchange, exchange=shortened(exchange), **PAID), visits)
 
 
 def test_parties_who_mean_other_noise_or_bounds_of_what_is_paid_for_mean_another_plan(experiment):

@@ -59,9 +59,9 @@ def test_the_estimate_is_the_noisy_sum_and_pairs_cancel_exactly(graph, silos, mu
     plain = own.sum(1, values, streams(silos, seed))  # the same independent noise, and none in pairs
     np.testing.assert_array_equal(total, plain)
     assert found.server.total is not None
-    np.testing.assert_array_equal(sum(found.server.messages.values()), found.server.total)
+    np.testing.assert_array_equal(sum(found.server._vectors.values()), found.server.total)
     if multiplier > 1:
-        assert any((found.server.messages[name] != own.server.messages[name]).any() for name in found.terms.silos)
+        assert any((found.server._vectors[name] != own.server._vectors[name]).any() for name in found.terms.silos)
 
 
 def test_the_sum_has_the_noise_that_was_planned_and_messages_have_the_rest():
@@ -72,7 +72,7 @@ def test_the_sum_has_the_noise_that_was_planned_and_messages_have_the_rest():
     total = found.sum(1, zeros, streams(silos))
     # 4,000 samples: the bounds are at more than four standard errors
     assert total.std() == pytest.approx(2.0, rel=0.05)
-    messages = np.stack([found.server.messages[name] for name in found.terms.silos]) * exchange.precision
+    messages = np.stack([found.server._vectors[name] for name in found.terms.silos]) * exchange.precision
     eta = 2.0 / math.sqrt(silos)
     sigma = eta**2 * np.eye(silos) + (5 * eta) ** 2 * (silos * np.eye(silos) - 1)
     assert np.abs(np.cov(messages) - sigma).max() < 0.1 * sigma.max()
@@ -82,9 +82,9 @@ def test_every_round_and_pair_has_noise_of_its_own():
     found = session(Pairwise(graph="complete", pairwise_multiplier=3.0), 4, 50)
     zeros = np.zeros((4, 50), np.int64)
     found.sum(1, zeros, streams(4))
-    first = found.server.messages
+    first = found.server._vectors
     found.sum(2, zeros, streams(4))
-    second = found.server.messages
+    second = found.server._vectors
     assert all((first[name] != second[name]).any() for name in first)
 
 
@@ -179,7 +179,7 @@ def test_nothing_told_apart_in_simulation_is_above_the_formula():
         values = np.zeros((silos, numbers), np.int64)
         values[2] = value
         found.sum(number, values, streams(silos, seed=number))
-        seen.append(np.stack([found.server.messages[name] for name in found.terms.silos]) * exchange.precision)
+        seen.append(np.stack([found.server._vectors[name] for name in found.terms.silos]) * exchange.precision)
     eta = 1 / math.sqrt(silos)
     edges = exchange.edges(silos)
     sigma = eta**2 * np.eye(silos) + (1.5 * eta) ** 2 * (np.diag(edges.sum(axis=1)) - edges)

@@ -23,7 +23,7 @@ import tomli_w
 
 pytest.importorskip("nvflare")
 
-from tacit.data.sources.randhie import SITES
+from tacit.data.sources.tables import SITES
 from tacit.engine import Run
 from tacit.federation.carrier.processes import prepare_silo
 from tacit.federation.site.ledgers import LEDGERS

@@ -19,7 +19,7 @@ import tomli_w
 
 pytest.importorskip("nvflare")
 
-from tacit.data.sources.randhie import SITES
+from tacit.data.sources.tables import SITES
 from tacit.federation.demo import POLICY, parted
 from tacit.privacy import Ledger
 

@@ -217,7 +217,7 @@ def test_a_silo_in_which_nobody_is_held_out_is_ordinary(plan, tmp_path):
 
 
 def _held_out(plan, people: range) -> set[int]:
-    from tacit.data.holdout_and_caps import drawn
+    from tacit.data.load import drawn
 
     mask = drawn(pseudonyms(pd.Series(people), SECRET), plan.data.test_fraction, 0)
     return {person for person, out in zip(people, mask, strict=True) if out}

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels import Batches, Rows, Schedule, shuffled, stack
+from tacit.kernels import Batches, Rows, Schedule
 from tacit.privacy import Randomness
+
+
+def shuffled(start, count, *, size, steps, epochs, stream) -> Batches:
+    """The plan of one silo alone, without padding."""
+    plan = Schedule(size, steps, epochs).draw([Rows(0, start, count, np.zeros(1, int))], [stream], 1)
+    used = 1 if size is None else int(plan.steps[0])
+    return Batches(plan.records[0, :used], plan.sizes[0, :used], plan.steps[0])
 
 
 def rows_of(plan) -> list[int]:
@@ -48,20 +55,6 @@ def test_an_empty_silo_has_no_step():
     assert rows_of(plan) == []
 
 
-@pytest.mark.parametrize("sizes", [[3, 50, 1], [16], [1, 2, 3, 4, 5]])
-def test_stacking_pads_plans_and_changes_nothing(sizes):
-    stream = Randomness.from_seed(2).stream("b")
-    plans = [shuffled(0, n, size=8, steps=None, epochs=1, stream=stream) for n in sizes]
-    stacked = stack(plans, (8, 16, 8))
-    assert stacked.records.shape == (8, 16, 8)
-    for i, plan in enumerate(plans):
-        steps = int(plan.steps)
-        assert stacked.steps[i] == steps
-        assert np.array_equal(stacked.records[i, :steps, : plan.records.shape[1]], plan.records)
-        assert np.array_equal(stacked.sizes[i, :steps], plan.sizes)
-    assert (stacked.steps[len(plans) :] == 0).all()
-
-
 @given(
     counts=st.lists(st.integers(1, 80), min_size=1, max_size=12),
     size=st.integers(1, 50),
@@ -85,6 +78,9 @@ def test_silos_drawn_at_once_look_at_the_same_records_as_one_by_one(counts, size
         Rows(k, start, count, np.zeros(1, int)) for k, (start, count) in enumerate(zip(starts, counts, strict=True))
     ]
     together = schedule.draw(silos, streams(), 16)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tacit.kernels.batches.DRAWN_AT_ONCE", 0)
+        assert all(map(np.array_equal, schedule.draw(silos, streams(), 16), together))
     assert together.records.shape[1:] == shape(counts[0])
     for k, stream in enumerate(streams()):
         alone = shuffled(starts[k], counts[k], size=size, steps=steps, epochs=epochs, stream=stream)

@@ -10,7 +10,7 @@ import pytest
 from tacit.data import Federation, Labels, Records
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation
-from tacit.kernels import shuffled
+from tacit.kernels import Rows
 from tacit.methods import METHODS
 from tacit.planning.plan import plan
 from tacit.privacy import Randomness
@@ -109,12 +109,12 @@ def test_silos_of_any_size_share_compiled_shapes_without_padding_the_work():
     objective, frozen = ours.learner.objective, ours.learner.frozen
     total, start = jnp.zeros(4), ours.learner.params
     for k, silo in enumerate(federation.silos):
-        size, steps, epochs = ours.work.schedule
         stream = ours.randomness.stream("batches", 1, k)
-        batches = shuffled(silo.start, len(silo), size=size, steps=steps, epochs=epochs, stream=stream)
+        alone = Rows(k, silo.start, len(silo), silo.offsets)
+        records, sizes, steps = (part[0] for part in ours.work.schedule.draw([alone], [stream], 1))
         params = start
-        for t in range(int(batches.steps)):
-            rows = batches.records[t][: batches.sizes[t]]
+        for t in range(int(steps)):
+            rows = records[t][: sizes[t]]
             x, y = ours.arrays.features[rows], ours.arrays.labels[rows]
             gradient = jax.grad(objective.loss)(params, frozen, x, y, jnp.ones(len(rows)))
             params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)

@@ -6,13 +6,11 @@ A method that adds noise and has no line in ``NUMBERS`` cannot be checked: ``tes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pandas as pd
 
@@ -41,6 +39,7 @@ from tests.neighbours.worlds import (
     many,
     table,
 )
+from tests.short_keys import SHORT_KEY, short_keys
 
 LEVELS = 4000
 
@@ -76,19 +75,7 @@ NUMBERS |= {
     name: NOISY for name, kind in METHODS.items() if kind.info.private and name not in NUMBERS and name not in REPORTING
 }
 
-# Everybody could find the factors of so short a key. What is encrypted is the same, and so is the sum.
-SHORT_KEY = 512
 EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": SHORT_KEY}, "pairwise": {"graph": "complete"}}
-
-
-@contextmanager
-def short_keys() -> Iterator[None]:
-    """Paillier keys that nobody else accepts."""
-    with (
-        patch("tacit.families.weighting.paillier.LEAST_BITS", SHORT_KEY),
-        patch("tacit.families.weighting.exchange.LEAST_BITS", SHORT_KEY),
-    ):
-        yield
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ import pandas as pd
 from tacit.audit.views import one_by_one
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
-from tacit.engine import kernel
 from tacit.engine.learner import learner
 from tacit.engine.loop import Hooks
 from tacit.engine.run import load_federation
@@ -207,14 +205,6 @@ def _loaded(same: _Same, name: str, text: str) -> Federation:
 
 
 ENGINES: dict[str, Callable[..., Seen | None]] = {"simulator": simulated, "federation": federated}
-
-
-def forget_compiled() -> None:
-    """All programs of all cells together exceed the memory maps of a process."""
-    kernel.kernels.cache_clear()
-    kernel._compiled.cache_clear()
-    jax.clear_caches()
-    gc.collect()
 
 
 # Streams that noise is drawn from, each with the number of its silo (or of the server, after all silos) as last place.

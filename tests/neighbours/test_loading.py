@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tacit.crypto import Secret
 from tacit.data import DataOptions, load
-from tacit.data.table_files import read_file
+from tacit.data.table import read_file
 from tacit.engine.run import load_federation
 from tacit.errors import UserError
 from tacit.federation.request import received

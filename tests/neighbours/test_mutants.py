@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tacit.data import load
-from tacit.data.holdout_and_caps import within_caps
+from tacit.data.load import within_caps
 from tacit.engine.simulate import Simulation
 from tacit.exchange.plain import Plain
 from tacit.exchange.sums import Grid, share_variance
@@ -31,8 +31,8 @@ from tacit.methods.local_noise import NoisyBatchesClaim
 from tacit.methods.per_subject import SubjectSGD, SubjectWork
 from tacit.planning.claims import Promise
 from tacit.privacy import Randomness
+from tests.compiled import forget_compiled
 from tests.neighbours.cells import CROWD, Cell, verdicts
-from tests.neighbours.engines import forget_compiled
 from tests.neighbours.worlds import CHUNK
 
 pytestmark = pytest.mark.slow
@@ -247,9 +247,9 @@ MUTANTS: dict[str, tuple[Cell, Callable[[], Any]]] = {
     "silos dealt by rank": (Cell("higrad", "plain", "simulator", "confined"), lambda: loading(dealt_by_rank)),
     "silos cut to the size of the smallest": (SUBJECTS, lambda: loading(balanced)),
     "every second record used": (SUBJECTS, lambda: loading(every_second)),
-    "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_rank)),
-    "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.drawn", held_out_by_count)),
-    "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.holdout_and_caps.within_caps", first_records)),
+    "hold-out by rank": (SUBJECTS, lambda: patch("tacit.data.load.drawn", held_out_by_rank)),
+    "hold-out by count": (SUBJECTS, lambda: patch("tacit.data.load.drawn", held_out_by_count)),
+    "a cap over all subjects": (SUBJECTS, lambda: patch("tacit.data.load.within_caps", first_records)),
     "a weight from a private count": (SUBJECTS, lambda: patch.object(SubjectWork, "weights_of", weighted_by_parity)),
     "a weight from all records": (SUBJECTS, lambda: patch.object(SubjectWork, "weights_of", weighted_by_everybody)),
     "a weight from other silos": (

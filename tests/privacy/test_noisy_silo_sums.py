@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from tacit.data.holdout_and_caps import within_caps
+from tacit.data.load import within_caps
 from tacit.privacy import Exposure, Gaussian, Randomness, Unprotected, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments

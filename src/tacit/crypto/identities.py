@@ -60,10 +60,6 @@ class Context:
         first, second = sorted((self.sender, self.recipient))
         return replace(self, sender=first, recipient=second)
 
-    def at(self, purpose: str) -> Context:
-        """The same place, for another purpose."""
-        return replace(self, purpose=purpose)
-
 
 _DOMAIN = b"tacit-signed-1"
 _SIGNATURE_BYTES = 64
@@ -136,9 +132,6 @@ class Roster:
             raise Replayed(f"a second message for the same place in round {context.round}", context.sender)
         self._filled.add(place)
         return content
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._identities
 
     def __repr__(self) -> str:
         return f"Roster({', '.join(sorted(self._identities))})"

@@ -4,13 +4,10 @@
 publicly known about it without reading a record; ``describe`` counts it exactly, for those who hold it.
 """
 
-from tacit.data.describe import describe
 from tacit.data.encode import FeatureEncoder
-from tacit.data.evaluation import load_evaluation
-from tacit.data.holdout_and_caps import OverCap
-from tacit.data.load import check_silo_cap, load
-from tacit.data.options import DataOptions, NumericColumn, SiloOptions, SubjectOptions, SurvivalLabel
-from tacit.data.records import Federation, Labels, Records, Silo
+from tacit.data.load import OverCap, check_silo_cap, load, load_evaluation
+from tacit.data.options import DataOptions, Labels, NumericColumn, SiloOptions, SubjectOptions, SurvivalLabel
+from tacit.data.records import Federation, Records, Silo, describe
 from tacit.data.sources import SOURCES, SourceFacts, source_facts
 
 __all__ = [

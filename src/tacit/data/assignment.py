@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.holdout_and_caps import lots, mixed
 from tacit.data.options import SiloOptions, SubjectOptions
+from tacit.data.raw import lots, mixed
 from tacit.errors import UserError
 
 HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one silo where silos are fixed
@@ -40,7 +40,7 @@ def assign_subjects(
     silo: np.ndarray | None = None,
 ) -> np.ndarray:
     """A person 0 .. count-1 for every record; ``labels``, ``keys`` and fixed ``silo`` are ``[records]``."""
-    count = _count(spec.count, "data.subjects.count")
+    count = _count(spec)
     if labels_per_subject is not None and silo is not None and spec.assign == "zipf":
         problem = "it cannot be joined with zipf subjects where silos are fixed"
         fix = 'use subjects.assign = "uniform" or "power", or assign the silos'
@@ -56,7 +56,7 @@ def assign_subjects(
 
 def assign_silos(spec: SiloOptions, subject: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given the record's key and that of its person."""
-    count = _count(spec.count, "data.silos.count")
+    count = _count(spec)
     place = _slots(spec.assign, spec.alpha, count, lots(keys, seed, "silos"))
     if spec.assign == "uniform":
         return place.astype(np.int32)
@@ -70,7 +70,7 @@ def assign_silos(spec: SiloOptions, subject: np.ndarray, keys: np.ndarray, seed:
 def assign_silos_by_label(spec: SiloOptions, labels: np.ndarray, seed: int) -> np.ndarray:
     """A silo 0 .. count-1 for every record ``[records]``, given all labels."""
     rng = _generator(seed, "silos")
-    count = _count(spec.count, "data.silos.count")
+    count = _count(spec)
     if labels.dtype.kind != "i":
         problem = f"'{spec.assign}' is for classes as labels"
         raise UserError("not-supported", "data.silos.assign", problem, "use another assignment")
@@ -192,7 +192,6 @@ def _give_every_label_a_share(label_of_share: np.ndarray, labels: int) -> None:
         label_of_share[np.flatnonzero(label_of_share == richest)[-1]] = missing
 
 
-def _count(count: int | None, field: str) -> int:
-    if count is None:
-        raise UserError("missing", field, "an assignment needs a count", "set it to a number")
-    return count
+def _count(spec: SubjectOptions | SiloOptions) -> int:
+    assert spec.count is not None, "an assignment has a count"
+    return spec.count

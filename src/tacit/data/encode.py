@@ -1,105 +1,33 @@
-"""Columns to features: declared numbers in, float32 out, nothing learned from the data unless asked for.
+"""Columns to features and labels: declared numbers in, float32 out, nothing learned from the data unless asked for.
 
 ``standardize = "declared"`` uses public constants, ``"none"`` leaves numbers as they are, ``"per-silo"`` computes each
 silo's mean and deviation from its own training rows (which is a use of private data: it has no finite guarantee).
-``"paid"`` waits for constants that are released with noise within the guarantee; until then columns are scaled by
-their public bounds.
-Categories are always declared. An :class:`FeatureEncoder` carries all of it, so that new rows are encoded like training
-rows.
+``"paid"`` (documented as "private") waits for constants that are released with noise within the guarantee; until then
+columns are scaled by their public bounds. Categories are always declared.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
 
-from tacit.data.cells import gaps, match_names, numbers_in
-from tacit.data.options import DataOptions, Name, NumericColumn
-from tacit.data.table_files import Table, from_frame
+from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
+from tacit.data.table import Table, from_frame, gaps, match_names, numbers_in, refuse_rows
 from tacit.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The declared feature columns: numeric ones with public constants, categorical ones with their categories."""
-
-    numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
-    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """One name per feature, in order: numeric columns, then ``column=category``."""
-        dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
-        return (*self.numeric, *dummies)
-
-    @property
-    def width(self) -> int:
-        """How many features there are."""
-        return len(self.numeric) + sum(map(len, self.categorical.values()))
-
-    def checked(self) -> Columns:
-        """The same, or an error: every column is declared once, every categorical one has distinct categories."""
-        for name, categories in self.categorical.items():
-            if not categories or len(set(categories)) < len(categories):
-                problem = f"column '{name}' has no category or one of them twice"
-                raise UserError("duplicate", "data.categorical", problem, "name each category once")
-            if name in self.numeric:
-                raise UserError("duplicate", "data.numeric", f"column '{name}' is categorical too", "declare it once")
-        return self
-
-    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The public bounds, low and high, of every numeric column; an error names the first column without them."""
-        if not self.numeric:
-            problem = "there is no numeric column whose constants could be paid for"
-            fix = "declare data.numeric with low and high, or use 'declared'"
-            raise UserError("missing", "data.standardize", problem, fix)
-        lows, highs = [], []
-        for name, column in self.numeric.items():
-            if column.low is None or column.high is None:
-                missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
-                fix = 'standardize = "paid" needs public bounds: declare { low = …, high = … }'
-                raise UserError("missing", "data.numeric", f"column '{name}' has no {missing}", fix)
-            lows.append(column.low)
-            highs.append(column.high)
-        return tuple(lows), tuple(highs)
-
-    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
-        """The same columns with other constants, one of each per numeric column."""
-        fresh = {
-            name: column.model_copy(update={"mean": float(mean), "scale": float(scale)})
-            for (name, column), mean, scale in zip(self.numeric.items(), means, scales, strict=True)
-        }
-        return replace(self, numeric=fresh)
-
-    def constants(self) -> tuple[list[float], list[float]]:
-        """Means and scales, one of each per numeric column."""
-        columns = self.numeric.values()
-        return [column.mean for column in columns], [column.scale for column in columns]
-
-    def scaled_by_bounds(self) -> Columns:
-        """Constants that put the public bounds at -1 and 1: nothing is learned from the data."""
-        low, high = (np.array(ends) for ends in self.bounds())
-        return self.with_constants((low / 2 + high / 2).tolist(), (high / 2 - low / 2).tolist())
-
-
-@dataclass(frozen=True)
 class Part:
-    """Some rows of a table, in the wanted order, each with the number of its silo: two arrays ``[part]``."""
+    """Some rows of a table, in the wanted order, each with the number of its silo and the key of its subject: arrays
+    ``[part]``."""
 
     rows: np.ndarray | slice
     silo: np.ndarray | None = None
-
-    def take(self, which: np.ndarray) -> Part:
-        """Some of these rows, by their places or by a mask."""
-        assert not isinstance(self.rows, slice), "all rows of a table have no places of their own"
-        return Part(self.rows[which], None if self.silo is None else self.silo[which])
+    subject: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -195,10 +123,8 @@ class FeatureEncoder:
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """One numeric column ``[rows]`` as floats, declared stand-ins filled in; NaN only where it will be centred."""
         values = as_numbers(table.column(name, "data.numeric"), name)
-        infinite = int(np.isinf(values).sum())
-        if infinite:
-            problem = f"column '{name}' is infinite in {infinite} rows"
-            raise UserError("not-finite", "data.numeric", problem, "replace the values or drop the rows")
+        fix = "replace the values or drop the rows"
+        refuse_rows(np.isinf(values), name, "infinite", "not-finite", "data.numeric", fix)
         missing = np.isnan(values)
         if not missing.any():
             return values
@@ -206,9 +132,8 @@ class FeatureEncoder:
         if stand_in is not None:
             return np.where(missing, stand_in, values)
         if self.missing == "refuse":
-            problem = f"column '{name}' is missing in {int(missing.sum())} rows"
             fix = "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows"
-            raise UserError("missing-values", "data.numeric", problem, fix)
+            refuse_rows(missing, name, "missing", "missing-values", "data.numeric", fix)
         return values
 
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
@@ -238,10 +163,9 @@ class FeatureEncoder:
             problem = f"column '{name}' has the value '{unknown}' outside its declared categories"
             fix = f"add it to data.categorical.{name} or replace it in the table"
             raise UserError("undeclared-value", "data.categorical", problem, fix)
-        missing = int((codes < 0).sum())
-        if missing and self.missing == "refuse":
+        if self.missing == "refuse":
             fix = 'set data.missing = "center" or give the gap a category of its own'
-            raise UserError("missing-values", "data.categorical", f"column '{name}' is missing in {missing} rows", fix)
+            refuse_rows(codes < 0, name, "missing", "missing-values", "data.categorical", fix)
         return codes
 
     def _silo_of(self, table: Table) -> np.ndarray:
@@ -255,15 +179,32 @@ class FeatureEncoder:
         return codes
 
 
-def declared_columns(options: DataOptions) -> Columns | None:
-    """The feature columns that the experiment (or its public schema file) declares; None where it declares none."""
-    if options.schema_ is not None:
-        return _read_schema(options.schema_)
-    if options.numeric is None:
-        return Columns({}, options.categorical) if options.categorical else None
-    if isinstance(options.numeric, dict):
-        return Columns(options.numeric, options.categorical)
-    return Columns({name: NumericColumn() for name in options.numeric}, options.categorical)
+@dataclass(frozen=True)
+class Unpaid:
+    """The numeric columns of a table, of which noisy constants have still to be released (``standardize = "paid"``)."""
+
+    table: Table
+    encoder: FeatureEncoder
+    train: Part
+    test: Part
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """Public bounds, one per column."""
+        return self.encoder.columns.bounds()[0]
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        return self.encoder.columns.bounds()[1]
+
+    def values(self) -> np.ndarray:
+        """``[training records, columns]`` as they are, NaN where missing: private."""
+        return self.encoder.numbers(self.table, self.train)
+
+    def encoded(self, means: Sequence[float], scales: Sequence[float]) -> tuple[FeatureEncoder, list[np.ndarray]]:
+        """The encoder with released constants, and the features of training and held-out rows."""
+        encoder = self.encoder.with_constants(means, scales)
+        return encoder, encoder.encode_parts(self.table, [self.train, self.test])
 
 
 def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Columns:
@@ -300,24 +241,55 @@ def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[fl
     return tuple(means), tuple(scales)
 
 
-def _read_schema(path: str) -> Columns:
-    file = Path(path)
-    if not file.is_file():
-        raise UserError("file-not-found", "data.schema", f"there is no file '{path}'", "give the path of a toml file")
+# --- labels ---
+
+NO_LABEL = "drop the rows without a label"
+
+
+def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels) -> np.ndarray:
+    """The label column as ``[rows]`` int32 classes or float32 numbers, or ``[rows, 2]`` float32 (time, event)."""
+    if label is None:
+        raise UserError("missing", "data.label", "no label column is named", "set data.label to the column to predict")
+    if isinstance(label, SurvivalLabel) != (labels.kind == "survival"):
+        wanted = "{ time = ..., event = ... }" if labels.kind == "survival" else "the name of one column"
+        problem = f"a {labels.kind} task cannot use {label!r}"
+        raise UserError("wrong-type", "data.label", problem, f"set data.label to {wanted}")
+    if isinstance(label, SurvivalLabel):
+        return _survival(table, label)
+    values = table.column(label, "data.label")
+    if labels.kind == "real":
+        return _label_numbers(values, label).astype(np.float32)
+    return _classes(values, label, labels)
+
+
+def _label_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """Label values ``[rows]`` as finite floats; text is refused in the label's own name."""
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-        numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
-        categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problem = f"'{file.name}' is not valid toml ({error})"
-        raise UserError("file-damaged", "data.schema", problem, "correct the file") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"])
-        problem = f"'{file.name}' at {place}: {first['msg']}"
-        raise UserError("invalid-value", "data.schema", problem, "correct the entry") from error
-    if content:
-        unknown = next(iter(content))
-        problem = f"'{file.name}' has an unknown key '{unknown}'"
-        raise UserError("unknown-key", "data.schema", problem, "keep [numeric] and [categorical]")
-    return Columns(numeric, categorical)
+        numbers = as_numbers(values, name)
+    except UserError as error:
+        fix = "name a numeric column, or set data.task and data.classes"
+        raise UserError(error.code, "data.label", error.problem, fix) from error
+    refuse_rows(~np.isfinite(numbers), name, "missing or infinite", "missing-values", "data.label", NO_LABEL)
+    return numbers
+
+
+def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
+    codes, unknown = match_names(values, labels.classes)
+    if unknown is not None:
+        problem = f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}"
+        fix = "declare data.task and data.classes, or correct the table"
+        raise UserError("undeclared-value", "data.label", problem, fix)
+    refuse_rows(codes < 0, name, "missing", "missing-values", "data.label", NO_LABEL)
+    return codes
+
+
+def _survival(table: Table, label: SurvivalLabel) -> np.ndarray:
+    time = _label_numbers(table.column(label.time, "data.label.time"), label.time)
+    event = _classes(table.column(label.event, "data.label.event"), label.event, Labels("binary", BINARY))
+    refuse_rows(time <= 0, label.time, "not positive", "out-of-range", "data.label.time", "give times above 0")
+    return np.column_stack([time, event]).astype(np.float32)
+
+
+def _short(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:6])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > 6 else shown

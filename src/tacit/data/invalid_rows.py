@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.cells import gaps, match_names, numbers_in
-from tacit.data.labels import BINARY
-from tacit.data.options import DataOptions, NumericColumn, SurvivalLabel
-from tacit.data.sources.base import SourceFacts
-from tacit.data.table_files import Table
+from tacit.data.options import BINARY, DataOptions, NumericColumn, SurvivalLabel
+from tacit.data.sources import SourceFacts
+from tacit.data.table import Table, gaps, match_names, numbers_in
 
 _LARGEST = float(np.finfo(np.float32).max)
-# Constants that are paid for come later. They are no finer than this part of a column's public range, so that a value
-# within this many ranges has a place in single precision.
+# Constants that are released with noise come later. They are no finer than this part of a column's public range, so
+# that a value within this many ranges has a place in single precision.
 FINEST = 1e-9
 _MOST_RANGES = 1e29
 

@@ -7,17 +7,23 @@ silos does not change who is held out, and from the key of each record or person
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 import pandas as pd
 
 from tacit.data import assignment
 from tacit.data.encode import Part
-from tacit.data.holdout_and_caps import OverCap, held_out, mixed, within_caps
 from tacit.data.options import DataOptions
-from tacit.data.raw import Raw, record_keys, subject_keys
+from tacit.data.raw import SILOS, Raw, mixed, record_keys, subject_keys
 from tacit.data.records import Federation, Records
 from tacit.data.sources import find_source
-from tacit.errors import UserError
+from tacit.data.table import match_names
+from tacit.errors import UserError, nearest
+
+# what is done with a subject who is in more silos than the cap allows
+OverCap = Literal["drop", "refuse"]
 
 
 def load(
@@ -55,22 +61,12 @@ def load(
     train, subject, silo = train[order], subject[order], silo[order]
     _check_subjects(subject, options)
 
-    built = raw.features.build(Part(train, silo), Part(test, test_silo), silo_names)
-    return Federation(
-        train=Records(built.train, raw.labels[train], subject, silo),
-        test=Records(built.test, raw.labels[test], test_subject, test_silo),
-        labels=raw.kind,
-        silo_names=silo_names,
-        subject_count=len(np.union1d(subject, test_subject)),
-        feature_names=built.names,
-        held_out=how,
-        encoder=built.encoder,
-        unpaid=built.unpaid,
-    )
+    count = len(np.union1d(subject, test_subject))
+    return raw.federation(Part(train, silo, subject), Part(test, test_silo, test_subject), silo_names, how, count)
 
 
 def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:
-    """Refuse data that break the promise about a subject's silos, held-out rows included: they are paid for, too."""
+    """Refuse data that break the promise about a subject's silos, held-out rows included: their metrics count, too."""
     if not within_caps(subject, silo, silos=most).all():
         problem = f"a subject has records in more than {most} silos"
         fix = 'raise it, or use privacy.over_silo_cap = "drop": then views that hold records have no guarantee'
@@ -162,3 +158,95 @@ def _check_subjects(subject: np.ndarray, options: DataOptions) -> None:
     if promised is not None and found > promised:
         problem = f"{promised} subjects are promised and {found} have training records"
         raise UserError("mismatch", "data.subjects.count", problem, f"set it to at least {found}")
+
+
+# --- hold-out and caps: rules on plain arrays of subjects and silos ---
+
+
+def held_out(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot (:func:`drawn`); refused where it is all of them, or
+    none."""
+    chosen = drawn(keys, fraction, seed)
+    if chosen.all() or not chosen.any():
+        problem = f"{fraction:g} leaves {'no row to train on' if chosen.all() else 'no row to test on'}, by lot"
+        raise UserError("empty", "data.test_fraction", problem, "change it, or data.seed")
+    return chosen
+
+
+def drawn(keys: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Mask ``[rows]`` of about a ``fraction`` of the rows, by lot: each row's ``key`` and the seed decide alone.
+
+    So one person does not change whether others are held out, and what is proved about training holds for adding and
+    removing people, too. Rows of one person have one key. How many are held out is itself random.
+    """
+    lots = mixed(mixed(keys.astype(np.uint64)) ^ mixed(np.array([seed % 2**64], np.uint64)))
+    chosen: np.ndarray = lots < np.uint64(min(fraction, 1 - 2**-53) * 2.0**64)
+    return chosen
+
+
+def within_caps(
+    subject: np.ndarray, silo: np.ndarray, *, records: int | None = None, silos: int | None = None
+) -> np.ndarray:
+    """Mask ``[rows]`` of what is kept: per subject the ``silos`` fullest silos, in each the first ``records`` rows.
+
+    Each subject's rows are judged by that subject's rows alone, so one person never changes what is kept of another.
+    """
+    kept = np.ones(len(subject), bool)
+    if silos is not None:
+        kept &= _in_fullest_silos(subject, silo, silos)
+    if records is not None:
+        order = np.lexsort((subject, silo))
+        group = np.stack([subject[order], silo[order]])
+        starts = np.flatnonzero(np.r_[True, (group[:, 1:] != group[:, :-1]).any(axis=0)])
+        sizes = np.diff(np.append(starts, len(order)))
+        rank = np.arange(len(order)) - np.repeat(starts, sizes)
+        kept[order[rank >= records]] = False
+    return kept
+
+
+def _in_fullest_silos(subject: np.ndarray, silo: np.ndarray, most: int) -> np.ndarray:
+    silos = int(silo.max(initial=0)) + 1
+    who = np.unique(subject, return_inverse=True)[1].astype(np.int64)
+    pairs, pair_of, sizes = np.unique(who * silos + silo, return_inverse=True, return_counts=True)
+    owner = pairs // silos
+    order = np.lexsort((pairs, -sizes, owner))  # ties go to the lower silo number
+    rank = np.arange(len(pairs)) - np.searchsorted(owner[order], owner[order])
+    allowed = np.zeros(len(pairs), bool)
+    allowed[order[rank < most]] = True
+    kept: np.ndarray = allowed[pair_of]
+    return kept
+
+
+# --- held-out records from a file of their own: ``[evaluation] data = "path"`` ---
+
+
+def load_evaluation(path: Path, options: DataOptions, federation: Federation) -> Records:
+    """The rows of a table with the columns of the training table, encoded as the training rows were."""
+    if options.source not in ("table", "randhie") or federation.encoder is None:
+        problem = f"source '{options.source}' brings its own"
+        raise UserError("conflict", "evaluation.data", problem, 'use data = "held-out"')
+    try:
+        return _evaluation_rows(path, options, federation)
+    except UserError as error:  # settings of [data] are right where the training table could be read by them
+        problem = error.problem if path.name in error.problem else f"'{path.name}': {error.problem}"
+        raise UserError(error.code, "evaluation.data", problem, error.fix) from None
+
+
+def _evaluation_rows(path: Path, options: DataOptions, federation: Federation) -> Records:
+    assert federation.encoder is not None
+    raw = find_source(options.source).read(
+        options.model_copy(update={"path": str(path)}), None, np.random.default_rng(0)
+    )
+    assert isinstance(raw.features, tuple)
+    if raw.silo is None:
+        silo = assignment.spread(
+            record_keys(raw), len(federation.silo_names), options.seed or 0
+        )  # as held-out rows are
+    else:
+        names = np.array(raw.silo_names, dtype=object)[raw.silo]
+        silo, unknown = match_names(names, federation.silo_names)
+        if unknown is not None:
+            problem = f"silo '{unknown}' has no training data"
+            raise UserError("undeclared-value", SILOS, problem, nearest(unknown, federation.silo_names))
+    features = federation.encoder.encode_parts(raw.features[0], [Part(slice(None), silo)])[0]
+    return Records(features, raw.labels, subject_keys(raw), silo)

@@ -1,13 +1,27 @@
-"""The ``[data]`` section of an experiment file, as a validated, public value."""
+"""What is publicly declared about data: the ``[data]`` section of an experiment file, its columns and its labels."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
-from tacit.data.cells import as_name
-from tacit.errors import InvalidSetting
+from tacit.data.table import as_name
+from tacit.errors import InvalidSetting, UserError
 
 Name = Annotated[str, BeforeValidator(as_name)]
 # "private" is the documented spelling of "paid": plan hashes and results of earlier versions have the old one
@@ -144,3 +158,139 @@ class DataOptions(Section):
         if isinstance(self.numeric, tuple) and len(set(self.numeric)) < len(self.numeric):
             raise InvalidSetting("duplicate", "a column is named twice in numeric; name every column once")
         return self
+
+
+# --- labels ---
+
+BINARY = ("0", "1")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a label is: ``kind`` is binary, multiclass, real or survival; ``classes`` are the public class names."""
+
+    kind: str
+    classes: tuple[str, ...] = ()
+
+    KINDS = ("binary", "multiclass", "real", "survival")
+
+
+def declared_labels(options: DataOptions) -> Labels:
+    """What kind of label the experiment declares; binary 0/1 where it says nothing."""
+    kind = options.task or ("survival" if isinstance(options.label, SurvivalLabel) else "binary")
+    given = options.classes
+    classes = tuple(map(str, range(given))) if isinstance(given, int) else given or ()
+    if kind == "multiclass" and not classes:
+        problem = "a multiclass task has no classes"
+        raise UserError("missing", "data.classes", problem, "give their number or their names")
+    if kind == "binary":
+        classes = classes or BINARY
+        if len(classes) != 2:
+            problem = f"a binary task has 2 classes, not {len(classes)}"
+            raise UserError("conflict", "data.classes", problem, 'set data.task = "multiclass"')
+    elif kind != "multiclass" and classes:
+        raise UserError("no-effect", "data.classes", f"a {kind} task has no classes", "leave data.classes out")
+    if len(set(classes)) < len(classes):
+        problem = f"a class is named twice in {list(classes)}"
+        raise UserError("duplicate", "data.classes", problem, "name every class once")
+    return Labels(kind, classes)
+
+
+# --- feature columns ---
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The declared feature columns: numeric ones with public constants, categorical ones with their categories."""
+
+    numeric: Mapping[str, NumericColumn] = field(default_factory=dict)
+    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature, in order: numeric columns, then ``column=category``."""
+        dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
+        return (*self.numeric, *dummies)
+
+    @property
+    def width(self) -> int:
+        """How many features there are."""
+        return len(self.numeric) + sum(map(len, self.categorical.values()))
+
+    def checked(self) -> Columns:
+        """The same, or an error: every column is declared once, every categorical one has distinct categories."""
+        for name, categories in self.categorical.items():
+            if not categories or len(set(categories)) < len(categories):
+                problem = f"column '{name}' has no category or one of them twice"
+                raise UserError("duplicate", "data.categorical", problem, "name each category once")
+            if name in self.numeric:
+                raise UserError("duplicate", "data.numeric", f"column '{name}' is categorical too", "declare it once")
+        return self
+
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The public bounds, low and high, of every numeric column; an error names the first column without them."""
+        if not self.numeric:
+            problem = "there is no numeric column to standardize"
+            fix = "declare data.numeric with low and high, or use 'declared'"
+            raise UserError("missing", "data.standardize", problem, fix)
+        lows, highs = [], []
+        for name, column in self.numeric.items():
+            if column.low is None or column.high is None:
+                missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
+                fix = 'standardize = "private" needs public bounds: declare { low = …, high = … }'
+                raise UserError("missing", "data.numeric", f"column '{name}' has no {missing}", fix)
+            lows.append(column.low)
+            highs.append(column.high)
+        return tuple(lows), tuple(highs)
+
+    def with_constants(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
+        """The same columns with other constants, one of each per numeric column."""
+        fresh = {
+            name: column.model_copy(update={"mean": float(mean), "scale": float(scale)})
+            for (name, column), mean, scale in zip(self.numeric.items(), means, scales, strict=True)
+        }
+        return replace(self, numeric=fresh)
+
+    def constants(self) -> tuple[list[float], list[float]]:
+        """Means and scales, one of each per numeric column."""
+        columns = self.numeric.values()
+        return [column.mean for column in columns], [column.scale for column in columns]
+
+    def scaled_by_bounds(self) -> Columns:
+        """Constants that put the public bounds at -1 and 1: nothing is learned from the data."""
+        low, high = (np.array(ends) for ends in self.bounds())
+        return self.with_constants((low / 2 + high / 2).tolist(), (high / 2 - low / 2).tolist())
+
+
+def declared_columns(options: DataOptions) -> Columns | None:
+    """The feature columns that the experiment (or its public schema file) declares; None where it declares none."""
+    if options.schema_ is not None:
+        return _read_schema(options.schema_)
+    if options.numeric is None:
+        return Columns({}, options.categorical) if options.categorical else None
+    if isinstance(options.numeric, dict):
+        return Columns(options.numeric, options.categorical)
+    return Columns({name: NumericColumn() for name in options.numeric}, options.categorical)
+
+
+def _read_schema(path: str) -> Columns:
+    file = Path(path)
+    if not file.is_file():
+        raise UserError("file-not-found", "data.schema", f"there is no file '{path}'", "give the path of a toml file")
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
+        categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problem = f"'{file.name}' is not valid toml ({error})"
+        raise UserError("file-damaged", "data.schema", problem, "correct the file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        problem = f"'{file.name}' at {place}: {first['msg']}"
+        raise UserError("invalid-value", "data.schema", problem, "correct the entry") from error
+    if content:
+        unknown = next(iter(content))
+        problem = f"'{file.name}' has an unknown key '{unknown}'"
+        raise UserError("unknown-key", "data.schema", problem, "keep [numeric] and [categorical]")
+    return Columns(numeric, categorical)

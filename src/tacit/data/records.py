@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tacit.data.encode import FeatureEncoder
-    from tacit.data.raw import Unpaid
+from tacit.data.encode import FeatureEncoder, Unpaid
+from tacit.data.options import Labels
 
 
 @dataclass(frozen=True)
@@ -90,24 +89,9 @@ class Federation:
     def standardized(self, means: Sequence[float], scales: Sequence[float]) -> Federation:
         """The same rows under released constants, one mean and one scale per numeric column."""
         assert self.unpaid is not None, "there is nothing to pay for"
-        built = self.unpaid.built(means, scales)
-        return replace(
-            self,
-            train=replace(self.train, features=built.train),
-            test=replace(self.test, features=built.test),
-            encoder=built.encoder,
-            unpaid=None,
-        )
-
-    def alone(self, k: int) -> Federation:
-        """What silo ``k`` holds by itself: its training and held-out rows, as the only silo."""
-        here = [rows.silo == k for rows in (self.train, self.test)]
-        train, test = (
-            replace(rows.take(mine), silo=np.zeros(int(mine.sum()), np.int32))
-            for rows, mine in zip((self.train, self.test), here, strict=True)
-        )
-        unpaid = None if self.unpaid is None else self.unpaid.taken(*here)
-        return replace(self, train=train, test=test, silo_names=(self.silo_names[k],), unpaid=unpaid)
+        encoder, features = self.unpaid.encoded(means, scales)
+        train, test = (replace(rows, features=x) for rows, x in zip((self.train, self.test), features, strict=True))
+        return replace(self, train=train, test=test, encoder=encoder, unpaid=None)
 
     def among(self, names: Sequence[str], k: int) -> Federation:
         """The rows of one silo in its place ``k`` among others of whose rows it knows nothing."""
@@ -130,11 +114,52 @@ class Federation:
         return Silo(self.silo_names[k], start, stop, subjects, offsets)
 
 
-@dataclass(frozen=True)
-class Labels:
-    """What a label is: ``kind`` is binary, multiclass, real or survival; ``classes`` are the public class names."""
+def describe(federation: Federation) -> dict[str, Any]:
+    """Counts and pictures of a federation as plain values for JSON. Exact, therefore private."""
+    train, test, silos = federation.train, federation.test, federation.silo_count
+    people, who = np.unique(train.subject, return_inverse=True)
+    pairs = np.unique(who.astype(np.int64) * silos + train.silo)
+    owner, place = pairs // silos, pairs % silos
+    test_records = np.bincount(test.silo, minlength=silos)
+    return {
+        "records": len(train),
+        "test_records": len(test),
+        "subjects": len(people),
+        "held_out": federation.held_out,
+        "classes": list(federation.labels.classes),
+        "silos": [
+            {
+                "name": silo.name,
+                "records": len(silo),
+                "subjects": len(silo.subjects),
+                "test_records": int(test_records[k]),
+                "label": _label_summary(train.labels[silo.start : silo.stop], federation.labels),
+            }
+            for k, silo in enumerate(federation.silos)
+        ],
+        "records_per_subject": _histogram(np.unique(train.subject, return_counts=True)[1], "records"),
+        "silos_per_subject": _histogram(np.unique(owner, return_counts=True)[1], "silos"),
+        "overlap": _overlap(owner, place, silos),
+    }
 
-    kind: str
-    classes: tuple[str, ...] = ()
 
-    KINDS = ("binary", "multiclass", "real", "survival")
+def _histogram(sizes: np.ndarray, name: str) -> dict[str, list[int]]:
+    """How many subjects have each size that occurs."""
+    values, subjects = np.unique(sizes, return_counts=True)
+    return {name: values.tolist(), "subjects": subjects.tolist()}
+
+
+def _overlap(owner: np.ndarray, place: np.ndarray, silos: int) -> list[list[int]]:
+    """Subjects with training records in both silos ``[silos, silos]``, from distinct (owner, place) pairs."""
+    people, who = np.unique(owner, return_inverse=True)
+    present = np.zeros((len(people), silos), np.int32)
+    present[who, place] = 1
+    counts: list[list[int]] = (present.T @ present).tolist()
+    return counts
+
+
+def _label_summary(labels: np.ndarray, kind: Labels) -> float | list[int]:
+    """Records of each class, in the order of the classes; the mean of numbers; the share of events for survival."""
+    if kind.classes:
+        return [int(count) for count in np.bincount(labels, minlength=len(kind.classes))]
+    return float(labels[:, 1].mean() if kind.kind == "survival" else labels.mean())

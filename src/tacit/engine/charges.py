@@ -212,8 +212,7 @@ class Charges:
         delta = self._promise.delta
 
         def epsilon(some: Lines, view: View) -> float | str:
-            value = cost(spent(some, self._place(view)), delta).epsilon
-            return value if math.isfinite(value) else "inf"
+            return _finite(cost(spent(some, self._place(view)), delta).epsilon)
 
         return {
             "name": self._file.name,
@@ -236,8 +235,8 @@ class Charges:
         for view in self._promise.against:
             tally = self._by_self[self._place(view)]
             tally.add(lines[tally.count :])
-            values[str(view)] = cost(tally.event, self._promise.delta).epsilon
-        return {view: value if math.isfinite(value) else "inf" for view, value in values.items()}
+            values[str(view)] = _finite(cost(tally.event, self._promise.delta).epsilon)
+        return values
 
 
 class _Book:
@@ -410,6 +409,10 @@ def seed_mark(plan: Plan) -> str:
 def _same_noise() -> UserError:
     problem = "another run in the budget file has the same one: noise that is drawn twice protects only once"
     return UserError("seed-reused", "seed", problem, "choose another seed, or leave it out")
+
+
+def _finite(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "inf"
 
 
 def _open(path: Path, field: str) -> Ledger:

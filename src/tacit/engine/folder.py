@@ -80,8 +80,7 @@ def read_json(path: Path, field: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
-        problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", field, problem, "restore it, or run the experiment again") from None
+        raise _damaged(path, field) from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -92,8 +91,20 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
-        problem = f"'{path.name}' is damaged"
-        raise UserError("file-damaged", "run", problem, "restore it, or run the experiment again") from None
+        raise _damaged(path, "run") from None
+
+
+def read_encoder(path: Path, field: str) -> FeatureEncoder:
+    """How raw tables become features; a UserError on ``field`` where the file is damaged."""
+    try:
+        return FeatureEncoder.from_dict(read_json(path, field))
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(path, field) from None
+
+
+def _damaged(path: Path, field: str) -> UserError:
+    fix = "restore it, or run the experiment again"
+    return UserError("file-damaged", field, f"'{path.name}' is damaged", fix)
 
 
 def evaluation_due(plan: Plan, number: int) -> bool:
@@ -256,11 +267,7 @@ class Run:
             if not source.is_file():
                 problem = "this run was not trained on a table"
                 raise UserError("not-supported", "frame", problem, "pass an array of features")
-            try:
-                encoder = FeatureEncoder.from_dict(read_json(source, "run"))
-            except (KeyError, TypeError, ValueError):
-                raise UserError("file-damaged", "run", f"'{ENCODER}' is damaged", "run the experiment again") from None
-            return encoder.encode(frame)
+            return read_encoder(source, "run").encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__
             problem = f"a {kind} is no table"

@@ -295,13 +295,20 @@ def _prepare(objective: Objective) -> Callable[[Any], jax.Array]:
     return jax.jit(objective.prepare)
 
 
-def in_lanes(work: Callable[[Lane], Result], lanes: Sequence[Lane], together: bool = True) -> list[Result]:
-    """``work`` of every lane, the first in this thread. Not ``together``: one after the other, so that what they have
-    in common is compiled once."""
-    if not together:
-        return [work(lane) for lane in lanes]
-    others = [_threads().submit(work, lane) for lane in lanes[1:]]
-    return [work(lanes[0]), *(other.result() for other in others)]
+class Lanes:
+    """Does work in lanes, side by side."""
+
+    def __init__(self) -> None:
+        self._begun: set[str] = set()
+
+    def run(self, work: Callable[[Lane], Result], lanes: Sequence[Lane], kind: str = "") -> list[Result]:
+        """``work`` of every lane, the first in this thread. The first work of a ``kind`` is done one lane after the
+        other, so that what they have in common is compiled once."""
+        if kind not in self._begun:
+            self._begun.add(kind)
+            return [work(lane) for lane in lanes]
+        others = [_threads().submit(work, lane) for lane in lanes[1:]]
+        return [work(lanes[0]), *(other.result() for other in others)]
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import numpy as np
 
-from tacit.engine.kernel import LANES, Worked, in_lanes
+from tacit.engine.kernel import LANES, Lanes, Worked
 from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid, Members, PersonVectors
 from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
@@ -61,7 +61,7 @@ class PeopleWork(Worker):
         self._layout = self.method.work.learning.layout(site.learner.objective, site.learner.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
         self._draws_everybody = site.exchange.hidden_sampling  # no silo knows who is left out
-        self._begun: set[str] = set()
+        self._lanes = Lanes()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
         """The weights, which must sum to at most 1 over the silos of every person."""
@@ -136,7 +136,7 @@ class PeopleWork(Worker):
         def lane_sum(lane: Lane) -> PeopleSum:
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
-        total = _added(tuple(in_lanes(lane_sum, drawn.lanes, self._again("sum"))))
+        total = _added(tuple(self._lanes.run(lane_sum, drawn.lanes, "sum")))
         vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
@@ -155,7 +155,7 @@ class PeopleWork(Worker):
                 not_finite += found.not_finite
             return sums, not_finite
 
-        sums, not_finite = zip(*in_lanes(lane_sums, drawn.lanes, self._again("each")), strict=True)
+        sums, not_finite = zip(*self._lanes.run(lane_sums, drawn.lanes, "each"), strict=True)
         return Contributed(np.sum(sums, axis=0), states, sum(not_finite))
 
     def subjects(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
@@ -173,7 +173,7 @@ class PeopleWork(Worker):
                 for found in chunks
             ]
 
-        chunks = [chunk for lane in in_lanes(lane_people, drawn.lanes, self._again("people")) for chunk in lane]
+        chunks = [chunk for lane in self._lanes.run(lane_people, drawn.lanes, "people") for chunk in lane]
         entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
         vectors = np.concatenate([np.zeros((0, self._numbers), np.int64), *(found for _, found, _ in chunks)])
         home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
@@ -186,13 +186,6 @@ class PeopleWork(Worker):
             return []
         own = [self._home == k for k in range(len(self._here))]
         return [Members(self._slot[mine], self._counts[mine]) for mine in own]
-
-    def _again(self, kind: str) -> bool:
-        """Whether such work was done before. The first time one lane goes after the other, or both would compile the
-        same thing."""
-        again = kind in self._begun
-        self._begun.add(kind)
-        return again
 
     def numbers(self, given: Given) -> int:
         return self._numbers

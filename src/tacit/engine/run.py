@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.data import FeatureEncoder, Federation, check_silo_cap, describe, load, load_evaluation
+from tacit.data import Federation, check_silo_cap, describe, load, load_evaluation
 from tacit.engine.charges import Charges, check_budget, check_goes_on
 from tacit.engine.evaluate import Numbers, Scores, by_decile, release_constants, release_metrics
 from tacit.engine.folder import (
@@ -38,6 +38,7 @@ from tacit.engine.folder import (
     evaluation_due,
     free_folder,
     metrics_line,
+    read_encoder,
     read_json,
     read_metrics,
     summary,
@@ -309,7 +310,7 @@ class _Training(Hooks):
             self._charges.charge_once("statistics", 0)
             return None
         self._charges.check_covers(self.released, "statistics")
-        return _read_encoder(self.place).columns.constants()
+        return read_encoder(self.place / ENCODER, "--resume").columns.constants()
 
     def after_statistics(self, constants: Constants) -> None:
         assert self.federation.encoder is not None
@@ -467,13 +468,6 @@ def _check_released_once(plan: Plan, federation: Federation) -> None:
         )
     if plan.evaluation is not None and plan.evaluation.apart and federation.held_out != "subjects":
         raise AssertionError(f"people are not held out as planned, but {federation.held_out}")
-
-
-def _read_encoder(place: Path) -> FeatureEncoder:
-    try:
-        return FeatureEncoder.from_dict(read_json(place / ENCODER, "--resume"))
-    except (KeyError, TypeError, ValueError):
-        raise UserError("file-damaged", "--resume", f"'{ENCODER}' is damaged", "restore it from a backup") from None
 
 
 def _check_references(plan: Plan, wanted: bool) -> None:

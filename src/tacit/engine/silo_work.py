@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.data import Federation
-from tacit.engine.kernel import LANES, Summed, Worked, in_lanes
+from tacit.engine.kernel import LANES, Lanes, Summed, Worked
 from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import Grid
 from tacit.kernels import Rows, power_of_two
@@ -72,7 +72,7 @@ class SiloWork(Worker):
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
         self._nobody: Summed | None = None
         self._own_groups: list[Group] = []
-        self._compiled = False
+        self._lanes = Lanes()
 
     def draw(self, number: int) -> list[list[Group]]:
         """Who takes part in a round and which records they look at: a list of groups for each lane."""
@@ -100,9 +100,7 @@ class SiloWork(Worker):
 
     def do(self, drawn: list[list[Group]], given: Given) -> Worked:
         """The lanes' sums, and what the silos keep."""
-        # the first time one lane after the other, or both would compile the same thing
-        done = in_lanes(partial(self._work, given, self.nothing(given)), drawn, together=self._compiled)
-        self._compiled = True
+        done = self._lanes.run(partial(self._work, given, self.nothing(given)), drawn)
         groups = [group for lane in drawn for group in lane]
         kept = [new for _, lane in done for new in lane]
         totals, not_finite = zip(*(summed for summed, _ in done), strict=True)

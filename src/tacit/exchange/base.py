@@ -25,9 +25,10 @@ round, and reports that are shuffled without seals are added up as they come.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from tacit.crypto import EVERYONE, Identity, Replayed
 from tacit.exchange.post import SERVER, OutOfTurn, Post, TooFew
@@ -165,28 +166,25 @@ class Exchange:
 
     def session(self, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Any] = ()) -> Summing:
         """All parties in this process, for contributions of ``numbers`` numbers; ``members``: see :meth:`silo`."""
-        from tacit.exchange.session import Session
+        from tacit.exchange.session import Session, silo_names
 
-        return Session.of(self, silos, numbers, facts, members)
+        return Session(self, self.terms(secrets.token_hex(16), silo_names(silos), numbers, facts), members)
 
     def terms(self, run: str, silos: Sequence[str], numbers: int, facts: SumFacts) -> Any:
         """What the parties agree on."""
-        self._without_parties()
+        raise NotImplementedError
 
     def server(self, terms: Any, keys: Keys) -> ServerRole:
         """The server's side."""
-        self._without_parties()
+        raise NotImplementedError
 
     def silo(self, terms: Any, keys: Keys, members: Any) -> SiloRole:
         """A silo's side; ``members`` is what its worker says about its subjects (``Worker.members``)."""
-        self._without_parties()
+        raise NotImplementedError
 
     def third(self, terms: Any, keys: Keys) -> ThirdRole:
         """The side of the third party."""
-        self._without_parties()
-
-    def _without_parties(self) -> NoReturn:
-        raise NotImplementedError(f"the {self.name} exchange has no such party")
+        raise NotImplementedError
 
 
 class ThirdRole(Protocol):

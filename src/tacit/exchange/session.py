@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -12,7 +11,6 @@ import numpy.typing as npt
 from tacit.crypto import Identity, Refused
 from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
 from tacit.exchange.post import SERVER
-from tacit.exchange.sums import SumFacts
 from tacit.privacy.randomness import Stream
 
 # (phase, sender, recipient, message) -> the message as it arrives, None where it is lost
@@ -104,13 +102,6 @@ class Session:
             first = {name: silo.open() for name, silo in self.silos.items()}
             self.server.open()
             converse(self.server, self._others, first, carry)
-
-    @classmethod
-    def of(
-        cls, exchange: Exchange, silos: Sequence[str], numbers: int, facts: SumFacts, members: Sequence[Any] = ()
-    ) -> Session:
-        """The parties of a run of its own, with silos of these names."""
-        return cls(exchange, exchange.terms(secrets.token_hex(16), silo_names(silos), numbers, facts), members)
 
     @property
     def form(self) -> Any:

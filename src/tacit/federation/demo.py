@@ -19,7 +19,8 @@ import pandas as pd
 import tomli_w
 
 from tacit.data import DataOptions
-from tacit.data.sources.randhie import SITES, read_builtin
+from tacit.data.sources import read_builtin
+from tacit.data.sources.tables import SITES
 from tacit.errors import UserError
 from tacit.federation.carrier.processes import prepare_analyzer, prepare_server, prepare_silo
 from tacit.federation.kits import FederationOptions, Kind, Kit, ServerOptions, make_kits

@@ -1,6 +1,6 @@
 """The numeric kernels, on plain arrays: objectives, batches, clipping, noise, work of silos and people, server."""
 
-from tacit.kernels.batches import Batches, PoissonBatches, Rows, Sampled, Schedule, power_of_two, shuffled, stack
+from tacit.kernels.batches import Batches, PoissonBatches, Rows, Sampled, Schedule
 from tacit.kernels.clipped_sum import ClippedSum, clipped_gradient_sum
 from tacit.kernels.exact_sums import Counts, Steps, bounded, clipped
 from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn
@@ -14,6 +14,7 @@ from tacit.kernels.training import (
     ServerStep,
     Work,
     descend,
+    power_of_two,
     split_frozen,
     tree_zeros,
     walk,
@@ -52,9 +53,7 @@ __all__ = [
     "nonce_words",
     "people_sum",
     "power_of_two",
-    "shuffled",
     "split_frozen",
-    "stack",
     "tree_zeros",
     "walk",
 ]

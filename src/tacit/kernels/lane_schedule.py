@@ -15,8 +15,7 @@ from math import prod
 import jax
 import numpy as np
 
-from tacit.kernels.batches import power_of_two
-from tacit.kernels.training import Arrays, Objective
+from tacit.kernels.training import Arrays, Objective, power_of_two
 from tacit.models import Params, parameter_count
 from tacit.privacy.invalid import InvalidArgument
 
@@ -212,8 +211,8 @@ def arrange(
     """Arrange people for the kernel, in ``lanes`` of equal cost.
 
     Person i has the places ``starts[i] .. starts[i] + counts[i] - 1``: positions in the record arrays, or in ``rows``
-    where that is given (see :func:`drawn`). Somebody with records in three silos is three entries here. Who has no
-    records or weight 0 is left out and costs nothing. The result may be used again for as many rounds as it holds.
+    where that is given (see :func:`drawn`). A person with records in three silos is three entries. A person without
+    records or with weight 0 is left out and costs nothing.
     """
     starts, counts, weights = np.asarray(starts), np.asarray(counts), np.asarray(weights, np.float32)
     if not starts.shape == counts.shape == weights.shape or starts.ndim != 1:

@@ -5,9 +5,8 @@ nonce (``uint32 [3]``, see :func:`nonce_words`). Without the key the noise canno
 under one key, every use needs a nonce of its own: noise that is drawn twice protects only once. Everything here works
 under ``jit``, ``scan``, ``fori_loop`` and ``vmap``, and depends on its arguments alone.
 
-A million normals take 1.6 times as long as from JAX's default generator with its 64-bit key: 17 and 10.5 ms, the best
-of 31 draws in turns on 2 busy cores. The ten double rounds are a loop over ``[4, blocks]`` rows: unrolled, they compile
-ten times longer and run slower.
+A million normals take 1.6 times as long as from JAX's default generator (17 and 10.5 ms on 2 busy cores). The ten
+double rounds are a loop over ``[4, blocks]`` rows: unrolled, they compile ten times longer and run slower.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
 _PAIRS_PER_BLOCK = 5
 _NORMALS_PER_BLOCK = 2 * _PAIRS_PER_BLOCK
 
-#: So many normals are drawn together, and the rest is cut off. Vectors of a multiple of this length are fast: XLA cuts
+#: Normals that are drawn together; the rest is cut off. Vectors of a multiple of this length are fast: XLA cuts
 #: a loop into one part for each core, and only equal parts become vector instructions (on 2 cores, a private step's
 #: noise, sum and update took 2.5 times as long with 50,305 numbers as with 50,400).
 PIECE = 16 * _NORMALS_PER_BLOCK
@@ -51,7 +50,7 @@ def gaussian(key: jax.Array, nonce: jax.Array, shape: tuple[int, ...]) -> jax.Ar
     Never infinite or NaN, and never beyond :data:`LARGEST_NORMAL` = 9.49 (a true normal is, with probability 2e-21).
     32 bits would end at 6.7: with the number of parameters and steps of an ordinary run, the missing tail would show in
     delta. The radius is exact to float32's precision at both ends, near 0 as well as in the tail. What float32 rounding
-    itself leaks (Mironov 2012) is not mended here.
+    itself leaks (Mironov 2012) is covered by ``exact_sums``.
     """
     count = math.prod(shape)
     blocks = -(-count // PIECE) * PIECE // _NORMALS_PER_BLOCK

@@ -21,7 +21,7 @@ Formal guarantees, for any records, rates and weights:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -93,8 +93,7 @@ class PeopleSum(NamedTuple):
 
 class ClippedVectors(NamedTuple):
     """Clipped vectors of single people, not weighted: ``vectors [n, parameters]``, the people's ``places [n]`` in what
-    ``arrange`` was given, who was not clipped (``below [n]`` bool), and how much was not finite (the last two as in
-    ``PeopleSum``)."""
+    ``arrange`` was given; ``below [n]`` (bool) and ``not_finite`` as in ``PeopleSum``."""
 
     places: np.ndarray
     vectors: np.ndarray
@@ -119,10 +118,10 @@ def people_sum(
     weight and scale have to be at most 2^20, and so has a count. Epochs, rate, clip and scale are data:
     changing them compiles nothing.
     """
+    work = _Work.of(objective, frozen, arrays, params, lane, local, clip, scale, counts)
     total = _nothing(parameter_count(params))
-    numbers = _Numbers.of(local, clip, scale, counts)
     for people in lane.people:
-        total = _add_people(objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, total)
+        total = _add_people(work, people, total)
     return total
 
 
@@ -139,42 +138,14 @@ def each_person(
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
     """
-    numbers = _Numbers.of(local, clip, 1.0, None)
+    work = _Work.of(objective, frozen, arrays, params, lane, local, clip)
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
-            vectors, not_finite, below = _chunk_vectors(
-                objective, _plan(local), frozen, arrays, params, lane.rows, people, numbers, np.int32(chunk)
-            )
+            vectors, not_finite, below = _chunk_vectors(work, people, np.int32(chunk))
             real = index[chunk] >= 0
             lost = int(np.asarray(not_finite)[real].sum())
             yield ClippedVectors(index[chunk][real], np.asarray(vectors)[real], np.asarray(below)[real], lost)
-
-
-class _Numbers(NamedTuple):
-    """The parts of the work that are data of the compiled function."""
-
-    epochs: np.int32
-    rate: np.float32
-    clip: jax.Array
-    scale: jax.Array
-    counts: Counts | None
-
-    @classmethod
-    def of(cls, local: Local, clip: float | jax.Array, scale: float | jax.Array, counts: Counts | None) -> _Numbers:
-        floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
-        return cls(np.int32(local.epochs), np.float32(local.rate), *floats)
-
-
-class _Plan(NamedTuple):
-    """The parts of the work that are compiled in."""
-
-    kind: Kind
-    batch_size: int | None
-
-
-def _plan(local: Local) -> _Plan:
-    return _Plan(local.kind, local.batch_size if local.kind == "training" else None)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -183,20 +154,10 @@ def _nothing(parameters: int) -> PeopleSum:
     return PeopleSum(Steps.zeros((parameters,)), zero, zero, zero, Steps.zeros((1,)))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _add_people(
-    objective: Objective,
-    plan: _Plan,
-    frozen: Params,
-    arrays: Arrays,
-    params: Params,
-    rows: jax.Array | None,
-    people: People,
-    numbers: _Numbers,
-    total: PeopleSum,
-) -> PeopleSum:
+@jax.jit
+def _add_people(work: _Work, people: People, total: PeopleSum) -> PeopleSum:
     """``total`` and the people of one call."""
-    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
+    work = replace(work, shape=people.shape)
 
     def add_chunk(i: jax.Array, total: PeopleSum) -> PeopleSum:
         counts, weights = people.counts[i], people.weights[i]
@@ -204,9 +165,9 @@ def _add_people(
         real = counts > 0
         within = real & below
         vector, counted = total.total, total.counted
-        vector = vector.added(steps_of_chunk(weights * numbers.scale, vectors))
-        if numbers.counts is not None:
-            count = toward_zero(jnp.where(below, *numbers.counts), weights)
+        vector = vector.added(steps_of_chunk(weights * work.scale, vectors))
+        if work.counts is not None:
+            count = toward_zero(jnp.where(below, *work.counts), weights)
             for first in range(0, len(weights), COUNTS_TOGETHER):
                 counted = counted.added(count[first : first + COUNTS_TOGETHER].sum(dtype=jnp.int32)[None])
         return PeopleSum(
@@ -230,20 +191,9 @@ def steps_of_chunk(factors: jax.Array, vectors: jax.Array) -> jax.Array:
     return sums.sum(0, dtype=jnp.int32)  # of at most 128, by the widest chunk
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _chunk_vectors(
-    objective: Objective,
-    plan: _Plan,
-    frozen: Params,
-    arrays: Arrays,
-    params: Params,
-    rows: jax.Array | None,
-    people: People,
-    numbers: _Numbers,
-    chunk: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    work = _Work(objective, plan, frozen, arrays, params, rows, people.shape, numbers)
-    return work.chunk(people.starts[chunk], people.counts[chunk])
+@jax.jit
+def _chunk_vectors(work: _Work, people: People, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return replace(work, shape=people.shape).chunk(people.starts[chunk], people.counts[chunk])
 
 
 class _Batch(NamedTuple):
@@ -258,18 +208,42 @@ class _Batch(NamedTuple):
 Piece = Callable[[Params, _Batch], Any]
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class _Work:
-    """Everything that the work of one call needs, inside its compiled function."""
+    """Everything that the work of one call needs. Static fields are compiled in; the numbers are data."""
 
-    objective: Objective
-    plan: _Plan
+    objective: Objective = field(metadata={"static": True})
+    kind: Kind = field(metadata={"static": True})
+    batch_size: int | None = field(metadata={"static": True})
     frozen: Params
     arrays: Arrays
     params: Params
     rows: jax.Array | None
-    shape: Shape
-    numbers: _Numbers
+    epochs: np.int32
+    rate: np.float32
+    clip: jax.Array
+    scale: jax.Array
+    counts: Counts | None
+    shape: Shape = field(default=Shape(1, 1, True), metadata={"static": True})  # that of the call's people
+
+    @classmethod
+    def of(
+        cls,
+        objective: Objective,
+        frozen: Params,
+        arrays: Arrays,
+        params: Params,
+        lane: Lane,
+        local: Local,
+        clip: float | jax.Array,
+        scale: float | jax.Array = 1.0,
+        counts: Counts | None = None,
+    ) -> _Work:
+        size = local.batch_size if local.kind == "training" else None
+        floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
+        numbers = np.int32(local.epochs), np.float32(local.rate), *floats
+        return cls(objective, local.kind, size, frozen, arrays, params, lane.rows, *numbers)
 
     def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
@@ -280,7 +254,7 @@ class _Work:
 
         def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             found, records_lost = self._vector(start, count)
-            vector, finite, below = bounded(found, self.numbers.clip)
+            vector, finite, below = bounded(found, self.clip)
             return vector, records_lost + ~finite, below
 
         if self.shape.width > 1:
@@ -290,10 +264,10 @@ class _Work:
 
     def _vector(self, start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
         """What a person's records give before it is clipped, and how many of them counted as zero."""
-        if self.plan.kind == "record-gradients":
+        if self.kind == "record-gradients":
             mean, share_lost = self._over_records(self._clipped_records, self.params, start, count)
             return mean, jnp.round(share_lost * count).astype(jnp.int32)
-        if self.plan.kind == "gradient":
+        if self.kind == "gradient":
             found = self._over_records(self._gradient, self.params, start, count)
         else:
             found = jax.tree.map(jnp.subtract, self._trained(start, count), self.params)
@@ -306,20 +280,20 @@ class _Work:
         only where nothing overflows, and would make what a person adds depend on how many records the others have.
         """
         gradient: Callable[[jax.Array, Params], Params]
-        steps: jax.Array | np.int32 = self.numbers.epochs
+        steps: jax.Array | np.int32 = self.epochs
         if self.shape.whole:
             everything = self._batch(start, count, jnp.int32(0), count)
 
             def gradient(t: jax.Array, params: Params) -> Params:
                 return self._gradient(params, everything)
-        elif self.plan.batch_size is None:
+        elif self.batch_size is None:
 
             def gradient(t: jax.Array, params: Params) -> Params:
                 return self._over_records(self._gradient, params, start, count)
         else:
-            size = self.plan.batch_size
+            size = self.batch_size
             batches = jnp.maximum(1, -(-count // size))
-            steps = self.numbers.epochs * batches
+            steps = self.epochs * batches
 
             def gradient(t: jax.Array, params: Params) -> Params:
                 first = t % batches * size
@@ -327,7 +301,7 @@ class _Work:
                 return self._over_records(self._gradient, params, start, count, first, taken)
 
         def step(t: jax.Array, params: Params) -> Params:
-            return jax.tree.map(lambda p, g: p - self.numbers.rate * g, params, gradient(t, params))
+            return jax.tree.map(lambda p, g: p - self.rate * g, params, gradient(t, params))
 
         return jax.lax.fori_loop(0, steps, step, self.params)
 
@@ -343,7 +317,7 @@ class _Work:
         """The mean of ``piece`` over the ``taken`` records from the person's ``first`` (default: all), in passes."""
         first = jnp.zeros_like(count) if first is None else first
         taken = count if taken is None else taken
-        batch_size, rows = self.plan.batch_size, self.shape.rows
+        batch_size, rows = self.batch_size, self.shape.rows
         if self.shape.whole or (batch_size is not None and batch_size <= rows):
             return piece(params, self._batch(start, count, first, taken))
 
@@ -374,7 +348,7 @@ class _Work:
 
         def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
             gradient = self._gradient(params, _Batch(features[None], labels[None], mask[None]))
-            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.numbers.clip)
+            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.clip)
             return vector, mask * ~finite
 
         vectors, lost = jax.vmap(record)(*batch)  # of a masked record: zeros

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tacit.kernels.batches import Batches
 from tacit.models import Params, Task
+
+if TYPE_CHECKING:
+    from tacit.kernels.batches import Batches
 
 # Rows per pass where a batch is summed up in pieces: large enough for full speed, small enough for the cache.
 PASS_ROWS = 1024
@@ -98,6 +100,11 @@ def rows(array: jax.Array, index: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice(taken, row, (i, *rest))
 
     return jax.lax.fori_loop(0, len(index), copy, jnp.zeros((len(index), *array.shape[1:]), array.dtype))
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below ``number``."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def split_frozen(params: Params, freeze: tuple[str, ...]) -> tuple[Params, Params]:

@@ -73,7 +73,7 @@ def task_for(kind: str, classes: int = 0) -> Task:
         outputs=classes if kind == "multiclass" else 1,
         losses=losses,
         loss=cox_loss if losses is None else mean_over_mask(losses),
-        metrics=MappingProxyType({metric.__name__: metric for metric in metrics}),
+        metrics=MappingProxyType({metric.__name__: where_defined(metric) for metric in metrics}),
         headline=metrics[0].__name__,
     )
 
@@ -156,8 +156,8 @@ def mean_over_mask(losses: Losses) -> Loss:
 # --- metrics ---
 
 
-def _where_defined(metric: Metric) -> Metric:
-    """NaN instead of a number (or an exception) on no records and on outputs that hold a NaN."""
+def where_defined(metric: Metric) -> Metric:
+    """``metric`` with NaN instead of a number (or an exception) on no records and on outputs that hold a NaN."""
 
     @wraps(metric)
     def guarded(outputs: np.ndarray, labels: np.ndarray) -> float:
@@ -169,13 +169,11 @@ def _where_defined(metric: Metric) -> Metric:
     return guarded
 
 
-@_where_defined
 def accuracy(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Share of records whose predicted class is their label; one output means a logit, cut at 0."""
     return float(np.mean(_classes(outputs) == labels))
 
 
-@_where_defined
 def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Area under the ROC curve: the chance that a positive record scores above a negative one, ties counted half."""
     positive = labels > 0
@@ -188,7 +186,6 @@ def auc(outputs: np.ndarray, labels: np.ndarray) -> float:
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
-@_where_defined
 def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Precision averaged over the recall gained at each distinct score, not interpolated; NaN without positives."""
     scores, positive = outputs.reshape(-1), labels > 0
@@ -202,7 +199,6 @@ def average_precision(outputs: np.ndarray, labels: np.ndarray) -> float:
     return float(np.sum(recall_gained * hits / picked))
 
 
-@_where_defined
 def f1(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Harmonic mean of precision and recall of the positive class (one output), or its mean over classes (several).
 
@@ -215,14 +211,13 @@ def f1(outputs: np.ndarray, labels: np.ndarray) -> float:
     classes = np.array([1]) if binary else np.union1d(labels, predicted)
     size = max(int(labels.max()), int(predicted.max()), 1) + 1
     true_positives = np.bincount(labels[labels == predicted], minlength=size)[classes]
-    # 2TP + FP + FN: everyone labelled plus everyone predicted
+    # 2TP + FP + FN: all that are labelled plus all that are predicted
     touched = (np.bincount(labels, minlength=size) + np.bincount(predicted, minlength=size))[classes]
     if not touched.all():
         return math.nan
     return float(np.mean(2 * true_positives / touched))
 
 
-@_where_defined
 def log_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Mean negative log-likelihood of the labels: sigmoid of one logit, softmax of several."""
     if _width(outputs) == 1:
@@ -233,13 +228,11 @@ def log_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - own))
 
 
-@_where_defined
 def rmse(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Root of the mean squared error."""
     return float(np.sqrt(np.mean((outputs.reshape(-1) - labels.reshape(-1)) ** 2)))
 
 
-@_where_defined
 def r2(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Share of the labels' variance that the model explains; NaN where the labels do not vary."""
     labels = labels.reshape(-1).astype(np.float64)
@@ -249,7 +242,6 @@ def r2(outputs: np.ndarray, labels: np.ndarray) -> float:
     return 1.0 - float(np.sum((outputs.reshape(-1) - labels) ** 2) / variation)
 
 
-@_where_defined
 def c_index(outputs: np.ndarray, labels: np.ndarray) -> float:
     """Harrell's concordance: how often the one who dies first had the higher risk score; equal scores count half.
 

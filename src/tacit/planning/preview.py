@@ -212,7 +212,7 @@ def noise_to_signal(made: Plan) -> NoiseToSignal | None:
 
 def rounds_within_budget(made: Plan) -> int | None:
     """How many of the planned rounds the budget allows after what its file says is spent; None without a budget."""
-    from tacit.privacy import calibrate_rounds
+    from tacit.privacy.accounting.account import calibrate_rounds
 
     privacy, promise = made.experiment.privacy, made.promise
     if privacy.budget is None:

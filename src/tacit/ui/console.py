@@ -60,6 +60,7 @@ def show_rows(rows: Sequence[tuple[Mapping[str, str], object]]) -> None:
     """Rows as (cells by the title of their column, whether the row is red); nothing if there are none."""
     if rows:
         table = table_of(*rows[0][0])
+        table.columns[0].no_wrap = False
         for cells, is_red in rows:
             table.add_row(*cells.values(), style="red" if is_red else None)
         show(table)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.options import DataOptions
-from tacit.data.raw import GatheredFeatures, Raw
-from tacit.data.records import Labels
-from tacit.data.sources.base import Folder, Given, Source, SourceFacts, refuse_table_settings
+from tacit.data.options import DataOptions, Labels
+from tacit.data.raw import Raw
+from tacit.data.sources import Folder, Given, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "MNIST as mnist.npz (x_train, y_train, x_test, y_test); writers from QMNIST as mnist_writers.npz"
@@ -31,8 +30,6 @@ def facts(options: DataOptions) -> SourceFacts:
         labels=LABELS,
         silo_count=options.silos.count or (len(PLACES) if options.silos.column == "hsf" else None),
         subject_count=options.subjects.count or (WRITERS if writers else TRAINING_IMAGES),
-        natural_subjects=writers,
-        about="70,000 images of handwritten digits",
         origin=ORIGIN,
         feature_shape=(28, 28),
     )
@@ -49,7 +46,7 @@ def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     return Raw(
         LABELS,
         labels,
-        GatheredFeatures(lambda rows: scaled(images[rows])),
+        lambda rows: scaled(images[rows]),
         None if subject is None else pd.factorize(subject)[0].astype(np.int32),
         None if place is None else np.searchsorted(sorted(PLACES), place).astype(np.int32),
         tuple(PLACES.values()) if place is not None else (),

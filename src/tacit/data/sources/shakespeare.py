@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tacit.data.options import DataOptions
-from tacit.data.raw import GatheredFeatures, Raw
-from tacit.data.records import Labels
-from tacit.data.sources.base import Folder, Given, Source, SourceFacts, refuse_table_settings
+from tacit.data.options import DataOptions, Labels
+from tacit.data.raw import Raw
+from tacit.data.sources import Folder, Given, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "the public-domain Moby text of the plays (Jon Bosak's edition), one speech per row, as speeches.csv.gz"
@@ -31,13 +30,10 @@ SPEAKERS = 1172  # with at least one window
 
 def facts(options: DataOptions) -> SourceFacts:
     silos = len(ACTS) if options.silos.column == "act" else PLAYS
-    assigned = options.subjects.assign is not None
     return SourceFacts(
         labels=LABELS,
         silo_count=options.silos.count or silos,
         subject_count=options.subjects.count or SPEAKERS,
-        natural_subjects=not assigned,
-        about="windows of 80 characters from 37 plays and the character that follows",
         origin=ORIGIN,
         feature_shape=(WINDOW,),
     )
@@ -59,7 +55,7 @@ def read(options: DataOptions, frame: Given, rng: np.random.Generator) -> Raw:
     return Raw(
         LABELS,
         codes[starts + WINDOW].astype(np.int32),
-        GatheredFeatures(lambda rows: windows[starts[rows]].astype(np.int32)),
+        lambda rows: windows[starts[rows]].astype(np.int32),
         None if options.subjects.assign else speeches["speaker"].to_numpy()[target].astype(np.int32),
         silo,
         silo_names,

@@ -81,7 +81,6 @@ OWN_PLACE = (
 )
 # The node whose value all take over.
 ADOPTED = 0
-UNBOUNDED = "a silo may be any number of nodes: only people are bounded here"
 
 
 def node_count(nodes: str, facts: Facts) -> int:
@@ -151,6 +150,23 @@ class KeptModel(ServerRule):
 
     def update(self, step: ServerStep, server: ServerState, total: jax.Array, divisors: Divisors) -> ServerState:
         return ServerState(like(total, server.params), server.optimizer)
+
+
+def noisy_nodes(work: LocalWork, claim: GossipClaim | WalkClaim) -> Method:
+    """Every node clips what it adds, and adds noise itself."""
+    clip = claim.clip
+    return Method(claim.info, work, KeptModel(), claim, clip, Noise(clip.sigma * clip.norm, "inside"), bound=clip.norm)
+
+
+def moved_nodes(claim: GossipClaim | WalkClaim, exposure: Exposure) -> tuple[float, int] | Unprotected:
+    """By how many clips each node moves that changes with a unit, and how many nodes change."""
+    clip, unit, relation = claim.clip, exposure.unit, exposure.relation
+    shift = clip.sensitivity(unit, relation, claim.facts)
+    if shift is None:
+        return Unprotected("a silo may be any number of nodes: only people are bounded here")
+    if clip.sigma == 0:
+        return Unprotected(f"{claim.info.name} with noise_multiplier 0 adds no noise")
+    return shift.moved, clip.nodes_moved(unit, relation, claim.facts)
 
 
 # -- gossip ------------------------------------------------------------------------------------------------------------
@@ -323,15 +339,7 @@ class MuffliatoSGD(Gossip):
         clip = NodeClip(norm=self.clip, sigma=self.noise_value, nodes=self.nodes, apart=True)
         graph = self.graph(facts, self.adopt)
         work = GossipWork(rate=self.silo_sample_rate, training=training(self), graph=graph, clip=clip)
-        return Method(
-            self.declared,
-            work,
-            KeptModel(),
-            GossipClaim(self.declared, facts, clip, graph),
-            clip,
-            Noise(clip.sigma * clip.norm, "inside"),
-            bound=clip.norm,
-        )
+        return noisy_nodes(work, GossipClaim(self.declared, facts, clip, graph))
 
 
 @dataclass(frozen=True)
@@ -351,18 +359,16 @@ class GossipClaim(Claim):
     graph: Graph
 
     def event(self, exposure: Exposure) -> Event:
-        shift = self.clip.sensitivity(exposure.unit, exposure.relation, self.facts)
-        if shift is None:
-            return Unprotected(UNBOUNDED)
-        if self.clip.sigma == 0:
-            return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
+        moved = moved_nodes(self, exposure)
+        if isinstance(moved, Unprotected):
+            return moved
+        clips, nodes = moved
         seen = self._exposed(exposure.view)
         if seen is None:
             return Unprotected(f"there is no such view of {self.graph.nodes} nodes")
         # of changes in several nodes a view sees at most what the parts come to, and at most all of them
-        nodes = self.clip.nodes_moved(exposure.unit, exposure.relation, self.facts)
         share = min(float(nodes), nodes**2 * seen)
-        return gaussian_event(shift.moved * math.sqrt(share) / self.clip.sigma)
+        return gaussian_event(clips * math.sqrt(share) / self.clip.sigma)
 
     def _exposed(self, view: View) -> float | None:
         """The largest [Pi]_uu of a round over all nodes u that a view is promised something about; None where there is
@@ -414,10 +420,8 @@ class GossipClaim(Claim):
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
         """The authors' sum of divergences over messages, for the pair that loses most, by their conversion."""
-        facts, graph, sigma = self.facts, self.graph, self.clip.sigma
-        shift = self.clip.sensitivity(exposure.unit, exposure.relation, facts)
-        nodes = self.clip.nodes_moved(exposure.unit, exposure.relation, facts)
-        if exposure.view.kind != "neighbour" or shift is None or nodes > 1 or sigma == 0:
+        graph, moved = self.graph, moved_nodes(self, exposure)
+        if exposure.view.kind != "neighbour" or isinstance(moved, Unprotected) or moved[1] > 1:
             return None
         if graph.changing or graph.nodes > MOST_PAIRS:
             return None
@@ -425,7 +429,7 @@ class GossipClaim(Claim):
         far = graph.network().distances >= exposure.view.count
         if not far.any():
             return None
-        loss = facts.rounds * (shift.moved / sigma) ** 2 * float(published[far].max())
+        loss = self.facts.rounds * (moved[0] / self.clip.sigma) ** 2 * float(published[far].max())
         # min over alpha of alpha loss / 2 + ln(1/delta) / (alpha - 1)
         epsilon = loss / 2 + math.sqrt(2 * loss * math.log(1 / delta))
         rounds = "leaves out the value that all adopt" if graph.adopt else "rounds whose states are hidden"
@@ -516,15 +520,8 @@ class RandomWalkSGD(Options):
 
     def build(self, facts: Facts) -> Method:
         clip = NodeClip(norm=self.clip, sigma=self.noise_value, nodes=self.nodes)
-        return Method(
-            self.declared,
-            TokenWalk(steps=self.walk_steps, learning_rate=self.local_learning_rate, clip=clip),
-            KeptModel(),
-            WalkClaim(self.declared, facts, clip, self.walk_steps),
-            clip,
-            Noise(clip.sigma * clip.norm, "inside"),
-            bound=clip.norm,
-        )
+        work = TokenWalk(steps=self.walk_steps, learning_rate=self.local_learning_rate, clip=clip)
+        return noisy_nodes(work, WalkClaim(self.declared, facts, clip, self.walk_steps))
 
 
 @dataclass(frozen=True)
@@ -534,7 +531,7 @@ class LocalWalkSGD(RandomWalkSGD):
     info = replace(
         RandomWalkSGD.info,
         name="local-walk",
-        summary="a random walk of which everybody sees every step: local privacy, to compare with",
+        summary="a random walk of which every step is public: local privacy, to compare with",
         reference="reference; [Slides]",
         releases_last=False,
     )
@@ -565,16 +562,13 @@ class WalkClaim(Claim):
         return self.info.releases_last and self.facts.convex is not None and sees_the_last
 
     def event(self, exposure: Exposure) -> Event:
-        facts = self.facts
-        shift = self.clip.sensitivity(exposure.unit, exposure.relation, facts)
-        if shift is None:
-            return Unprotected(UNBOUNDED)
-        if self.clip.sigma == 0:
-            return Unprotected(f"{self.info.name} with noise_multiplier 0 adds no noise")
-        moved = self.clip.nodes_moved(exposure.unit, exposure.relation, facts)
-        steps, noise = facts.rounds * self.steps, self.clip.sigma / shift.moved
-        # visits of any of several nodes are at most as frequent as those of one among so many fewer
-        nodes = node_count(self.clip.nodes, facts) // moved
+        found = moved_nodes(self, exposure)
+        if isinstance(found, Unprotected):
+            return found
+        clips, moved = found
+        steps, noise = self.facts.rounds * self.steps, self.clip.sigma / clips
+        # visits of any of several nodes are at most as frequent as those of one node among that many fewer
+        nodes = node_count(self.clip.nodes, self.facts) // moved
         if nodes < 2:
             return Repeated(Gaussian(noise), steps)
         return RandomWalk(nodes, steps, noise, contracts=moved == 1 and self._contracts(exposure))
@@ -587,12 +581,13 @@ class WalkClaim(Claim):
         return (*node_assumptions(self.clip.nodes, self.facts), *((lasts,) if self.info.releases_last else ()))
 
     def as_published(self, exposure: Exposure, delta: float) -> AsPublished | None:
-        facts, sigma = self.facts, self.clip.sigma
-        shift = self.clip.sensitivity(exposure.unit, exposure.relation, facts)
-        nodes = self.clip.nodes_moved(exposure.unit, exposure.relation, facts)
-        if not self.info.releases_last or exposure.view.kind != "neighbour" or shift is None or nodes > 1 or sigma == 0:
+        facts, moved = self.facts, moved_nodes(self, exposure)
+        if not self.info.releases_last or exposure.view.kind != "neighbour" or isinstance(moved, Unprotected):
             return None
-        event = RandomWalk(node_count(self.clip.nodes, facts), facts.rounds * self.steps, sigma / shift.moved)
+        clips, changed = moved
+        if changed > 1:
+            return None
+        event = RandomWalk(node_count(self.clip.nodes, facts), facts.rounds * self.steps, self.clip.sigma / clips)
         orders = np.concatenate([np.arange(1.1, 12, 0.1), np.arange(12, 256)])
         losses = [as_published_random_walk_rdp(event, order, delta) for order in orders]
         epsilon = float(np.min(losses + math.log(1 / delta) / (orders - 1)))

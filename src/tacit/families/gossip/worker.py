@@ -56,7 +56,7 @@ class NodeWork(Worker):
         return Gathering(number, lanes)
 
     def participants(self, drawn: Gathering) -> int:
-        if self.method.private:  # how many people share their places is not told
+        if self.method.private:  # how many people share a place is not released
             return round(self.method.work.rate * self.method.work.graph.nodes)
         return self.nodes.participants(drawn.lanes)
 
@@ -91,7 +91,7 @@ def _apart(federation: Federation) -> Federation:
     return replace(federation, train=replace(train, silo=one), silo_names=("",) * len(counts))
 
 
-# So many nodes are one compiled call: they are many and small.
+# Nodes per compiled call: they are many and small.
 NODES_AT_ONCE = 256
 
 

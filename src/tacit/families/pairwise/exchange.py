@@ -23,7 +23,7 @@ from tacit.privacy import Randomness, Reveals, View
 
 # Where the number of peers is left out: so few that messages tell at most this much more than the sum does.
 EXCESS = 1.05
-# At most so many coalitions, or sets of silos that vanish, are looked at one by one.
+# Most coalitions, or sets of silos that vanish, that are looked at one by one.
 MOST_SETS = 3000
 # How noisy a pair is where that is left out (kappa of specification 6.1).
 KAPPA = 20.0
@@ -41,7 +41,7 @@ class Pairwise(Exchange):
     peers                m; left out: the fewest with which messages tell about as little as their sum
     pairwise_multiplier  standard deviation of a pair's noise over that of a silo's own; left out: by kappa = 20
     honest               at least this share of the silos does not collude with the server
-    drop_outs            so many silos may vanish in a round
+    drop_outs            most silos that may vanish in a round
     graph_seed           of graphs that are drawn; public, and chosen before anybody colludes
     precision            the step of the grid
 
@@ -106,7 +106,7 @@ class Pairwise(Exchange):
         return silos - math.ceil(self.honest * silos - 1e-9)
 
     def counted(self, silos: int) -> int:
-        """So many silos at least neither collude nor vanish: their noise comes to what is planned."""
+        """Silos that at least neither collude nor vanish: their noise comes to what is planned."""
         return silos - self.colluding(silos) - self.drop_outs
 
     def factor(self, view: View, silos: int) -> float:
@@ -268,7 +268,7 @@ def _worst_on(exchange: Pairwise, edges: Edges, count: int, members: tuple[int, 
     shared = exchange._ratio(edges) * independent
     if math.isinf(shared):
         return None
-    alike = bool(edges.sum() == silos * (silos - 1))  # all pairs: any of so many silos stand for all
+    alike = bool(edges.sum() == silos * (silos - 1))  # all pairs: any set of that size stands for all
     gone = count + exchange.drop_outs
     sets = [tuple(range(gone))] if alike else _sets(silos, count, members, exchange.drop_outs)
     if sets is None:

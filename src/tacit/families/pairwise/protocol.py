@@ -42,7 +42,7 @@ class PairwiseTerms(Terms):
     largest      no entry of a silo's vector is larger, in steps of the grid
     independent  standard deviation of each silo's own noise, in steps of the grid
     shared       standard deviation of each pair's noise, in steps of the grid
-    drop_outs    so many silos may vanish; no silo shows more keys than that
+    drop_outs    most silos that may vanish; no silo shows more keys than that
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -70,7 +70,7 @@ class PairwiseTerms(Terms):
 
     @property
     def least(self) -> int:
-        """So many silos must stay to the end."""
+        """Silos that must stay to the end."""
         return len(self.silos) - self.drop_outs
 
     @cached_property
@@ -131,7 +131,7 @@ class PairwiseSilo(SiloRole):
         return total.astype("<i8").tobytes()
 
     def _show(self, content: bytes) -> bytes:
-        """The seeds of the pairs whose other silo has vanished: at most so many as may, over the whole round."""
+        """The seeds of the pairs whose other silo has vanished: at most ``drop_outs`` over the whole round."""
         peers = self.terms.peers[self.name]
         vanished = named_parts(content, SERVER, peers)
         gone_before = len(peers) - len(self._seeds)
@@ -176,22 +176,17 @@ class PairwiseServer(ServerRole):
         self._forget()
         self.survivors = ()
 
-    @property
-    def messages(self) -> dict[str, Integers]:
-        """The vectors as they came, by silo: what the server sees of a round."""
-        return dict(self._vectors)
-
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
         before, self._there = self._there, tuple(sorted(self._inbox))
         if phase == SEEDS:
             self.total = self._sum()
             return None, {}
-        told = self._inbox
+        parts = self._inbox
         if phase == VECTORS:
             self.survivors = self._there
-            told = self._gone = dict.fromkeys(set(before) - set(self._there), b"")
+            parts = self._gone = dict.fromkeys(set(before) - set(self._there), b"")
         following = PHASES[PHASES.index(phase) + 1]
-        return following, {silo: self._of_peers(silo, told) for silo in self._there}
+        return following, {silo: self._of_peers(silo, parts) for silo in self._there}
 
     def _of_peers(self, silo: str, parts: Mapping[str, bytes]) -> bytes:
         """Of ``parts`` by silo, those of one silo's peers."""
@@ -230,5 +225,5 @@ class PairwiseServer(ServerRole):
 
     def _forget(self) -> None:
         self._gone = {}
-        self._vectors: dict[str, Integers] = {}
+        self._vectors: dict[str, Integers] = {}  # as they came, by silo: what the server sees of a round
         self._seeds: dict[str, dict[str, Secret]] = {}

@@ -383,7 +383,7 @@ class LdpLaplace(SubjectReports):
     """Laplace noise on every number."""
 
     info = replace(
-        COMMON, name="ldp-laplace", summary="every person adds Laplace noise to its update: nobody is trusted"
+        COMMON, name="ldp-laplace", summary="every person adds Laplace noise to its update: no party is trusted"
     )
 
     def build(self, facts: Facts) -> Method:
@@ -395,7 +395,7 @@ class LdpGaussian(SubjectReports):
     """Gaussian noise on every number."""
 
     info = replace(
-        COMMON, name="ldp-gaussian", summary="every person adds Gaussian noise to its update: nobody is trusted"
+        COMMON, name="ldp-gaussian", summary="every person adds Gaussian noise to its update: no party is trusted"
     )
 
     def build(self, facts: Facts) -> Method:

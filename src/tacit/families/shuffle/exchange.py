@@ -46,7 +46,7 @@ _AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class Shuffled(Exchange):
-    """FLAME's framework with messages that cannot be linked (specification 5.2).
+    """FLAME's framework with messages that are not linkable (specification 5.2).
 
     sealed  with real cryptography; False: the same sums, drawn without making any message, for large studies
     linked  all numbers of one person in one message, as the paper prints it: these hide in no crowd
@@ -189,17 +189,17 @@ class ShuffledServer(ServerRole):
         if phase == MIXED:
             self.total = read_sums(content, self.terms.dimensions, ANALYZER)
             return
-        told = named_parts(content, sender, self._people[sender])
+        parts = named_parts(content, sender, self._people[sender])
         if phase == PEOPLE:
-            if len(told) < len(self._people[sender]) or any(len(public) != IDENTITY_BYTES for public in told.values()):
+            if len(parts) < len(self._people[sender]) or any(len(key) != IDENTITY_BYTES for key in parts.values()):
                 raise Refused("wrong-parties", "not the identities of all of its people", sender)
-            self._roster |= told
+            self._roster |= parts
             return
         refusals = []
         for person in self._people[sender]:
             try:
-                if person in told:
-                    self.shuffler.receive(person, told[person])
+                if person in parts:
+                    self.shuffler.receive(person, parts[person])
             except Refused as refused:  # the other people of the silo are not to blame
                 refusals.append(refused)
         if refusals:

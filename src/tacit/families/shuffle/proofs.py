@@ -55,7 +55,7 @@ def ss_fixed(
     sent: int, messages: int, epsilon: float, randomizer: Randomizer = "laplace", levels: int = 2
 ) -> ShuffledProtocol:
     """SS-Simple, and SS-Double with exactly ``sent`` dimensions per subject, each with ``messages`` messages: one of
-    each subject, or padded or cut to so many. Each is ``epsilon``-locally private.
+    each subject, or padded or cut to that number. Each is ``epsilon``-locally private.
 
     Given the index sets, ``sent`` messages depend on the subject: no gain from their being a sample.
     """

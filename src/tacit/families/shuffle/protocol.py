@@ -224,7 +224,7 @@ class Shuffler:
 
     The analyzer gets ``padded`` messages about every dimension: reports and fillings from the blanket, of one length
     and form, in one uniformly random order. It does not learn which encoders have sent nothing: fillings take their
-    places. (``linked``, as printed: fillings are whole lists, and nothing is cut, because lists cannot be.)
+    places. (``linked``, as printed: fillings are whole lists, and lists are never cut.)
     """
 
     def __init__(self, terms: ShuffledTerms, identity: Identity, identities: Mapping[str, bytes]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from tacit.engine.kernel import LANES, Worked, in_lanes
+from tacit.engine.kernel import LANES, Lanes, Worked
 from tacit.engine.worker import Contributed, Given, Worker
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
@@ -20,7 +20,7 @@ from tacit.privacy import Stream
 if TYPE_CHECKING:
     from tacit.engine.simulate import LocalSilos
 
-# At most so many numbers of people without records are encoded at once.
+# Most numbers of people without records that are encoded at once.
 _NUMBERS = 1 << 18
 
 
@@ -43,7 +43,7 @@ class EncoderWork(Worker):
         method: Any = site.method
         facts, federation, learner = site.facts, site.federation, site.learner
         self.method, self.facts, self.objective, self.randomness = method, facts, learner.objective, site.randomness
-        self.people, self._reports = facts.subjects or 1, site.exchange.carries == "reports"
+        self.people = facts.subjects or 1
         self._layout = method.work.learning.layout(learner.objective, learner.params, site.arrays)
         if self._layout.parameters != facts.parameters:
             raise AssertionError(f"{facts.parameters} numbers are planned, the model has another number")
@@ -53,14 +53,14 @@ class EncoderWork(Worker):
         self._members = [np.arange(self.people)]
         if site.here is not None:
             self._members = [people_of(k, self.people, facts.silos) for k in site.here]
-        everybody = np.concatenate([np.zeros(0, int), *self._members])
+        everyone = np.concatenate([np.zeros(0, int), *self._members])
         batches = method.turns
         batch = batches_of(self.people, batches)
         self._entries = [np.flatnonzero(batch[subjects] == b) for b in range(batches)]
         self._present = [subjects[entries] for entries in self._entries]
-        self._without = [np.setdiff1d(everybody[batch[everybody] == b], self._present[b]) for b in range(batches)]
+        self._without = [np.setdiff1d(everyone[batch[everyone] == b], self._present[b]) for b in range(batches)]
         self._lanes: dict[int, tuple[Lane, ...]] = {}
-        self._compiled = False
+        self._in_lanes = Lanes()
 
     def draw(self, number: int) -> Batch:
         """The people of a round: batches take turns."""
@@ -83,7 +83,7 @@ class EncoderWork(Worker):
             total += method.work.encoding.send(vectors, stream).sum(axis=0)
 
         zeros = partial(np.zeros, self._layout.parameters)
-        sums, not_finite = self._everybody(drawn, given, zeros, add)
+        sums, not_finite = self._everyone(drawn, given, zeros, add)
         return Worked((jnp.asarray(np.sum(sums, axis=0), jnp.float32),), given.states, (not_finite,))
 
     def numbers(self, given: Given) -> int:
@@ -102,7 +102,7 @@ class EncoderWork(Worker):
         def add(_: None, some: np.ndarray, vectors: np.ndarray, stream: Stream) -> None:
             sent[np.searchsorted(people, some)] = method.work.encoding.send(vectors, stream)
 
-        self._everybody(drawn, given, lambda: None, add)
+        self._everyone(drawn, given, lambda: None, add)
         return sent
 
     def reports(self, drawn: Batch, given: Given, form: Callable[[], Collected]) -> Contributed:
@@ -113,10 +113,10 @@ class EncoderWork(Worker):
             person, index, value = method.work.encoding.encode(vectors, stream)
             collected.add(people[person], index, value)
 
-        found, not_finite = self._everybody(drawn, given, form, add)
+        found, not_finite = self._everyone(drawn, given, form, add)
         return Contributed([found], given.states, not_finite)
 
-    def _everybody(
+    def _everyone(
         self,
         drawn: Batch,
         given: Given,
@@ -140,9 +140,7 @@ class EncoderWork(Worker):
         for people in self._pieces(drawn.without):
             zeros = np.zeros((len(people), self._layout.parameters), np.float32)
             add(rest, people, zeros, self._stream(drawn, people))
-        # the first time one lane after the other, or both would compile the same thing
-        done = in_lanes(lane_work, drawn.lanes, together=self._compiled)
-        self._compiled = True
+        done = self._in_lanes.run(lane_work, drawn.lanes)
         return [*(result for result, _ in done), rest], sum(lost for _, lost in done)
 
     def _stream(self, drawn: Batch, people: np.ndarray) -> Stream:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tacit.data.cells import as_name, gaps, match_names, numbers_in
-from tacit.data.table_files import Table, from_frame, read_file
+from tacit.data.table import Table, as_name, from_frame, gaps, match_names, numbers_in, read_file
 from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.families.survey.picture import Mark, dots

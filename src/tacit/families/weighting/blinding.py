@@ -4,7 +4,7 @@ Encrypting, and re-randomising so that not even the owner of the key learns how 
 rho^n mod n^2 for a uniform rho in G = Z_n^*. One such power costs a full exponentiation. The usual shortcut, powers of
 one public h^n with short exponents (Damgård, Jurik, Nielsen 2010), hides only from those who cannot factor n, and only
 up to the subgroup that h generates. In the private weighting protocol it is the server, who knows the factors, from
-from which silos must hide. So the pool here gives what is *statistically* uniform in all of G:
+which silos must hide. So the pool here gives what is *statistically* uniform in all of G:
 
     X = h_1^a_1 ... h_k^a_k,   h_j = x_j^n for uniform x_j in G (drawn once),   a_j uniform in 2^t consecutive integers
 
@@ -20,13 +20,13 @@ distance of X from uniform, for a given pool, is at most 1/2 sqrt(S), S = sum ov
 2. For n = p q, G is a product of two cyclic groups and has at most o^2 characters of order o. So those with
    2^8 <= o <= 2^t contribute less than the sum of o^2 (1/o + 2^-t)^k, below 2^-400 for k >= 64.
 3. For o < 2^8, chi may be 1 on all of the pool. This happens for some such chi with probability at most the sum of
-   o^2 o^-k < 2^(3 - k): the price of the pool, paid once. Otherwise some factor is the mean of a root of unity z != 1
+   o^2 o^-k < 2^(3 - k): once, when the pool is made. Otherwise some factor is the mean of a root of unity z != 1
    over 2^t consecutive powers, at most 2^-t / sin(pi/o) < 2^(7 - t) in size (and 0 for o = 2); weighed with the
    probability of so few factors, all of these contribute less than k 2^(14 - 2 t) 2^(3 - (k - 1)) to the mean of S.
 
 With k >= 64 and t >= 32 that is: D draws are within 2^-61 + D 2^-50 of D independent uniform elements of G (2^-61 + D
-2^-66 with the t = 48 of a 3072-bit key). Nothing is assumed about n but that it has two prime factors, and nobody else
-takes part in making the pool.
+2^-66 with the t = 48 of a 3072-bit key). Nothing is assumed about n but that it has two prime factors, and no other
+party takes part in making the pool.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class Weighted(Exchange):
     """
 
     name: ClassVar[str] = "weighted"
-    about: ClassVar[str] = "private weighting: people count by their records in all silos, which nobody learns"
+    about: ClassVar[str] = (
+        "private weighting: subjects are weighted by their records in all silos, which no party learns"
+    )
     carries = "subjects"
     opens = True
     carries_once = True
@@ -80,10 +82,10 @@ class Weighted(Exchange):
         return "sum" if view.kind in ("public", "server", "silo", "silos") else None
 
     def assumptions(self, view: View, silos: int) -> tuple[str, ...]:
-        short = f"nobody breaks a Paillier key of {self.key_bits} bits; {DEFAULT_BITS} are recommended"
+        short = f"a Paillier key of {self.key_bits} bits is not broken; {DEFAULT_BITS} are recommended"
         return (
             "silos know each other's signing keys, all parties follow the protocol; noise is discrete, drawn exactly",
-            "the server colludes with no silo: together they would learn everybody's number of records",
+            "the server colludes with no silo: together they would learn each subject's number of records",
             *((short,) if self.key_bits < DEFAULT_BITS else ()),
         )
 

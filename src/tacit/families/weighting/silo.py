@@ -18,7 +18,7 @@ from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
 
-# so many exponentiations are made one by one before the tables that make them quick are worth their time
+# exponentiations that are made one by one before the tables that make them quick are worth their time
 _BEFORE_TABLES = 150
 
 

@@ -15,7 +15,7 @@ from tacit.privacy.accounting.gaussian import smallest_integer
 
 PROTOCOL = "tacit-weighted-1"
 # setup, once: what silos send
-KEYS, SEED, COUNTS = SETUP = ("keys", "seed", "counts")
+KEYS, SEED, COUNTS = "keys", "seed", "counts"
 # a round: what silos send; the first two only where sampling is hidden
 READY, REQUESTS, SUMS = "ready", "requests", "sums"
 # of the rate at which people are sampled, where sampling is hidden
@@ -71,7 +71,7 @@ class WeightedTerms(Terms):
 
     @property
     def cap(self) -> int:
-        """At most so many records of a person in a silo, so that over all silos there are below ``most``."""
+        """The most records of a person in a silo, so that over all silos there are fewer than ``most``."""
         return (self.most - 1) // len(self.silos)
 
     @property

@@ -15,8 +15,8 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
-from tacit.data.holdout_and_caps import within_caps
 from tacit.data.invalid_rows import FINEST
+from tacit.data.load import within_caps
 from tacit.engine.charges import check_goes_on, events, once_events
 from tacit.engine.evaluate import constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.kernel import outputs
@@ -132,7 +132,7 @@ class SiloSide(Party):
 
     def _begin(self, content: bytes) -> bytes:
         progress, signed, frozen = parted(content, SERVER, 3)
-        done = agreement.Progress.read(progress, SERVER).done
+        done = agreement.RoundsDone.read(progress, SERVER).done
         told = self._from_silos("hello", signed)
         hellos = {peer: agreement.read_hello(part, peer, self._mark) for peer, part in told.items()}
         self._run = agreement.run_mark(self._here.run, told)

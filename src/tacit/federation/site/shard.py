@@ -30,14 +30,13 @@ import pandas as pd
 from pydantic import Field, PrivateAttr
 
 from tacit.crypto import Secret
-from tacit.data import Federation, Records, SiloOptions, source_facts
-from tacit.data.cells import cells, identifiers
+from tacit.data import Federation, SiloOptions, source_facts
 from tacit.data.encode import Part
-from tacit.data.holdout_and_caps import drawn, within_caps
 from tacit.data.invalid_rows import misfits
+from tacit.data.load import drawn, within_caps
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table_files import Table, read_file
+from tacit.data.table import Table, cells, identifiers, read_file
 from tacit.errors import UserError, in_file
 from tacit.planning.plan import Plan
 from tacit.planning.settings import read_section
@@ -158,18 +157,9 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     here = np.zeros(len(keys), np.int32)
     train = train[within_caps(keys[train], here[train], records=plan.records_kept)]
     train = train[np.argsort(keys[train], kind="stable")]
-    built = raw.features.build(Part(train, here[train]), Part(test, here[test]), (name,))
-    federation = Federation(
-        train=Records(built.train, raw.labels[train], keys[train], here[train]),
-        test=Records(built.test, raw.labels[test], keys[test], here[test]),
-        labels=raw.kind,
-        silo_names=(name,),
-        subject_count=len(np.unique(keys)),
-        feature_names=built.names,
-        held_out="subjects" if raw.test is None else "given",
-        encoder=built.encoder,
-        unpaid=built.unpaid,
-    )
+    trained, held_out = (Part(rows, here[rows], keys[rows]) for rows in (train, test))
+    how = "subjects" if raw.test is None else "given"
+    federation = raw.federation(trained, held_out, (name,), how, len(np.unique(keys)))
     left_out = {column: int(which.sum()) for column, which in unfit.items()}
     left_out |= {"(unread)": own.unread} if own.unread else {}
     return Shard(federation, own.rows, table.rows, left_out, None if here_alone is None else int(here_alone.sum()))

@@ -173,16 +173,8 @@ def _mass(edges: Array, shifts: Array, weights: Array) -> Array:
     for shift, weight in zip(shifts, weights, strict=True):
         below += weight * ndtr(edges[:split] - shift)
         above += weight * ndtr(shift - edges[split:])
-    total = float(weights.sum())
-    return _differences(below, above, total)
-
-
-def _differences(below: Array, above: Array, total: float) -> Array:
-    middle_low = below[-1] if len(below) else 0.0
-    middle_high = above[0] if len(above) else 0.0
-    cells = np.concatenate(
-        [np.diff(below, prepend=0.0), [total - middle_low - middle_high], -np.diff(above, append=0.0)]
-    )
+    middle = float(weights.sum()) - (below[-1] if len(below) else 0.0) - (above[0] if len(above) else 0.0)
+    cells = np.concatenate([np.diff(below, prepend=0.0), [middle], -np.diff(above, append=0.0)])
     return np.asarray(np.maximum(cells, 0.0), dtype=np.float64)
 
 

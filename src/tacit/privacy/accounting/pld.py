@@ -240,7 +240,8 @@ def _profile(parts: Parts, tilt: float) -> _Profile | None:
     deviation = math.sqrt(math.fsum(count * var for (_, _, _, var), count in zip(tilted, counts, strict=True)))
     lowest = sum(count * part.low for part, count in parts)
     highest = sum(count * (part.low + len(part.mass) - 1) for part, count in parts)
-    low, high = _window(parts, tilt, cumulant, max(deviation, grid), lowest, highest)
+    start, end = _ends(parts, tilt, cumulant, max(deviation, grid))
+    low, high = max(lowest, math.floor(start / grid) - 1), min(highest, math.ceil(end / grid) + 1)
     size = fft.next_fast_len(high - low + 1, real=True)
     if size > _LARGEST_WINDOW:
         return None
@@ -357,18 +358,11 @@ def _weights(mass: Array, exponents: Array) -> tuple[Array, float]:
     return weights / total, top + math.log(total)
 
 
-def _window(parts: Parts, tilt: float, cumulant: float, deviation: float, lowest: int, highest: int) -> tuple[int, int]:
-    """First and last grid point: outside, on either side, the tilted losses have probability at most e^-23.
+def _ends(parts: Parts | _RoughParts, tilt: float, cumulant: float, deviation: float) -> tuple[float, float]:
+    """The window, in losses: outside, on either side, the tilted losses have probability at most e^-23.
 
     Chernoff under the tilted law: Pr[sum > w] <= exp(K(tilt + s) - K(tilt) - s w) for s > 0, likewise below.
     """
-    grid = parts[0][0].grid
-    low, high = _ends(parts, tilt, cumulant, deviation)
-    return max(lowest, math.floor(low / grid) - 1), min(highest, math.ceil(high / grid) + 1)
-
-
-def _ends(parts: Parts | _RoughParts, tilt: float, cumulant: float, deviation: float) -> tuple[float, float]:
-    """The window of :func:`_window`, in losses."""
     # rare losses may be far larger than the deviation
     largest = max(float(part.losses[-1]) for part, _ in parts)
     rare = 2 * _LOG_TAIL / largest if largest > 0 else math.inf
@@ -377,8 +371,7 @@ def _ends(parts: Parts | _RoughParts, tilt: float, cumulant: float, deviation: f
         steps.append(rare)
     above = [(_log_mgf(parts, tilt + s) - cumulant + _LOG_TAIL) / s for s in steps]
     below = [(cumulant - _log_mgf(parts, tilt - s) - _LOG_TAIL) / s for s in steps[:4]]
-    low, high = max(below), min(above)
-    return low, high
+    return max(below), min(above)
 
 
 def _log_mgf(parts: Parts | _RoughParts, tilt: float) -> float:

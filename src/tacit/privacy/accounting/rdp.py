@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
+from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import (
     DiscreteGaussian,
     Event,
@@ -98,8 +99,6 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             )
         case PoissonSampled(_, inner):
             # D_a((1-q) Q + q P || Q) <= D_a(P || Q): the divergence is jointly quasi-convex
-            from tacit.privacy.accounting.canonical_form import canonical
-
             return composed_rdp(canonical(inner).parts, orders)
         case RandomWalk():
             walk: Array = bounds_of(event).walk_rdp(event, orders)
@@ -109,8 +108,6 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
 
             return selection_rdp(event, orders)
         case Largest(members):
-            from tacit.privacy.accounting.canonical_form import canonical
-
             flats = [canonical(member) for member in members]
             worst: Array = np.max(np.stack([composed_rdp(flat.parts, orders) for flat in flats]), axis=0)
             return worst

@@ -57,8 +57,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tacit.privacy.accounting.account import CURVE, account, delta_profile
+from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Selected
 from tacit.privacy.accounting.gaussian import bisect
+from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
 from tacit.privacy.invalid import InvalidArgument
 
 Array = npt.NDArray[np.float64]
@@ -96,10 +99,6 @@ def stopping_rate(mean: float, shape: float) -> float:
 
 def selection_rdp(event: Selected, orders: Array) -> Array:
     """rho' at every order of a selection in canonical form."""
-    from tacit.privacy.accounting.account import delta_profile
-    from tacit.privacy.accounting.canonical_form import canonical
-    from tacit.privacy.accounting.rdp import composed_rdp
-
     parts = canonical(event.event).parts
     rho = composed_rdp(parts, orders)
     if event.law == "poisson":
@@ -125,8 +124,6 @@ def selection_pure_epsilon(event: Selected) -> float:
 
 def selection_epsilon(event: Selected, delta: float) -> float:
     """The smallest epsilon at ``delta`` by the trade-off of one run."""
-    from tacit.privacy.accounting.account import account
-
     if event.law == "poisson":
         # both halves of delta: mu delta(epsilon - s) and e^-t
         shift = _poisson_shifts(event, np.array([math.log(2 / delta)]))[0]
@@ -138,8 +135,6 @@ def selection_epsilon(event: Selected, delta: float) -> float:
 
 def selection_deltas(event: Selected, epsilons: Array) -> Array:
     """delta' at every epsilon by the trade-off of one run."""
-    from tacit.privacy.accounting.account import delta_profile
-
     if event.law == "poisson":
         left = epsilons[:, None] - _poisson_shifts(event, _TAILS)[None, :]
         inner = np.ones(left.shape)
@@ -155,9 +150,6 @@ def selection_deltas(event: Selected, epsilons: Array) -> Array:
 
 def _drift(event: Selected, stop: float) -> float:
     """(1 + eta) min over b of (1 - 1/b) rho_b + ln(1/gamma) / b; b = 1 and b = infinity included."""
-    from tacit.privacy.accounting.canonical_form import canonical
-    from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
-
     rho = composed_rdp(canonical(event.event).parts)
     log = -math.log(stop)
     between = float(np.min((1 - 1 / ORDERS) * rho + log / ORDERS))
@@ -166,8 +158,6 @@ def _drift(event: Selected, stop: float) -> float:
 
 def _trade_off_shift(event: Selected, stop: float) -> float:
     """s = (1 + eta) min over c of ln(e^c + delta(c) (1 - gamma) / gamma)."""
-    from tacit.privacy.accounting.account import CURVE, delta_profile
-
     deltas = delta_profile(event.event, CURVE)
     with np.errstate(divide="ignore"):
         logs = np.logaddexp(CURVE, np.log(deltas) + math.log((1 - stop) / stop))
@@ -176,8 +166,6 @@ def _trade_off_shift(event: Selected, stop: float) -> float:
 
 def _poisson_shifts(event: Selected, tails: Array) -> Array:
     """s = min over c of (e^c - 1) t + mu delta(c), for each t; never more than mu times the total variation."""
-    from tacit.privacy.accounting.account import delta_profile
-
     points = np.concatenate([[0.0], np.geomspace(1e-4, 3.0, 60)])
     deltas = delta_profile(event.event, points)
     table = np.expm1(points)[None, :] * tails[:, None] + event.mean * deltas[None, :]
@@ -186,6 +174,4 @@ def _poisson_shifts(event: Selected, tails: Array) -> Array:
 
 def _pure(event: Selected) -> float:
     """The epsilon of one run at delta 0."""
-    from tacit.privacy.accounting.account import account
-
     return account(event.event, 0.0).epsilon
