@@ -13,7 +13,7 @@ from tacit.engine.learner import packed
 from tacit.engine.run import load_federation
 from tacit.errors import Forbidden
 from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts, write_numbers
-from tacit.federation.protocol.agreement import Greeting, Progress, mark
+from tacit.federation.protocol.agreement import Greeting, RoundsDone, mark
 from tacit.federation.protocol.messages import Desk, Message, write_counts
 from tacit.federation.protocol.sides import RoundFailed, SiloSide
 from tacit.methods import METHODS as ALL
@@ -130,7 +130,7 @@ def test_counts_of_an_earlier_start_of_the_run_are_refused(experiment, visits):
     greeting = Greeting(silos=federation.names, plan=mark(federation.plan)).to_bytes()
     heard = {name: side.handle(desk.write(name, "hello", greeting)) for name, side in again.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    begin = join([Progress(done=0).to_bytes(), join_named(signed), packed(again["south"]._made.frozen)])
+    begin = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(again["south"]._made.frozen)])
     now = {name: side.handle(desk.write(name, "begin", begin)) for name, side in again.items()}
     counts = {silo: Message.from_bytes(answer, silo, 1 << 24).content for silo, answer in now.items()}
     with refuses("wrong-run", kind=Refused, peer="north"):
@@ -451,7 +451,7 @@ def test_a_silo_does_not_begin_where_it_hears_of_some_silos_only(experiment, vis
     heard = {silo: silos[silo].handle(message) for silo, message in next(phases).items()}
     phases.send(heard)
     signed = {silo: Message.from_bytes(heard[silo], silo, 1 << 20).content for silo in ("north", "south")}
-    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(coordinator._silos.frozen)])
+    content = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(coordinator._silos.frozen)])
     with refuses("incomplete", kind=Refused, peer="server"):
         silos["south"].handle(coordinator._desk.write("south", "begin", content))
 
@@ -500,7 +500,7 @@ def test_a_server_cannot_lead_silos_with_different_plans_by_telling_each_its_own
     told["south"] = coordinator._desk.write("south", "hello", greeting)
     heard = {silo: federation.silos[silo].handle(message) for silo, message in told.items()}
     signed = {silo: Message.from_bytes(answer, silo, 1 << 20).content for silo, answer in heard.items()}
-    content = join([Progress(done=0).to_bytes(), join_named(signed), packed(south._made.frozen)])
+    content = join([RoundsDone(done=0).to_bytes(), join_named(signed), packed(south._made.frozen)])
     for silo, party in federation.silos.items():
         with refuses("plan-mismatch", kind=Refused):
             party.handle(coordinator._desk.write(silo, "begin", content))

@@ -23,8 +23,8 @@ from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.protocol import ANALYZER
 from tacit.families.weighting.paillier import SecretKey
-from tacit.federation.carrier.envelope import Call, Evaluated, Reply
-from tacit.federation.protocol.agreement import Greeting, Progress, read_hello
+from tacit.federation.carrier.envelope import Call, Reply, SiloMetrics
+from tacit.federation.protocol.agreement import Greeting, RoundsDone, read_hello
 from tacit.federation.protocol.messages import Desk, Message, read_counts
 from tacit.federation.protocol.sides import CoordinatorSide, RoundFailed, drive
 from tacit.federation.site.policy import Head
@@ -334,9 +334,9 @@ TREE = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "hello": (lambda data: read_hello(data, "south", "cd"), json.dumps(HELLO).encode()),
     "greeting": (lambda data: Greeting.read(data, "server"), b'{"silos": ["north", "south"], "plan": "cd"}'),
-    "progress": (lambda data: Progress.read(data, "server"), b'{"done": 3}'),
+    "progress": (lambda data: RoundsDone.read(data, "server"), b'{"done": 3}'),
     "metrics": (
-        lambda data: Evaluated.read(data, "south"),
+        lambda data: SiloMetrics.read(data, "south"),
         b'{"records": 3, "metrics": {"accuracy": 0.5, "auc": null}}',
     ),
     "counts": (lambda data: read_counts(data, "south"), np.arange(1, 11, dtype="<i8").tobytes()),

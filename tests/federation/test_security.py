@@ -131,7 +131,11 @@ def test_a_silo_does_not_even_start_with_a_certificate_that_nobody_would_accept(
     files = home / "DATA.toml", home / "POLICY.toml"
     kit = copied(trial, "north", tmp_path)
     expire(kit / "startup" / "client.crt", trial.folder / "kits" / AUTHORITY)
-    for owner, words in ((None, "north has expired"), ("south", "made out to south"), (elsewhere, "another authority")):
+    for owner, words in (
+        (None, "north has expired"),
+        ("south", "has the name south"),
+        (elsewhere, "another authority"),
+    ):
         if owner is not None:
             with_keys_of(kit, trial.kit(owner) if isinstance(owner, str) else owner.kit("north"))
         with refuses("bad-certificate", "KIT"):

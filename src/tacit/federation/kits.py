@@ -104,7 +104,7 @@ class ServerOptions(Section):
             ipaddress.ip_address(host)
         except ValueError:
             return host
-        raise InvalidSetting("malformed", "give a host name, not an address: the certificate is made out to it")
+        raise InvalidSetting("malformed", "give a host name, not an address: the certificate has that name")
 
 
 class FederationOptions(Section):

@@ -26,7 +26,7 @@ from tacit.engine.learner import save_tree, write_bytes
 from tacit.engine.loop import Clock, Constants, Hooks, Status
 from tacit.errors import Forbidden, TacitError
 from tacit.exchange.post import SERVER
-from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Evaluated, Reply, calls
+from tacit.federation.carrier.envelope import CALL, EVALUATE, FAILED, MESSAGE, ONE, Call, Reply, SiloMetrics, calls
 from tacit.federation.carrier.processes import party_log
 from tacit.federation.kits import RUNS, Kit
 from tacit.federation.protocol.agreement import taking_part
@@ -273,10 +273,10 @@ class CoordinatorHost(Hooks):
             self._scores = _together({silo: scores for silo, scores in found.items() if scores is not None})
         self._write_metrics(number)
 
-    def _told(self, silo: str, answer: bytes) -> Evaluated | None:
+    def _told(self, silo: str, answer: bytes) -> SiloMetrics | None:
         """What a silo has sent; None where it is malformed, or has other metrics than the task."""
         try:
-            told = Evaluated.read(answer, silo)
+            told = SiloMetrics.read(answer, silo)
             if told.metrics.keys() <= self._side.learner.task.metrics.keys():
                 return told
         except Refused:
@@ -364,7 +364,7 @@ class CoordinatorHost(Hooks):
             os.close(lock)
 
 
-def _together(found: Mapping[str, Evaluated]) -> Scores:
+def _together(found: Mapping[str, SiloMetrics]) -> Scores:
     names = dict.fromkeys(name for told in found.values() for name in told.metrics)
     overall: Numbers = {}
     for name in names:

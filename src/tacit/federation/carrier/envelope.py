@@ -51,7 +51,7 @@ def calls(kit: Kit, name: str, request: Request | Sealed) -> Post:
     return post
 
 
-class Evaluated(Told):
+class SiloMetrics(Told):
     """Metrics of a silo without noise, and its number of held-out records."""
 
     records: Annotated[int, Field(ge=0, le=1 << 40)]

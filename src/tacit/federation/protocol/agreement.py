@@ -88,7 +88,7 @@ class Hello(Told):
     plan: str
 
 
-class Progress(Told):
+class RoundsDone(Told):
     """How many rounds are done when a run begins."""
 
     done: int

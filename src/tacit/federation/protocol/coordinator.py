@@ -277,7 +277,7 @@ class CoordinatorSide:
         signed, told = yield from self._for_everyone("hello", greeting)
         hellos = {silo: agreement.read_hello(content, silo, self._mark) for silo, content in told.items()}
         self._prepare(agreement.run_mark(self._desk.run, told), hellos)
-        begin = join([agreement.Progress(done=self.done).to_bytes(), join_named(signed), packed(self._silos.frozen)])
+        begin = join([agreement.RoundsDone(done=self.done).to_bytes(), join_named(signed), packed(self._silos.frozen)])
         if agreement.discloses_counts(self.plan):
             counted, _ = yield from self._for_everyone("begin", begin, partial(agreement.told_counts, self._run))
             yield from self._asked("totals", join_named(counted))

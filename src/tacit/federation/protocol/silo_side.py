@@ -132,7 +132,7 @@ class SiloSide(Party):
 
     def _begin(self, content: bytes) -> bytes:
         progress, signed, frozen = parted(content, SERVER, 3)
-        done = agreement.Progress.read(progress, SERVER).done
+        done = agreement.RoundsDone.read(progress, SERVER).done
         told = self._from_silos("hello", signed)
         hellos = {peer: agreement.read_hello(part, peer, self._mark) for peer, part in told.items()}
         self._run = agreement.run_mark(self._here.run, told)
