@@ -12,7 +12,7 @@ from tacit.exchange import EXCHANGES, Exchange
 from tacit.families.shuffle.protocol import ANALYZER
 from tacit.methods import METHODS, Options
 from tacit.names import BuiltIn
-from tacit.transport import table
+from tacit.transport import channels
 
 PLAN = """
 import sys
@@ -65,4 +65,4 @@ def test_names_are_known_without_an_import_and_members_with_one():
 
 
 def test_the_analyzer_has_one_name_in_exchange_and_transport():
-    assert ANALYZER == table.ANALYZER
+    assert ANALYZER == channels.ANALYZER

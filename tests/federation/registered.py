@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tacit.transport.table import (
+from tacit.transport.channels import (
     ACK,
     ADMIN,
     AUX,

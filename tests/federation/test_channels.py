@@ -22,9 +22,9 @@ pytest.importorskip("nvflare")
 from tacit.federation.demo import REQUESTER, Trial, parted
 from tacit.federation.requester import _session, _submitted, ask
 from tacit.planning.plan import plan
-from tacit.transport import table
+from tacit.transport import channels
+from tacit.transport.channels import ALLOWED, DATA, REPLIES, STREAM, Cell, CellHeaders, Kind, verdict
 from tacit.transport.gate import _read
-from tacit.transport.table import ALLOWED, DATA, REPLIES, STREAM, Cell, CellHeaders, Kind, verdict
 
 from . import worlds
 from .attackers import Attacker, Sent, own_port, requester_cell
@@ -141,12 +141,13 @@ def page() -> str:
     lines = [head, ["---"] * len(head)]
     lines += [[f"`{to}`", f"`{channel}`", named, "no", *words] for to, channel, named, words in rows()]
     cells = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    asked = channels.REQUESTS.items()
     requests = "".join(
-        f"| `{topic}` | {', '.join(who for who, asked in table.REQUESTS.items() if topic in asked) or 'no sender'} |\n"
+        f"| `{topic}` | {', '.join(who for who, topics in asked if topic in topics) or 'no sender'} |\n"
         for topic in sorted(REGISTERED_REQUESTS)
     )
-    commands = ", ".join(f"`{name}`" for name in sorted(table.COMMANDS))
-    refused = ", ".join(f"`{name}`" for name in sorted(REGISTERED_COMMANDS - table.COMMANDS))
+    commands = ", ".join(f"`{name}`" for name in sorted(channels.COMMANDS))
+    refused = ", ".join(f"`{name}`" for name in sorted(REGISTERED_COMMANDS - channels.COMMANDS))
     return (
         f"{cells}\nThe channel `admin` of a silo carries requests, whose topic is in the payload:\n\n"
         f"| request | accepted from |\n|---|---|\n{requests}\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
+
 from tacit.report.run_files import read_run
 from tests.refusals import refuses
 
@@ -18,6 +20,16 @@ def test_a_broken_result_is_a_users_mistake(tmp_path):
     (tmp_path / "result.json").write_text('{"title": ')
     with refuses("file-damaged", "run"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["rounds", "data"])
+def test_a_result_with_a_value_of_the_wrong_type_is_a_users_mistake(make_run, key):
+    run = make_run()
+    result = json.loads((run / "result.json").read_text())
+    bad = {"rounds": "many", "data": {"silos": "six"}}
+    (run / "result.json").write_text(json.dumps(result | {key: bad[key]}))
+    with refuses("file-damaged", "run", names=["result.json"]):
+        read_run(run)
 
 
 def test_a_resumed_round_counts_once_and_a_half_written_line_not_at_all(make_run):

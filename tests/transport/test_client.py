@@ -25,10 +25,10 @@ from nvflare.fuel.flare_api.api_spec import NoReply
 from nvflare.fuel.hci.file_transfer_defs import PULL_FOLDER_FQN, PUSH_FOLDER_FQN
 
 from tacit.transport import client
+from tacit.transport.channels import Cell, verdict
+from tacit.transport.channels import CellHeaders as Headers
 from tacit.transport.client import _PART, _READ, _REST, Unacceptable, _Commands, fetch, is_local
 from tacit.transport.packed import PACKED
-from tacit.transport.table import Cell, verdict
-from tacit.transport.table import CellHeaders as Headers
 
 
 def test_a_part_of_a_file_as_nvflare_s_server_sends_it_is_accepted():

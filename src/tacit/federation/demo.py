@@ -25,7 +25,7 @@ from tacit.errors import UserError
 from tacit.federation.carrier.processes import prepare_analyzer, prepare_server, prepare_silo
 from tacit.federation.kits import FederationOptions, Kind, Kit, ServerOptions, make_kits
 from tacit.transport.attendant import NVFLARE_LOG, joined, start, stop
-from tacit.transport.table import ANALYZER
+from tacit.transport.channels import ANALYZER
 
 REQUESTER = "you@example.org"
 # which sites of the built-in table live where

@@ -46,8 +46,8 @@ from tacit.errors import InvalidSetting, UserError
 from tacit.exchange.post import SERVER
 from tacit.transport import packed
 from tacit.transport.attendant import KIT, organisation
+from tacit.transport.channels import ANALYZER
 from tacit.transport.log import OURS
-from tacit.transport.table import ANALYZER
 
 Kind = Literal["server", "silo", "analyzer", "requester"]
 

@@ -35,8 +35,8 @@ from tacit.federation.server_host import SHARED
 from tacit.federation.site.retention import EXPIRED, OUTCOME
 from tacit.planning.plan import Plan
 from tacit.transport.attendant import NVFLARE_LOG
+from tacit.transport.channels import ANALYZER
 from tacit.transport.packed import not_deployed
-from tacit.transport.table import ANALYZER
 
 RETRIES = 3
 _LOOK = 1.0  # seconds between two looks at a run

@@ -16,7 +16,7 @@ from typing import Any
 
 from tacit.report import words
 from tacit.report.page import ACCENT, DANGER, FONT, GRID, INK, PALE, RUN_STYLES, SOFT, Html, Style, json_script, tag
-from tacit.report.run_files import Evaluated, RunFiles, Scores
+from tacit.report.run_files import Evaluated, RunFiles, StoredScores
 
 Figure = dict[str, Any]
 
@@ -173,7 +173,7 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Html:
     return _dots_by_silo({**columns, "federated": run}, order, metric, spoken)
 
 
-def own_dots(run: RunFiles, shared: Scores, order: Sequence[str]) -> Html:
+def own_dots(run: RunFiles, shared: StoredScores, order: Sequence[str]) -> Html:
     """Each silo's own model and the one for all, on its held-out records: one row of dots per silo."""
     if len(order) > MANY_SILOS:
         return Html("")
@@ -190,7 +190,7 @@ def silo_dots(run: RunFiles, order: Sequence[str]) -> Html:
     return _dots_by_silo({"federated": run}, order, run.headline, spoken)
 
 
-def _dots_by_silo(columns: Mapping[str, Scores], order: Sequence[str], metric: str, spoken: str) -> Html:
+def _dots_by_silo(columns: Mapping[str, StoredScores], order: Sequence[str], metric: str, spoken: str) -> Html:
     """A row of dots for all silos and for each: one dot per column, a grey line from the first (unless that is the
     pooled model) to the run's own, which is the last."""
     rows = ["All silos", *order]

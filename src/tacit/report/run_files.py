@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf
+from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf, ValidationError
 
 from tacit.engine.folder import plain_values
 from tacit.errors import UserError
@@ -106,7 +106,7 @@ class StatedGuarantee(_Read):
         return epsilon_of(self.linkage.get("epsilon")) if self.linkage else None
 
 
-class Scores(_Read):
+class StoredScores(_Read):
     """Results of a model, or of models of each silo."""
 
     metrics: Metrics = {}
@@ -125,7 +125,7 @@ class Released:
     problem: str | None = None  # why nothing can be read
 
 
-class RunFiles(Scores):
+class RunFiles(StoredScores):
     """A run, as far as it may be shared."""
 
     name: Text
@@ -141,7 +141,7 @@ class RunFiles(Scores):
     guarantees: tuple[InstanceOf[StatedGuarantee], ...] = ()
     noise_multiplier: Number = None
     silo_count: int | None = None
-    baselines: Mapping[str, InstanceOf[Scores]] = {}
+    baselines: Mapping[str, InstanceOf[StoredScores]] = {}
     seconds: Metrics = {}
     environment: Facts = {}
     seed: int | None = None
@@ -154,7 +154,7 @@ class RunFiles(Scores):
     audit: Facts = {}
     network: Facts = {}
     plan: str = ""
-    shared: Scores | None = None  # the one model for all silos, if silos also have models of their own
+    shared: StoredScores | None = None  # the one model for all silos, if silos also have models of their own
     correction: str = ""  # what a run of an earlier version printed, if that was too little
 
     @property
@@ -214,6 +214,15 @@ class RunFiles(Scores):
 
 def read_run(path: Path) -> RunFiles:
     """Everything of a run folder that a shareable page may use."""
+    try:
+        return _read_run(path)
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        problem = f"'{path / 'result.json'}' has a malformed value: {key}"
+        raise UserError("file-damaged", "run", problem, "restore the file, or run the experiment again") from None
+
+
+def _read_run(path: Path) -> RunFiles:
     if (path / "plan.toml").is_file() and not (path / "result.json").exists():
         problem = f"'{path}' has no result yet: the run was cut off"
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
@@ -223,7 +232,9 @@ def read_run(path: Path) -> RunFiles:
     checked = _true_cost(path, lines)
     baselines = {
         # a name in a JSON file is not a path: it may not lead out of the folder
-        name: Scores(**_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")})
+        name: StoredScores(
+            **_mapping(value) | {"curve": _curve(path / "baselines" / Path(name).name / "metrics.jsonl")}
+        )
         for name, value in _mapping(result.get("baselines")).items()
     }
     return RunFiles(
@@ -304,7 +315,7 @@ def _correction(checked: Checked | None) -> str:
     return f"It printed too small values ({', '.join(each)}). This page shows what is proved today."
 
 
-def _any_number(scores: Scores) -> bool:
+def _any_number(scores: StoredScores) -> bool:
     return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 

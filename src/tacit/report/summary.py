@@ -26,7 +26,7 @@ from tacit.report.page import (
     tag,
     text,
 )
-from tacit.report.run_files import Metrics, RunFiles, Scores
+from tacit.report.run_files import Metrics, RunFiles, StoredScores
 
 SELECTED_ROUNDS = 11
 STAYS = (
@@ -161,7 +161,7 @@ def _series(run: RunFiles) -> dict[str, Style]:
     return {"Federation": STYLES["federated"], **known}
 
 
-def _best_first(run: RunFiles, alone: Scores | None = None) -> list[str]:
+def _best_first(run: RunFiles, alone: StoredScores | None = None) -> list[str]:
     """Silos by their value, or by their gain over what they reach ``alone``; those without a number last."""
 
     def rank(name: str) -> tuple[bool, float]:
@@ -176,7 +176,7 @@ def _joining_table(run: RunFiles, order: list[str]) -> Html:
     """The dots as numbers, with the change by joining."""
     alone, pooled = run.baselines.get("silo-only"), run.baselines.get("pooled")
 
-    def of(scores: Scores | None, silo: str | None) -> Metrics:
+    def of(scores: StoredScores | None, silo: str | None) -> Metrics:
         return {} if scores is None else scores.metrics if silo is None else scores.silos.get(silo, {})
 
     def row(silo: str | None) -> Mapping[str, object]:

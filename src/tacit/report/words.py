@@ -10,7 +10,7 @@ from typing import Any
 from tacit.privacy import View
 from tacit.privacy.statement import rounded_up
 from tacit.report.page import MISSING, Html, Page
-from tacit.report.run_files import Metrics, RunFiles, Scores, StatedAsPublished, StatedGuarantee
+from tacit.report.run_files import Metrics, RunFiles, StatedAsPublished, StatedGuarantee, StoredScores
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -371,7 +371,7 @@ def worst_silo(silos: Mapping[str, Metrics], metric: str, better: int) -> tuple[
 
 def is_joining_worth_it(run: RunFiles) -> list[str]:
     """The answer in a few sentences, from the numbers; empty where there is nothing to compare with."""
-    models: dict[str, Scores] = {"together": run}
+    models: dict[str, StoredScores] = {"together": run}
     models |= {name: run.baselines[kind] for name, kind in COMPARED.items() if kind in run.baselines}
     if len(models) < 2:
         return []
@@ -398,7 +398,7 @@ def is_joining_worth_it(run: RunFiles) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def own_against_shared(run: RunFiles, shared: Scores) -> list[str]:
+def own_against_shared(run: RunFiles, shared: StoredScores) -> list[str]:
     """Whether the silos' own models are better than the shared model."""
     counts = _counts(run, shared, "worse")
     own, one = (worst_silo(scores.silos, run.headline, run.better(run.headline)) for scores in (run, shared))
@@ -413,7 +413,7 @@ def own_against_shared(run: RunFiles, shared: Scores) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _counts(run: RunFiles, other: Scores, worse: str) -> str:
+def _counts(run: RunFiles, other: StoredScores, worse: str) -> str:
     """For how many silos the run's models are better than the other ones; nothing if none can be compared."""
     pairs = [(values, other.silos.get(name, {})) for name, values in run.silos.items()]
     better = run.better(run.headline)
@@ -424,7 +424,7 @@ def _counts(run: RunFiles, other: Scores, worse: str) -> str:
     return f"{count(sides.count(1))} of {counted(compared, 'silo')}{listed}." if compared else ""
 
 
-def _compared(run: RunFiles, name: str, models: Mapping[str, Scores]) -> str:
+def _compared(run: RunFiles, name: str, models: Mapping[str, StoredScores]) -> str:
     """The metric of each model that has it, and whether the first is better than the second."""
     found = {model: value for model, scores in models.items() if (value := _judged(name, scores)) is not None}
     if len(found) < 2 or next(iter(models)) not in found:
@@ -436,7 +436,7 @@ def _compared(run: RunFiles, name: str, models: Mapping[str, Scores]) -> str:
     return f"{metric(name)}{where}: {listed} ({better[side(value, other, run.better(name))]})."
 
 
-def _judged(metric: str, scores: Scores | None) -> float | None:
+def _judged(metric: str, scores: StoredScores | None) -> float | None:
     """The number to compare by: over all records; for a ranking metric the average over silos, weighted by their test
     records. Old folders hold no such average: theirs is the plain mean."""
     if scores is None:

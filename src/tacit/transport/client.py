@@ -5,7 +5,7 @@ carries out a command in the way that the server's list of commands says: any co
 Here, the client has only two commands of its own. One signs a job and sends it as a property of
 the command, the other asks for the list of files of a result. A result is one archive of limited size, written to a
 file of our own, from which only known names are taken. The requester's cell accepts answers and the end of its session
-(:mod:`tacit.transport.table`).
+(:mod:`tacit.transport.channels`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from nvflare.fuel.hci.reg import CommandModule, CommandModuleSpec, CommandSpec
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.lighter.utils import load_private_key_file, sign_folders
 
+from tacit.transport.channels import SERVER
 from tacit.transport.gate import guard
 from tacit.transport.packed import MOST_BYTES, PACKED
 from tacit.transport.streams import PROCESS
-from tacit.transport.table import SERVER
 
 _SUBMIT, _DOWNLOAD = "submit_job", "download_job"
 _SENDING = 60.0  # seconds until a job has to be there

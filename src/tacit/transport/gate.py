@@ -1,4 +1,4 @@
-"""Enforces :mod:`tacit.transport.table` inside NVFlare's processes.
+"""Enforces :mod:`tacit.transport.channels` inside NVFlare's processes.
 
 NVFlare 2.9.0 has no setting for most of this, so :func:`close` replaces the functions of ``_REPLACED`` before the first
 cell exists. If one of them is missing, or NVFlare has another version, the process does not start.
@@ -60,11 +60,7 @@ from nvflare.private.fed.server.job_cmds import JobCommandModule
 from nvflare.private.fed.server.training_cmds import TrainingCommandModule
 from nvflare.private.fed.utils.identity_utils import CNMismatch, IdentityVerifier, get_cn_from_cert
 
-from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.objects import MOST_HEADERS, ForbiddenObject, check_command, check_values, restrict
-from tacit.transport.packed import PACKED
-from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams, Unread
-from tacit.transport.table import (
+from tacit.transport.channels import (
     ACK,
     COMMANDS,
     DATA,
@@ -79,6 +75,10 @@ from tacit.transport.table import (
     most_bytes,
     verdict,
 )
+from tacit.transport.log import Refusals, escaped, log_of
+from tacit.transport.objects import MOST_HEADERS, ForbiddenObject, check_command, check_values, restrict
+from tacit.transport.packed import PACKED
+from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams, Unread
 
 _HANDSHAKE = 10.0  # seconds
 _MOST_CALLS = 16  # connections of a party at a time: a silo has one, and one for each of 4 jobs

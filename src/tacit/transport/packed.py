@@ -24,7 +24,7 @@ from typing import Any, Final
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from tacit.escape import escaped
-from tacit.transport.table import ANALYZER, SERVER
+from tacit.transport.channels import ANALYZER, SERVER
 
 MOST_BYTES: Final = 1 << 20  # of a job, packed or not
 PACKED: Final = "tacit-job"  # the property of the command `submit_job` that is the job, packed, in base64

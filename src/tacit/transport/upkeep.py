@@ -49,9 +49,9 @@ from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.server.job_runner import JobRunner
 
 from tacit.escape import escaped
+from tacit.transport.channels import SERVER
 from tacit.transport.log import Refusals, log_of
 from tacit.transport.packed import PACKED, ROLE, Unfit, deployed, not_deployed, submitted
-from tacit.transport.table import SERVER
 
 MOST_WAITING = 32  # jobs that have not ended
 MOST_OF_ONE = 16  # of them, of one requester

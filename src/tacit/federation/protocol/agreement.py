@@ -26,7 +26,7 @@ from tacit.federation.protocol.messages import Told, read_counts, write_counts
 from tacit.methods import Facts, Info
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
-from tacit.transport.table import ANALYZER
+from tacit.transport.channels import ANALYZER
 
 DRAWN_BYTES = 32  # of the number that a silo draws for a run
 
