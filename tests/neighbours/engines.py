@@ -149,7 +149,7 @@ def federated(plan: Plan, frame: pd.DataFrame, missing: Sequence[str] = ()) -> S
             if working and party in missing:
                 answers[party] = None
                 continue
-            if working and plan.exchange.name == "plain" and party in sent:
+            if working and plan.exchange.carries == "sum" and party in sent:
                 sent[party].append(_update(answer, party, identities, roster, coordinator))
             answers[party] = answer
         return answers
