@@ -82,6 +82,18 @@ def memory() -> Callable[[], float]:
     return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+@pytest.mark.parametrize("key", ["colluding", "nonsense"])
+def test_a_key_of_the_exchange_that_is_null_is_refused(key):
+    with refuses("wrong-type", f"exchange.{key}"):
+        received(changed("exchange", **{key: None}))
+
+
+def test_the_order_and_spelling_of_exchange_keys_do_not_change_a_request():
+    one = json.dumps({**SECTION, "exchange": {"name": "masked", "drop_outs": 0, "precision": 1e-9}})
+    other = json.dumps({**SECTION, "exchange": {"precision": 1e-9, "drop_outs": 0, "name": "masked"}})
+    assert Request(received(one), RUN, 1, ANA).digest == Request(received(other), RUN, 1, ANA).digest
+
+
 @pytest.mark.parametrize("name", HUGE)
 def test_a_request_that_is_too_large_is_refused_within_a_second_and_50_mb(name, memory):
     (text, field), before, began = HUGE[name], memory(), time.process_time()

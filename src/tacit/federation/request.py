@@ -121,6 +121,9 @@ def _planned(content: dict[str, Any], silos: int | None) -> Plan:
         raise UserError("mismatch", SILO_COUNT, problem, f"set it to {silos}")
     _check_portable(experiment)
     check_method(experiment.made_method().info)
+    for key, value in experiment.exchange.numbers.items():
+        if value is None:
+            raise UserError("wrong-type", f"exchange.{key}", "is null", "give a value, or leave the key out")
     if experiment.data.path is not None or experiment.privacy.budget_file is not None:
         raise UserError("simulator-only", "data.path", "an experiment that travels has no paths", _FIX)
     if experiment.method.get("target_epsilon") is not None:

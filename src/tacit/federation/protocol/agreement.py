@@ -168,6 +168,9 @@ def meant(plan: Plan) -> dict[str, Any]:
     content: dict[str, Any] = plan.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     content.get("data", {}).pop("path", None)
     content.get("privacy", {}).pop("budget_file", None)
+    if "exchange" in content:  # one order and one spelling, however the keys were written
+        made = plan.exchange.options()
+        content["exchange"] = {key: value for key, value in made.items() if key in content["exchange"]}
     options = plan.options
     if options.noise_key is not None and content["method"].pop("target_epsilon", None) is not None:
         content["method"][options.noise_key] = options.noise_value
