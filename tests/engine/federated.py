@@ -132,8 +132,10 @@ def one_silo(federation: Federation, k: int) -> Federation:
 class Parties:
     """A coordinator and its silos. ``harm(silo, phase number, answer)`` may change or drop what a silo answers."""
 
-    def __init__(self, made: Plan, federation: Federation, **options: Any) -> None:
-        self.plan, self.names = made, federation.silo_names
+    def __init__(self, made: Plan, federation: Federation | dict[str, Federation], **options: Any) -> None:
+        if isinstance(federation, Federation):
+            federation = {name: one_silo(federation, k) for k, name in enumerate(federation.silo_names)}
+        self.plan, self.names = made, tuple(federation)
         identities, roster = introduced((*self.names, ANALYZER))
         for name, liar in options.pop("liars", {}).items():
             identities = {**identities, name: liar(identities[name])}
@@ -143,12 +145,12 @@ class Parties:
             name: SiloSide(
                 made,
                 name,
-                one_silo(federation, k),
+                federation[name],
                 SiloKeys(identities[name], roster, common),
                 **({} if hook is None else {"before_release": hook(name)}),
                 memory=None if memory is None else _folder(memory, name),
             )
-            for k, name in enumerate(self.names)
+            for name in self.names
         }
         self.analyzer: AnalyzerSide | None = None
         if made.exchange.name == "shuffled":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,25 +47,19 @@ rounds = 1
 """
 
 
-class Shards:
+def shards_of(plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> dict[str, Federation]:
     """The tables of silos as a federation reads them: pseudonyms, caps and all."""
-
-    def __init__(self, plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> None:
-        self.silo_names = tuple(tables)
-        self._shards = []
-        for name, table in tables.items():
-            table.to_csv(folder / f"{name}.csv", index=False)
-            options = SiloData(path=str(folder / f"{name}.csv"), subjects="patient")
-            self._shards.append(load_shard(plan, name, options, SECRET).federation)
-
-    def alone(self, k: int) -> Federation:
-        return self._shards[k]
+    shards = {}
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+        options = SiloData(path=str(folder / f"{name}.csv"), subjects="patient")
+        shards[name] = load_shard(plan, name, options, SECRET).federation
+    return shards
 
 
 def released(plan: Plan, folder: Path, tables: dict[str, pd.DataFrame]) -> np.ndarray:
     """The sum that a federation's first round releases, in clips: of gradients, before the server's constants."""
-    shards: Any = Shards(plan, folder, tables)
-    server = Parties(plan, shards).run()
+    server = Parties(plan, shards_of(plan, folder, tables)).run()
     divisor = plan.method.divisors.total
     return flat(server.model) * divisor / plan.server_step.rate
 
