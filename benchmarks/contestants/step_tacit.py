@@ -37,6 +37,7 @@ with record.phase("imports"):
 
 RACE = work.RACES[options.model]
 BATCH = options.batch or RACE.batch_size
+BLOCK = 256  # records that are added up in float32
 
 
 def main() -> None:
@@ -74,7 +75,8 @@ def main() -> None:
 def private_step(objective: Objective):
     @partial(jax.jit, donate_argnums=0)
     def step(params: Params, arrays: Arrays, index, weight, stop, key, number) -> Params:
-        summed = clipped_gradient_sum(objective, params, {}, arrays, index, weight, 0, stop, work.CLIP)
+        blocks = jnp.minimum(jnp.arange(0, len(index) + BLOCK, BLOCK), stop)
+        summed = clipped_gradient_sum(objective, params, {}, arrays, index, weight, blocks, work.CLIP)
         flat, unravel = ravel_pytree(params)
         step = FINEST * work.CLIP * 2 ** doublings(work.NOISE_MULTIPLIER, FINEST)
         noise = noise_steps(gaussian(key, nonce_words(1, number), flat.shape), work.NOISE_MULTIPLIER * work.CLIP, step)
