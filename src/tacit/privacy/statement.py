@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 from tacit.privacy.terms import FLOATING_POINT, Guarantee, Relation, Unit
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def sheet(
     evaluation  on what the metrics were computed: ``public``, ``outside-guarantee``, ``paid``; ``none``: there are none
     references  other models were trained for comparison
     """
-    if not guarantees:
-        raise InvalidArgument("missing", "guarantees", "a sheet needs at least one guarantee")
+    require("missing", "guarantees", bool(guarantees), "a sheet needs at least one guarantee")
     stated = dict.fromkeys(text for g in guarantees if g.finite for text in g.assumptions)
     not_covered = [METRICS.get(evaluation, METRICS["outside-guarantee"]), *NOT_COVERED]
     not_covered += [FLOATS] if FLOATING_POINT in stated else []

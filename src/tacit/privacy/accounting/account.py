@@ -47,7 +47,7 @@ from tacit.privacy.accounting.events import (
 )
 from tacit.privacy.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon, smallest_integer
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import InvalidArgument, not_negative
 
 Array = npt.NDArray[np.float64]
 
@@ -82,7 +82,7 @@ class AttackLimits:
 
 def account(event: Event, delta: float) -> Bound:
     """The smallest epsilon proved for ``event`` at ``delta``; infinity where there is none."""
-    _check(delta=delta)
+    not_negative("delta", delta)
     event = _outermost(event)
     if isinstance(event, Largest):
         # one of them took place: the worst bounds it. (Largest within a composition: see ``canonical_form``.)
@@ -127,7 +127,7 @@ def _account(flat: Flat, delta: float) -> Bound:
 
 def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta proved for ``event`` at ``epsilon``; 1 where nothing is."""
-    _check(epsilon=epsilon)
+    not_negative("epsilon", epsilon)
     return float(delta_profile(event, np.array([epsilon], dtype=np.float64))[0])
 
 
@@ -234,7 +234,8 @@ def calibrate_noise(
     ``make_event`` must cost no more the larger the noise is. Renyi accounting, which is quick and at most a little
     larger, gives an upper end; from there the exact accountants are asked. ValueError where no noise suffices.
     """
-    _check(epsilon=epsilon, delta=delta)
+    not_negative("epsilon", epsilon)
+    not_negative("delta", delta)
     if delta >= 1 or epsilon == math.inf:
         return 0.0
 
@@ -274,7 +275,8 @@ def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: flo
 def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: float, most: int = 10**9) -> int:
     """The largest number of rounds, at most ``most``, whose ``account(make_event(rounds), delta)`` is within
     ``epsilon``. ValueError where it is exceeded before the first one."""
-    _check(epsilon=epsilon, delta=delta)
+    not_negative("epsilon", epsilon)
+    not_negative("delta", delta)
 
     def cost(rounds: int) -> float:
         return account(make_event(rounds), delta).epsilon
@@ -403,9 +405,3 @@ def _unsampled(flat: Flat) -> Event:
 def _bound(parts: dict[str, float], delta: float) -> Bound:
     best = min(parts, key=lambda name: parts[name])
     return Bound(max(0.0, parts[best]), delta, best, parts)
-
-
-def _check(**given: float) -> None:
-    for name, value in given.items():
-        if math.isnan(value) or value < 0:
-            raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")
