@@ -1,8 +1,4 @@
-"""Releases with noise: the Gaussian and the exponential mechanism; what a local randomiser is.
-
-A mechanism is a frozen value of public numbers. ``event()`` says what one release is to the accountant, and
-``release(value, stream)`` makes it, with noise from a ChaCha20 stream. The sensitivity is the caller's promise: the
-most that one unit, under the relation of the guarantee, moves the value.
+"""Gaussian noise, the exponential mechanism, and what a local randomiser is. All randomness is from ChaCha20 streams.
 
 Formal guarantees. Gaussian noise is computed in floating point from 53-bit uniforms: the epsilon is that of the ideal
 real-valued mechanism, and nothing is promised against attacks on the last bits of the output (Mironov 2012), nor beyond
@@ -19,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.accounting import events
 from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.invalid import not_negative, require
 from tacit.privacy.mechanisms.discrete_gaussian import exp_coins
@@ -73,25 +68,6 @@ class Randomizer(Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianMechanism:
-    """value + N(0, sigma^2 I), for values of l2 sensitivity ``sensitivity``."""
-
-    sigma: float
-    sensitivity: float = 1.0
-
-    def __post_init__(self) -> None:
-        not_negative("sigma", self.sigma)
-        not_negative("sensitivity", self.sensitivity)
-
-    def event(self) -> events.Event:
-        return events.Nothing() if self.sensitivity == 0 else events.Gaussian(self.sigma / self.sensitivity)
-
-    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
-        exact = finite(value)
-        return exact + self.sigma * standard_normal(exact.size, stream).reshape(exact.shape)
-
-
-@dataclass(frozen=True)
 class ExponentialMechanism:
     """One of several candidates, Pr proportional to exp(epsilon score / (2 sensitivity)): epsilon-private.
 
@@ -105,9 +81,6 @@ class ExponentialMechanism:
     def __post_init__(self) -> None:
         not_negative("epsilon", self.epsilon)
         require("out-of-range", "sensitivity", 0 < self.sensitivity < math.inf, "must be positive and finite")
-
-    def event(self) -> events.Event:
-        return events.Pure(self.epsilon)
 
     def probabilities(self, scores: npt.ArrayLike) -> Floats:
         weights = np.exp(-self._gaps(scores))
