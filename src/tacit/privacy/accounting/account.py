@@ -47,11 +47,11 @@ from tacit.privacy.accounting.events import (
 )
 from tacit.privacy.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon, smallest_integer
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
-from tacit.privacy.invalid import InvalidArgument, not_negative
+from tacit.privacy.invalid import InvalidArgument, not_negative, require
 
 Array = npt.NDArray[np.float64]
 
-# the epsilons at which a trade-off is asked for its delta
+# the epsilons at which a trade-off is asked for its delta: dense where attacks on few runs are, up to what none reaches
 CURVE: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 # the range in which noise is searched for
 _LARGEST_NOISE = 1e9
@@ -185,12 +185,16 @@ def attack_limits(
     if pair is not None:
         epsilons, deltas = np.append(epsilons, pair[0]), np.append(deltas, pair[1])
     growth = np.exp(np.minimum(epsilons, 700.0))  # what a float holds
-    rates = {
-        fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
-        for fpr in false_positive_rates
-    }
     advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
-    return AttackLimits(float(min(1.0, advantage)), {fpr: max(fpr, rate) for fpr, rate in rates.items()})
+    return AttackLimits(
+        float(min(1.0, advantage)), {fpr: most_hits(fpr, growth, deltas) for fpr in false_positive_rates}
+    )
+
+
+def most_hits(false_alarms: float, growth: Array, deltas: Array) -> float:
+    """The largest true-positive rate at a false-positive rate, by all e^epsilon (``growth``) with their ``deltas``."""
+    below = np.minimum(growth * false_alarms + deltas, 1 - (1 - false_alarms - deltas) / growth)
+    return float(min(1.0, max(false_alarms, below.min())))
 
 
 def pure_epsilon(event: Event) -> float:
@@ -293,9 +297,8 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
             high = trial
             break
     found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
-    if found == 0 and cost(0) > epsilon:
-        problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
-        raise InvalidArgument("unreachable", "epsilon", problem)
+    problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
+    require("unreachable", "epsilon", found > 0 or cost(0) <= epsilon, problem)
     return found
 
 
