@@ -117,9 +117,7 @@ def _account(flat: Flat, delta: float) -> Bound:
         if isinstance(only, ShuffledReports) and _has_blanket(only):
             parts["blanket"] = bounds_of(only).blanket_epsilon(only, delta)
         if isinstance(only, Selected):
-            from tacit.privacy.accounting.selection_bounds import selection_epsilon
-
-            parts["selection"] = selection_epsilon(only, delta)
+            parts["selection"] = bounds_of(only).selection_epsilon(only, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
             parts["unsampled"] = account(_unsampled(flat), delta).epsilon
     return _bound(parts, delta)
@@ -158,9 +156,7 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         blanket_delta = bounds_of(only).blanket_delta
         values = np.minimum(values, [blanket_delta(only, epsilon) for epsilon in epsilons.tolist()])
     if isinstance(only, Selected):
-        from tacit.privacy.accounting.selection_bounds import selection_deltas
-
-        values = np.minimum(values, selection_deltas(only, epsilons))
+        values = np.minimum(values, bounds_of(only).selection_deltas(only, epsilons))
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
         values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
     return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
@@ -213,9 +209,7 @@ def pure_epsilon(event: Event) -> float:
             # ln(1 + rate (e^epsilon - 1)), without overflow
             return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
         case Selected():
-            from tacit.privacy.accounting.selection_bounds import selection_pure_epsilon
-
-            return selection_pure_epsilon(event)
+            return float(bounds_of(event).selection_pure_epsilon(event))
         case Largest(members):
             return max(_pure(canonical(member).parts) for member in members)
         case _:
