@@ -5,9 +5,8 @@ publicly known about it without reading a record; ``describe`` counts it exactly
 """
 
 from tacit.data.encode import FeatureEncoder
-from tacit.data.load import OverCap, check_silo_cap, load, load_evaluation
+from tacit.data.load import Federation, OverCap, Records, Silo, check_silo_cap, describe, load, load_evaluation
 from tacit.data.options import DataOptions, Labels, NumericColumn, SiloOptions, SubjectOptions, SurvivalLabel
-from tacit.data.records import Federation, Records, Silo, describe
 from tacit.data.sources import SOURCES, SourceFacts, source_facts
 
 __all__ = [
