@@ -1,4 +1,4 @@
-"""Records with their subject and silo, and how options become a :class:`Federation` of them.
+"""From options to a :class:`Federation`, and exact counts of one.
 
 Read, hold out, assign, cap, order, and only then build features: what decides *which* rows are used and in what order
 works on small integer arrays; features are built last, once, straight into their final place. All chance comes from one
@@ -8,9 +8,6 @@ record or person, so that other people do not either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data import assignment
-from tacit.data.encode import FeatureEncoder, Part, Unpaid
+from tacit.data.encode import Federation, Part, Records
 from tacit.data.options import DataOptions, Labels
 from tacit.data.sources import SILOS, Raw, find_source, mixed, record_keys, subject_keys
 from tacit.data.table import match_names
@@ -26,105 +23,6 @@ from tacit.errors import UserError, nearest
 
 # what is done with a subject who is in more silos than the cap allows
 OverCap = Literal["drop", "refuse"]
-
-
-@dataclass(frozen=True)
-class Records:
-    """Rows with their owner and their home, as parallel arrays.
-
-    features  ``[records, ...]`` float32 (int32 for text: character codes)
-    labels    ``[records]`` int32 (classes) or float32 (real); ``[records, 2]`` float32 (time, event) for survival
-    subject   ``[records]`` int64, the key of the person whose row it is: 64 bits of a hash of the identifier, which do
-              not depend on who else is there. No number of a person, and no index
-    silo      ``[records]`` int32, where it lives: 0 .. silos-1
-    """
-
-    features: np.ndarray
-    labels: np.ndarray
-    subject: np.ndarray
-    silo: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, index: np.ndarray | slice) -> Records:
-        """The rows at ``index`` (positions, a mask or a slice; a slice makes views)."""
-        return Records(self.features[index], self.labels[index], self.subject[index], self.silo[index])
-
-    def grouped(self) -> Records:
-        """The same rows ordered by silo, then subject, then their original order."""
-        order = np.lexsort((self.subject, self.silo))
-        if np.array_equal(order, np.arange(len(order))):
-            return self
-        return self.take(order)
-
-
-@dataclass(frozen=True)
-class Silo:
-    """One organisation's rows: ``start:stop`` of the federation's training arrays, grouped by subject.
-
-    ``subjects[i]`` owns rows ``offsets[i]:offsets[i + 1]`` (absolute positions).
-    """
-
-    name: str
-    start: int
-    stop: int
-    subjects: np.ndarray
-    offsets: np.ndarray
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-
-@dataclass(frozen=True)
-class Federation:
-    """Everything an engine needs to know about the data of one run.
-
-    ``train`` is grouped by silo and subject; ``subject_count`` subjects have training or held-out rows. ``labels`` says
-    what kind of label the rows carry. ``held_out`` says how
-    ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, or ``file``. Where columns
-    are ``unpaid``, features are scaled by public bounds until :meth:`standardized` gets constants that were released.
-    """
-
-    train: Records
-    test: Records
-    labels: Labels
-    silo_names: tuple[str, ...]
-    subject_count: int
-    feature_names: tuple[str, ...]
-    held_out: str
-    encoder: FeatureEncoder | None = field(default=None, repr=False)
-    unpaid: Unpaid | None = field(default=None, repr=False)
-
-    def standardized(self, means: Sequence[float], scales: Sequence[float]) -> Federation:
-        """The same rows under released constants, one mean and one scale per numeric column."""
-        assert self.unpaid is not None, "there is nothing to pay for"
-        encoder, features = self.unpaid.encoded(means, scales)
-        train, test = (replace(rows, features=x) for rows, x in zip((self.train, self.test), features, strict=True))
-        return replace(self, train=train, test=test, encoder=encoder, unpaid=None)
-
-    def among(self, names: Sequence[str], k: int) -> Federation:
-        """The rows of one silo in its place ``k`` among others of whose rows it knows nothing."""
-        train, test = (replace(rows, silo=np.full(len(rows), k, np.int32)) for rows in (self.train, self.test))
-        return replace(self, train=train, test=test, silo_names=tuple(names))
-
-    @property
-    def silo_count(self) -> int:
-        return len(self.silo_names)
-
-    @cached_property
-    def silos(self) -> tuple[Silo, ...]:
-        """The silos as views of ``train``, in the order of ``silo_names``."""
-        bounds = np.searchsorted(self.train.silo, np.arange(self.silo_count + 1))
-        return tuple(self._silo(k, int(bounds[k]), int(bounds[k + 1])) for k in range(self.silo_count))
-
-    def _silo(self, k: int, start: int, stop: int) -> Silo:
-        subjects, first = np.unique(self.train.subject[start:stop], return_index=True)
-        offsets = np.append(first + start, stop).astype(np.int64)
-        return Silo(self.silo_names[k], start, stop, subjects, offsets)
-
-
-# --- from options to records ---
 
 
 def load(
@@ -163,40 +61,7 @@ def load(
     _check_subjects(subject, options)
 
     count = len(np.union1d(subject, test_subject))
-    parts = Part(train, silo, subject), Part(test, test_silo, test_subject)
-    return _with_features(raw, *parts, silo_names, how, count)
-
-
-def _with_features(
-    raw: Raw, train: Part, test: Part, silo_names: tuple[str, ...], held_out: str, subject_count: int
-) -> Federation:
-    """The chosen rows with their features."""
-    encoder = unpaid = None
-    if isinstance(raw.features, tuple):
-        table, encoder = raw.features
-        encoder = replace(encoder, silo_names=silo_names).fitted(table, train)
-        features = encoder.encode_parts(table, [train, test])
-        if encoder.standardize == "paid":
-            unpaid = Unpaid(table, encoder, train, test)
-    else:
-        features = [raw.features(np.asarray(part.rows)) for part in (train, test)]
-
-    def records(features: np.ndarray, part: Part) -> Records:
-        assert part.subject is not None
-        assert part.silo is not None
-        return Records(features, raw.labels[part.rows], part.subject, part.silo)
-
-    return Federation(
-        train=records(features[0], train),
-        test=records(features[1], test),
-        labels=raw.kind,
-        silo_names=silo_names,
-        subject_count=subject_count,
-        feature_names=() if encoder is None else encoder.feature_names,
-        held_out=held_out,
-        encoder=encoder,
-        unpaid=unpaid,
-    )
+    return raw.federation(Part(train, silo, subject), Part(test, test_silo, test_subject), silo_names, how, count)
 
 
 def check_silo_cap(subject: np.ndarray, silo: np.ndarray, most: int | None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tacit.data.encode import FeatureEncoder, feature_columns, read_labels
+from tacit.data.encode import FeatureEncoder, Federation, Part, Records, Unpaid, feature_columns, read_labels
 from tacit.data.options import Columns, DataOptions, Labels, SurvivalLabel, declared_columns, declared_labels
 from tacit.data.table import (
     Table,
@@ -86,6 +86,36 @@ class Raw:
     test_is_drawn: bool = False
     keys: Callable[[], np.ndarray] | None = None
     record_keys: Callable[[], np.ndarray] | None = None
+
+    def federation(
+        self, train: Part, test: Part, silo_names: tuple[str, ...], held_out: str, subject_count: int
+    ) -> Federation:
+        """The chosen rows with their features."""
+        encoder = unpaid = None
+        if isinstance(self.features, tuple):
+            table, encoder = self.features
+            encoder = replace(encoder, silo_names=silo_names).fitted(table, train)
+            features = encoder.encode_parts(table, [train, test])
+            if encoder.standardize == "paid":
+                unpaid = Unpaid(table, encoder, train, test)
+        else:
+            features = [self.features(np.asarray(part.rows)) for part in (train, test)]
+        return Federation(
+            train=self._records(features[0], train),
+            test=self._records(features[1], test),
+            labels=self.kind,
+            silo_names=silo_names,
+            subject_count=subject_count,
+            feature_names=() if encoder is None else encoder.feature_names,
+            held_out=held_out,
+            encoder=encoder,
+            unpaid=unpaid,
+        )
+
+    def _records(self, features: np.ndarray, part: Part) -> Records:
+        assert part.subject is not None
+        assert part.silo is not None
+        return Records(features, self.labels[part.rows], part.subject, part.silo)
 
 
 @dataclass(frozen=True)
