@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -186,6 +187,21 @@ def test_a_silo_can_be_added_with_the_passphrase_and_leaves_the_others_as_they_a
     assert north.pseudonyms() == west.pseudonyms()
     with refuses("no-effect", "FEDERATION.toml"):
         make_kits(more, out, "correct horse")
+
+
+def test_a_requester_can_be_added_after_all_kits_were_handed_out(tmp_path):
+    out = tmp_path / "kits"
+    make_kits(OPTIONS, out, "correct horse")
+    shutil.move(out / "silos" / "north", tmp_path / "north")
+    for folder in ("server", "silos", "requesters"):
+        shutil.rmtree(out / folder)
+    more = OPTIONS.model_copy(update={"requesters": (ANA, "bob@example.org")})
+    assert set(make_kits(more, out, "correct horse")) == {"bob@example.org"}
+    bob = Kit.load(out / "requesters" / "bob@example.org", "requester")
+    bob.check_certificate()
+    assert bob.roster() == Kit.load(tmp_path / "north", "silo").roster()
+    with refuses("file-not-found", "--out", names=["pseudonyms.key", str(out / "silos" / "north")]):
+        make_kits(more.model_copy(update={"silos": ("north", "south", "west")}), out, "correct horse")
 
 
 def federation_file(**changes: object) -> str:

@@ -265,10 +265,12 @@ def make_kits(options: FederationOptions, out: Path, passphrase: str | None) -> 
     missing = [name for name in folders if name not in (*known["roster"], *known["requesters"])]
     if not missing:
         problem = "all parties have a kit"
-        raise UserError("no-effect", "FEDERATION.toml", problem, "add a silo or a requester, or name a new --out")
+        fix = "add a silo or a requester; to remove a party, make new kits for all others with another --out"
+        raise UserError("no-effect", "FEDERATION.toml", problem, fix)
     if there := next((folders[name] for name in missing if folders[name].exists()), None):
         raise UserError("exists-already", "--out", f"'{there}' exists", "name a new folder")
-    pseudonyms = _shared_pseudonyms(folders, options.silos, begun)
+    adds_silo = any(name in options.silos for name in missing)
+    pseudonyms = _shared_pseudonyms(folders, options.silos, begun) if adds_silo else b""
     _private_folder(out)
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         made, key, root = _provisioned(options, Path(scratch), opened)
@@ -400,8 +402,9 @@ def _shared_pseudonyms(folders: dict[str, Path], silos: Sequence[str], begun: bo
     places = (folders[name] / OURS / PSEUDONYMS for name in silos)
     found = next((file for file in places if file.is_file()), None)
     if found is None:
-        problem = f"no silo's kit is here to take '{PSEUDONYMS}' from"
-        raise UserError("file-not-found", "--out", problem, "run it where a silo's kit is, or ask a silo for the file")
+        problem = f"a new silo needs '{PSEUDONYMS}', and the folder has no kit of another silo"
+        place = folders[silos[0]] / OURS / PSEUDONYMS
+        raise UserError("file-not-found", "--out", problem, f"copy the file from the kit of any silo to '{place}'")
     return bytes(read_secret(found, "--out").expose())
 
 
