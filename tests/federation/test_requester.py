@@ -94,6 +94,7 @@ ANSWERS = [
 def test_a_local_file_and_a_connection_fail_with_different_codes(error, code, tmp_path, monkeypatch):
     (tmp_path / "tacit").mkdir()
     kit = Kit(tmp_path, "requester", REQUESTER, "trial", "localhost", 1, (), False)
+    monkeypatch.setattr("tacit.federation.requester.connection_problem", lambda *args: None)
     monkeypatch.setattr("tacit.transport.client.connected", lambda *args, **more: SimpleNamespace(close=lambda: None))
     with refuses(code, "--kit"), _session(kit):
         raise error

@@ -28,6 +28,7 @@ from tacit.engine.folder import LEDGER, METRICS, MODEL, RESULT, Run, free_folder
 from tacit.engine.run import Progress, Silence
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.escape import OneLine, escaped
+from tacit.federation.carrier.handshake import connection_problem
 from tacit.federation.kits import Kit, require_nvflare
 from tacit.federation.protocol.agreement import check_federated, taking_part
 from tacit.federation.request import MOST_TIMEOUT, PROGRESS, RESULTS, TIMEOUT, received, travelling, write_job
@@ -369,6 +370,11 @@ def _session(kit: Kit) -> Iterator[Any]:
     _log_nvflare(kit)
     server = f"the server at {kit.host}:{kit.port}"
     fix = "start it with `tacit server`, or check name, port and firewall"
+    cause = connection_problem(kit, "--kit")
+    if cause is not None and cause.code != "no-answer":  # NVFlare may reach it in another way, such as a proxy
+        if cause.code == "rejected":
+            kit.check_certificate()
+        raise cause
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             session = connected(kit.name, kit.path, timeout=10.0)

@@ -200,9 +200,15 @@ def submit(
 
 
 def _attend(kit: Kit, background: bool) -> None:
-    from tacit.federation.carrier.processes import in_background, in_foreground
+    from tacit.federation.carrier.handshake import connection_problem
+    from tacit.federation.carrier.processes import check_not_running, in_background, in_foreground, party_log
     from tacit.transport.log import LOG
 
+    check_not_running(kit)
+    cause = None if kit.kind == "server" else connection_problem(kit, "KIT")
+    if cause is not None:  # the party starts: it connects as soon as the server can be reached
+        party_log(kit).warning("no connection yet: %s", cause)
+        warn(f"no connection yet: {cause}")
     if background:
         number = in_background(kit)
         show_line(f"{kit.name}  process {number}; log {kit.ours / LOG}")

@@ -48,6 +48,7 @@ def _prepared(path: Path, kind: Kind) -> Kit:
 
 def prepare_server(path: Path) -> Kit:
     kit = _prepared(path, "server")
+    check_not_running(kit)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -94,7 +95,7 @@ def settings(kit: Kit) -> tuple[Path, Path]:
 
 def in_background(kit: Kit) -> int:
     """Attend to a kit's process without a terminal; the number of that process."""
-    _check_idle(kit)
+    check_not_running(kit)
     pid_file = kit.ours / PID
     pid_file.unlink(missing_ok=True)
     null = subprocess.DEVNULL
@@ -108,7 +109,6 @@ def in_background(kit: Kit) -> int:
 
 def in_foreground(kit: Kit) -> NoReturn:
     """Replace this program (and the memory of JAX) by the attendant of a kit's process, which prints the log."""
-    _check_idle(kit)
     sys.stdout.flush()
     os.execv(sys.executable, [*_attendant(kit), "--tell"])
 
@@ -117,7 +117,8 @@ def _attendant(kit: Kit) -> list[str]:
     return [sys.executable, "-P", "-m", "tacit.transport.attendant", str(kit.path)]
 
 
-def _check_idle(kit: Kit) -> None:
+def check_not_running(kit: Kit) -> None:
+    """UserError where the party of this kit runs already."""
     try:
         check_idle(kit.path)
     except AlreadyRunning as error:
