@@ -205,7 +205,7 @@ def _metric(value: float | None) -> str:
 def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False) -> None:
     """Who is protected from whom at which epsilon; infinite ones in red, with the reason below."""
     from tacit.privacy import View
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     infinite = [line for line in guarantees if line["epsilon"] == "inf"]
     if len(infinite) == len(guarantees):
@@ -247,7 +247,7 @@ def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False)
 
 def _as_published(line: dict[str, Any]) -> str:
     """``10.73 (valid)``, ``(only if)``, ``(not valid)``."""
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     found = line["as_published"]
     if not found:
@@ -284,7 +284,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
-    from tacit.privacy.statement import noise_text
+    from tacit.privacy.terms import noise_text
 
     origin = "solved for the target" if noise.solved else "given"
     rows = [
@@ -304,7 +304,7 @@ def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
 
 
 def _show_once(once: Once, epsilon: float) -> None:
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     whose = "about held-out people only" if once.apart else "within the guarantees below"
     noise = f"noise multiplier {once.noise_multiplier:g}, epsilon {epsilon_text(epsilon)} by themselves"
