@@ -158,7 +158,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
             assert isinstance(total, Steps)
             assert grid is not None
             total = plain.noised(total, grid, noise, *keys)
-        return rule.update(step, server, as_numbers(numbers, total), divisors)
+        return rule.update(step, server, plain.released(as_numbers(numbers, total)), divisors)
 
     def sent(numbers: list[jax.Array], totals: tuple[Total, ...], keys: Any) -> Total:
         terms = with_numbers(numbers)
