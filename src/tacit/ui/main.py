@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,7 +85,9 @@ _python_warning = warnings.showwarning
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        show(f"tacit {installed_version('tacit')}")
+        from importlib.metadata import version  # slow to import
+
+        show(f"tacit {version('tacit')}")
         raise typer.Exit
 
 
