@@ -38,7 +38,7 @@ class Rounds:
         layers = {f"layer{i}": {"w": w, "b": b} for i, (w, b) in enumerate(work.start(case))}
         self.params = jax.device_put(layers)
         self.local = Training(epochs=case.steps, rate=case.rate)
-        layout = self.local.layout(self.objective, self.params, self.arrays).suited(counts)
+        layout = self.local.layout(self.objective, self.params, self.arrays)
         self.lanes = arrange(np.cumsum(counts) - counts, counts, np.ones(len(counts)), layout)
 
     def run(self, pool: ThreadPoolExecutor) -> float:
