@@ -19,7 +19,7 @@ with record.phase("imports"):
     import numpy as np
 
     from benchmarks import people_work as work
-    from tacit.kernels import Arrays, Objective, PeopleSum, Training, arrange, people_sum
+    from tacit.kernels import Arrays, LocalTraining, Objective, PeopleSum, arrange, people_sum
     from tacit.models import build, task_for
 
 
@@ -37,7 +37,7 @@ class Rounds:
         self.arrays = Arrays(jax.device_put(features), jax.device_put(labels.astype(np.int32)))
         layers = {f"layer{i}": {"w": w, "b": b} for i, (w, b) in enumerate(work.start(case))}
         self.params = jax.device_put(layers)
-        self.local = Training(epochs=case.steps, rate=case.rate)
+        self.local = LocalTraining(epochs=case.steps, rate=case.rate)
         layout = self.local.layout(self.objective, self.params, self.arrays)
         self.lanes = arrange(np.cumsum(counts) - counts, counts, np.ones(len(counts)), layout)
 

@@ -19,10 +19,10 @@ from tacit.kernels import (
     Counts,
     Gradient,
     Lane,
+    LocalTraining,
     Objective,
     PeopleSum,
     RecordGradients,
-    Training,
     arrange,
     drawn,
     each_person,
@@ -129,14 +129,14 @@ def plain_loop(name: str, local: Computation, starts, counts, weights) -> np.nda
 @pytest.mark.parametrize(
     ("name", "local"),
     [
-        ("cnn", Training(epochs=2, rate=0.3)),
-        ("mlp", Training(epochs=5, rate=0.5)),
+        ("cnn", LocalTraining(epochs=2, rate=0.3)),
+        ("mlp", LocalTraining(epochs=5, rate=0.5)),
         ("mlp", Gradient()),
-        ("logistic", Training(epochs=30, rate=0.3)),
-        ("logistic", Training(epochs=2, rate=0.5, batch_size=6)),
-        ("logistic", Training(epochs=1, rate=0.5, batch_size=280)),
+        ("logistic", LocalTraining(epochs=30, rate=0.3)),
+        ("logistic", LocalTraining(epochs=2, rate=0.5, batch_size=6)),
+        ("logistic", LocalTraining(epochs=1, rate=0.5, batch_size=280)),
         ("logistic", RecordGradients()),
-        ("cox", Training(epochs=5, rate=0.5)),
+        ("cox", LocalTraining(epochs=5, rate=0.5)),
     ],
 )
 def test_the_kernel_is_a_plain_loop_over_people(name, local):
@@ -152,7 +152,7 @@ def test_the_kernel_is_a_plain_loop_over_people(name, local):
 
 def test_each_person_is_the_loops_person():
     objective, params, arrays = problem("mlp")
-    local = Training(epochs=2, rate=0.3)
+    local = LocalTraining(epochs=2, rate=0.3)
     starts, counts = spans([1, 6, 6, 0, 1])
     lanes = arrange(starts, counts, np.ones(5), local.layout(objective, params, arrays))
     seen = {}
@@ -166,7 +166,7 @@ def test_each_person_is_the_loops_person():
 
 
 def test_a_subset_of_a_persons_records_is_trained_on_in_its_order():
-    local = Training(epochs=2, rate=0.5, batch_size=4)
+    local = LocalTraining(epochs=2, rate=0.5, batch_size=4)
     starts, counts = spans([20, 9])
     rows, first, kept = drawn(starts, counts, Randomness.from_seed(5).stream("draw").words(29), most=8)
     found = total_of("logistic", local, first, kept, np.ones(2), rows=rows)
@@ -178,7 +178,7 @@ def test_frozen_layers_take_part_and_are_not_moved():
     objective, params, arrays = problem("mlp")
     trainable = {name: layer for name, layer in params.items() if name != "layer0"}
     frozen = {"layer0": params["layer0"]}
-    local = Training(epochs=3, rate=0.5)
+    local = LocalTraining(epochs=3, rate=0.5)
     starts, counts = spans([6, 6])
     lanes = arrange(starts, counts, np.ones(2), local.layout(objective, trainable, arrays))
     sums = [people_sum(objective, frozen, arrays, trainable, lane, local, CLIP, SCALE / CLIP) for lane in lanes]
@@ -197,12 +197,12 @@ def test_frozen_layers_take_part_and_are_not_moved():
 
 def test_a_single_record_tells_cox_nothing():
     starts, counts = spans([1, 1, 1])
-    found = total_of("cox", Training(epochs=5, rate=0.5), starts, counts, np.ones(3))
+    found = total_of("cox", LocalTraining(epochs=5, rate=0.5), starts, counts, np.ones(3))
     np.testing.assert_array_equal(found.total.integers(), 0)
     assert int(found.not_finite) == 0
 
 
-@pytest.mark.parametrize("local", [Training(batch_size=4), RecordGradients()])
+@pytest.mark.parametrize("local", [LocalTraining(batch_size=4), RecordGradients()])
 def test_cox_takes_a_persons_records_together_or_not_at_all(local):
     objective, params, arrays = problem("cox")
     with refuses("not-supported", "task", InvalidArgument):
@@ -225,7 +225,7 @@ class Huge(Computation):
     counts=st.lists(st.sampled_from([1, 3, 6, 20]), min_size=2, max_size=12),
     rate=st.sampled_from([0.1, 10.0, 1e4, 1e12, 1e30, 1e38]),
     epochs=st.integers(1, 6),
-    work=st.sampled_from([("mlp", Training), ("mlp", Gradient), ("logistic", RecordGradients), ("mlp", Huge)]),
+    work=st.sampled_from([("mlp", LocalTraining), ("mlp", Gradient), ("logistic", RecordGradients), ("mlp", Huge)]),
     clip=st.sampled_from([1e-3, 1.0, 50.0]),
     seed=st.integers(0, 1000),
 )
@@ -235,7 +235,7 @@ def test_removing_a_person_moves_the_sum_by_at_most_weight_times_clip(counts, ra
     starts, counts = spans(counts)
     weights = rng.uniform(0, 1, len(counts)).astype(np.float32)
     name, kind = work
-    local = kind(epochs, rate) if kind is Training else kind()
+    local = kind(epochs, rate) if kind is LocalTraining else kind()
     everybody = total_of(name, local, starts, counts, weights, clip)
     i = rng.integers(len(counts))
     without = total_of(name, local, starts, counts, np.where(np.arange(len(counts)) == i, 0, weights), clip)
@@ -249,9 +249,9 @@ def test_removing_a_person_moves_the_sum_by_at_most_weight_times_clip(counts, ra
 def test_one_person_never_exceeds_the_clip_even_by_rounding(name):
     starts, counts = spans([6, 6, 6, 6])
     objective, params, arrays = problem(name)
-    layout = Training().layout(objective, params, arrays)
+    layout = LocalTraining().layout(objective, params, arrays)
     for rate in (3.0, 1e6, 1e20, 1e38):
-        local = Training(epochs=4, rate=rate)
+        local = LocalTraining(epochs=4, rate=rate)
         for lane in arrange(starts, counts, np.ones(4), layout):
             for clip in (0.1, 0.3, 1.0, 7.7):
                 for _, vectors, _, _ in each_person(objective, {}, arrays, params, lane, local, clip):
@@ -277,7 +277,7 @@ def test_the_bound_holds_for_every_vector(values, clip):
 
 
 def test_a_person_that_blows_up_is_counted_and_adds_nothing():
-    found = total_of("mlp", Training(epochs=6, rate=1e38), *spans([5, 8]), np.ones(2))
+    found = total_of("mlp", LocalTraining(epochs=6, rate=1e38), *spans([5, 8]), np.ones(2))
     assert int(found.not_finite) == 2
     assert int(found.below) == 0
     np.testing.assert_array_equal(found.total.integers(), 0)
@@ -286,9 +286,9 @@ def test_a_person_that_blows_up_is_counted_and_adds_nothing():
 @pytest.mark.parametrize(
     ("name", "local"),
     [
-        ("mlp", Training(epochs=2, rate=0.1)),
-        ("logistic", Training(epochs=2, rate=0.1)),
-        ("logistic", Training(epochs=2, rate=0.1, batch_size=2)),
+        ("mlp", LocalTraining(epochs=2, rate=0.1)),
+        ("logistic", LocalTraining(epochs=2, rate=0.1)),
+        ("logistic", LocalTraining(epochs=2, rate=0.1, batch_size=2)),
     ],
 )
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
@@ -315,7 +315,7 @@ def test_how_many_records_others_have_does_not_decide_what_a_person_adds(others)
     features[3] *= 1e30
     labels[3] = 1
     arrays = Arrays(jnp.asarray(features), jnp.asarray(labels))
-    local = Training(rate=1.0, batch_size=3)
+    local = LocalTraining(rate=1.0, batch_size=3)
     starts, counts = spans([4, others, others, others])
     alone = total_of("mlp", local, starts, counts, np.array([1, 0, 0, 0]), arrays=arrays)
     beside = total_of("mlp", local, starts, counts, np.array([1, 1e-30, 1e-30, 1e-30]), arrays=arrays)
@@ -326,7 +326,7 @@ def test_how_many_records_others_have_does_not_decide_what_a_person_adds(others)
 
 def test_who_is_below_the_clip_is_counted_with_and_without_weights():
     starts, counts = spans([6, 6, 6, 6])
-    local = Training(epochs=3, rate=0.5)
+    local = LocalTraining(epochs=3, rate=0.5)
     norms = [
         np.linalg.norm(plain_person("mlp", local, np.arange(s, s + n), clip=1e9))
         for s, n in zip(starts, counts, strict=True)
@@ -343,7 +343,7 @@ def test_nobody_adds_nothing():
     for counts, weights in (([], []), ([3, 4], [0, 0]), ([0, 0], [1, 1])):
         starts, counts = spans(np.array(counts, int))
         objective, params, arrays = problem("logistic")
-        local = Training(rate=0.1)
+        local = LocalTraining(rate=0.1)
         for lane in arrange(starts, counts, np.array(weights), local.layout(objective, params, arrays)):
             found = people_sum(objective, {}, arrays, params, lane, local, CLIP, SCALE)
             np.testing.assert_array_equal(found.total.integers(), 0)
@@ -358,7 +358,7 @@ def test_neither_the_order_of_people_nor_the_lanes_change_a_bit(name):
     rng = np.random.default_rng(4)
     starts, counts = spans(rng.integers(1, 30, 90))
     weights = rng.uniform(0, 1, 90)
-    local = Training(epochs=2, rate=0.7)
+    local = LocalTraining(epochs=2, rate=0.7)
     first = total_of(name, local, starts, counts, weights)
     order = rng.permutation(90)
     shuffled = total_of(name, local, starts[order], counts[order], weights[order])
@@ -396,7 +396,7 @@ def test_rounds_of_sampled_people_compile_nothing_new():
     before = kernel._add_people._cache_size()
     for turn in range(4):
         weights = (rng.uniform(size=500) < (1.0 if turn == 0 else 0.5)).astype(float)
-        local = Training(epochs=turn + 1, rate=0.1 * turn)
+        local = LocalTraining(epochs=turn + 1, rate=0.1 * turn)
         total_of("logistic", local, starts, counts, weights, clip=1.0 + turn)
         if turn == 0:
             compiled = kernel._add_people._cache_size() - before
@@ -406,7 +406,7 @@ def test_rounds_of_sampled_people_compile_nothing_new():
 
 def test_memory_does_not_depend_on_the_number_of_people():
     objective, params, arrays = problem("mlp")
-    local = Training(epochs=2, rate=0.1)
+    local = LocalTraining(epochs=2, rate=0.1)
 
     def calls(people):
         layout = local.layout(objective, params, arrays)
@@ -424,7 +424,7 @@ def test_memory_does_not_depend_on_the_number_of_people():
 
 def test_lanes_in_threads_give_the_same_sum():
     objective, params, arrays = problem("mlp")
-    local = Training(epochs=3, rate=0.3)
+    local = LocalTraining(epochs=3, rate=0.3)
     starts, counts = spans([5, 7, 20, 3, 20, 20, 20, 20])
     lanes = arrange(starts, counts, np.ones(8), local.layout(objective, params, arrays))
     assert all(lane.people for lane in lanes)

@@ -99,7 +99,7 @@ class RecordGradients(Computation):
         return mean, jnp.round(share_lost * person.count).astype(jnp.int32)
 
 
-class Training(Computation):
+class LocalTraining(Computation):
     """``x_u - x`` after local training.
 
     epochs  passes over a person's records

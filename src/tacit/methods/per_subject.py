@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.kernels import Computation, Gradient, RecordGradients, Training
+from tacit.kernels import Computation, Gradient, LocalTraining, RecordGradients
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
@@ -141,7 +141,7 @@ class SubjectWork(LocalWork):
     def learning(self) -> Computation:
         """What every subject does with its records."""
         if self.kind == "training":
-            return Training(self.epochs, self.learning_rate, self.batch_size)
+            return LocalTraining(self.epochs, self.learning_rate, self.batch_size)
         if isinstance(self.kind, str):
             return Gradient() if self.kind == "gradient" else RecordGradients()
         return self.kind

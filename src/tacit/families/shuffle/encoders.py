@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.kernels import Training
+from tacit.kernels import LocalTraining
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
@@ -260,9 +260,9 @@ class ReportWork(LocalWork):
         return self.encoding.numbers
 
     @property
-    def learning(self) -> Training:
+    def learning(self) -> LocalTraining:
         """What every subject does with its records."""
-        return Training(self.epochs, self.learning_rate, self.batch_size)
+        return LocalTraining(self.epochs, self.learning_rate, self.batch_size)
 
 
 def one_encoder(crowd: Crowd) -> tuple[str, ...]:
