@@ -14,11 +14,10 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.privacy.statement import REFERENCES, noise_text
+from tacit.privacy.terms import REFERENCES, noise_text
 from tacit.ui import console as console_module
-from tacit.ui import experiment_commands
-from tacit.ui.console import Bars
-from tacit.ui.guarantees import metrics_table, show_guarantees
+from tacit.ui import main as program
+from tacit.ui.console import Bars, metrics_table, show_guarantees
 from tacit.ui.main import app, main
 from tests.refusals import refuses
 
@@ -148,15 +147,15 @@ def test_a_private_run_keeps_its_references_and_has_a_sheet_that_forbids_publica
     assert "chain verified" in sheet
 
 
-def test_the_demo_protects_people_and_stands_beside_what_it_is_compared_with(tmp_path, monkeypatch):
+def test_the_demo_protects_people_and_is_compared_with_references(tmp_path, monkeypatch):
     """The command with two rounds instead of all: the noise is solved for whatever rounds there are."""
-    train = experiment_commands.train
+    train = program.train
 
     def briefly(experiment, **how):
         content = tomllib.loads(experiment.to_toml())
         train(tacit.plan(content | {"train": content["train"] | {"rounds": 2}}), **how)
 
-    monkeypatch.setattr(experiment_commands, "train", briefly)
+    monkeypatch.setattr(program, "train", briefly)
     printed = json.loads(in_process("demo", "--out", tmp_path / "demo", "--json"))
     found = {line["view"]: line for line in printed["guarantees"]}
     assert found.keys() == {"public", "server"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit.data.load import held_out, within_caps
 from tacit.data.options import Columns, DataOptions, Labels, NumericColumn
-from tacit.data.raw import Declaration, identifier_keys, read_raw
+from tacit.data.sources import Declaration, identifier_keys, read_raw
 from tacit.data.sources.tables import hold_out_records
 from tacit.data.table import from_frame, read_file
 from tests.refusals import refuses

@@ -4,10 +4,9 @@
 publicly known about it without reading a record; ``describe`` counts it exactly, for those who hold it.
 """
 
-from tacit.data.encode import FeatureEncoder
-from tacit.data.load import OverCap, check_silo_cap, load, load_evaluation
+from tacit.data.encode import FeatureEncoder, Federation, Records, Silo
+from tacit.data.load import OverCap, check_silo_cap, describe, load, load_evaluation
 from tacit.data.options import DataOptions, Labels, NumericColumn, SiloOptions, SubjectOptions, SurvivalLabel
-from tacit.data.records import Federation, Records, Silo, describe
 from tacit.data.sources import SOURCES, SourceFacts, source_facts
 
 __all__ = [

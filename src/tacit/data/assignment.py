@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.data.options import SiloOptions, SubjectOptions
-from tacit.data.raw import lots, mixed
+from tacit.data.sources import lots, mixed
 from tacit.errors import UserError
 
 HOME_SHARE = 0.8  # ULDP-FL, section 5.1: the share of a person's records in one silo where silos are fixed

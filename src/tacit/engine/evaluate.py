@@ -169,7 +169,7 @@ def metrics_found(plan: Plan, noisy: np.ndarray, noise: float) -> Scores:
     """What a noisy sum says, in which there is that much noise (over the sensitivity)."""
     found = replace(metrics_query(plan), noise_multiplier=noise).estimate(noisy)
     values, errors = {}, {}
-    for name, value, error in zip(plan.paid_metrics, *found, strict=True):
+    for name, value, error in zip(plan.paid_metrics, found.estimate, found.standard_error, strict=True):
         values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
     return Scores(dict(values), {}, dict(errors))
 

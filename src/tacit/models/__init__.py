@@ -1,7 +1,18 @@
 """Small models, and the tasks (loss and metrics) that they are trained for."""
 
-from tacit.models.model import Convexity, Model, Params, convexity, parameter_count
-from tacit.models.registry import MODELS, ModelKind, build, check_fit, check_options, is_built_in
+from tacit.models.model import (
+    MODELS,
+    Convexity,
+    Model,
+    ModelKind,
+    Params,
+    build,
+    check_fit,
+    check_options,
+    convexity,
+    is_built_in,
+    parameter_count,
+)
 from tacit.models.tasks import Task, higher_is_better, mean_over_mask, task_for
 
 __all__ = [

@@ -13,6 +13,7 @@ from tacit.models.model import (
     INITIAL,
     Layer,
     Model,
+    ModelKind,
     Params,
     activation_named,
     affine,
@@ -75,6 +76,14 @@ def cnn(
         return dense(params["layer3"], x)
 
     return Model("cnn", init, apply)
+
+
+CNN = ModelKind(
+    cnn,
+    ("binary", "multiclass"),
+    "images [height, width] or [height, width, channels] of at least 16 x 16",
+    fits_images,
+)
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
@@ -158,3 +167,6 @@ def edges(input_shape: tuple[int, ...], outputs: int, *, cell: int = 4, directio
         return scale * (windows / contrast).reshape(len(x), features)
 
     return affine("edges", features, outputs, prepare=described)
+
+
+EDGES = ModelKind(edges, ("binary", "multiclass"), "greyscale images [height, width] of at least 8 x 8", fits_edges)

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tacit.models.model import Layer, Model, Params, count, dense, dense_init, glorot, he
+from tacit.models.model import Layer, Model, ModelKind, Params, count, dense, dense_init, glorot, he
 
 
 def fits_texts(input_shape: tuple[int, ...]) -> bool:
@@ -56,6 +56,9 @@ def lstm(
         return dense(params[f"layer{depth + 1}"], h)
 
     return Model("lstm", init, apply)
+
+
+LSTM = ModelKind(lstm, ("multiclass",), "texts [characters] of integer codes", fits_texts, codes=True)
 
 
 def cell_init(key: jax.Array, inputs: int, units: int) -> Layer:

@@ -34,6 +34,7 @@ from tacit.planning.experiment import (
 )
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.terms import LOG_LOSS_BOUND, STATISTICS_NOISE
 
 ENGINES = ("simulate",)
 
@@ -307,8 +308,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         if known.columns is None:
             problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
             raise UserError("not-supported", "data.standardize", problem, "leave it out")
-        from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
-
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
@@ -336,8 +335,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     """Names and bounds of the metrics that a private evaluation releases."""
-    from tacit.privacy.defaults import LOG_LOSS_BOUND
-
     known = PAID_METRICS.get(kind, ())
     if not known:
         problem = f"'private' has no metric for a {kind} task: none is an average over records"

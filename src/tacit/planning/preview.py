@@ -13,7 +13,7 @@ from tacit.planning.claims import Once, beside, cost
 from tacit.planning.plan import Plan
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import sentence
+from tacit.privacy.terms import sentence
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from tacit.report import figures, words
@@ -24,7 +26,8 @@ from tacit.report.page import (
     table,
     tag,
 )
-from tacit.report.run_files import epsilon_of
+from tacit.report.run_files import AUDIT as FILE
+from tacit.report.run_files import epsilon_of, read_object
 
 Line = Mapping[str, Any]
 Row = tuple[dict[str, str], set[str]]  # cells by the title of their column, and those that are red
@@ -88,15 +91,17 @@ class Bounds:
         return self.refuted or self.beats_published or self.epsilon > self.proved
 
 
-def page(audit: Line, version: object = "") -> Page:
-    """The page of an audit."""
-    return Page(
+def write_audit(folder: Path) -> Path:
+    """Write the page of an audit: ``audit.html`` next to its ``audit.json``."""
+    audit = read_object(Path(folder) / FILE)
+    page = Page(
         title=str(audit["title"]),
         kicker="Privacy audit",
         lead=f"{audit['method']} · {words.counted(int(audit['rounds']), 'round')} · unit: {audit['unit']}",
         parts=[part(audit)],
-        version=version,
+        version=version("tacit"),
     )
+    return page.save(Path(folder) / "audit.html")
 
 
 def part(audit: Line) -> Html:

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.errors import UserError
 from tacit.report import figures, words
-from tacit.report.page import MISSING, RUN_STYLES, Html, Page, bullets, grid, join, legend, paragraph, section, tag
-from tacit.report.page import table as html_table
+from tacit.report.page import (
+    MISSING,
+    RUN_STYLES,
+    Html,
+    Page,
+    bullets,
+    grid,
+    join,
+    legend,
+    paragraph,
+    section,
+    table,
+    tag,
+)
 from tacit.report.run_files import RunFiles, read_run
 
 if TYPE_CHECKING:
@@ -18,6 +30,27 @@ if TYPE_CHECKING:
 
 COST = ["delta", "train_seconds", "total_seconds"]
 Named = dict[str, RunFiles]
+
+
+def compare(runs: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one page that compares runs; by default ``comparison.html`` next to the first run."""
+    return page(read_runs(runs)).save(Path(out) if out else Path(runs[0]).resolve().parent / "comparison.html")
+
+
+def comparison_table(runs: Sequence[Path]) -> pd.DataFrame:
+    """One row per run: what it is, its final metrics, its guarantees and its cost. ``epsilon [unit, view]`` is infinity
+    if there is no guarantee, missing if not stated."""
+    import pandas as pd
+
+    rows = {name: _row(run) for name, run in read_runs(runs).items()}
+    frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")
+    # columns that only later runs have were added last; cost stays at the end
+    return frame[[*(column for column in frame if column not in COST), *COST]]
+
+
+def verdict(runs: Sequence[Path]) -> str:
+    """Which run is best, in a sentence or two; or why none can be called the best."""
+    return best_sentence(read_runs(runs))
 
 
 def read_runs(paths: Sequence[Path]) -> Named:
@@ -31,15 +64,6 @@ def read_runs(paths: Sequence[Path]) -> Named:
             name, number = f"{path.resolve().name} ({number})", number + 1
         named[name] = read_run(path)
     return named
-
-
-def table(runs: Named) -> pd.DataFrame:
-    """One row per run. ``epsilon [unit, view]`` is infinity if there is no guarantee, missing if not stated."""
-    import pandas as pd
-
-    frame = pd.DataFrame.from_dict({name: _row(run) for name, run in runs.items()}, orient="index").rename_axis("run")
-    # columns that only later runs have were added last; cost stays at the end
-    return frame[[*(column for column in frame if column not in COST), *COST]]
 
 
 def _row(run: RunFiles) -> dict[str, Any]:
@@ -98,7 +122,7 @@ def _results(runs: Named) -> Html:
         "Results",
         paragraph(best_sentence(runs), class_="answer"),
         paragraph("One run each: small differences may be chance." if same else "", class_="quiet"),
-        html_table(rows, caption, words=("Method", "Guarantee"), stacked=True),
+        table(rows, caption, words=("Method", "Guarantee"), stacked=True),
         name="results",
     )
 
@@ -191,4 +215,4 @@ def _cost(runs: Named) -> Html:
         for label, run in runs.items()
     ]
     picture = figures.bars(list(timed), list(timed.values()), "Total time", "seconds", sideways=True)
-    return section("Cost", picture if len(timed) > 1 else "", html_table(rows, "Time by part of the work"), name="cost")
+    return section("Cost", picture if len(timed) > 1 else "", table(rows, "Time by part of the work"), name="cost")

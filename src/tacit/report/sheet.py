@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, noise_text, percent, sentence
-from tacit.privacy.statement import sheet as statement
-from tacit.privacy.terms import RELATIONS, UNITS
+from tacit.privacy.terms import NOT_COVERED, RELATIONS, UNITS, Sheet, SheetRow, noise_text, percent, sentence
+from tacit.privacy.terms import sheet as statement
 from tacit.report import words
 from tacit.report.page import MISSING, Html, Page, banner, bullets, facts, join, paragraph, section, table, tag
-from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of
+from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of, read_run
 
 TITLE = "Privacy sheet"
 LIMITS = ("Right guesses (a coin: 50 %)", "Found at 0.1 % false alarms", "Found at 1 % false alarms")
+
+
+def write_sheet(run: Path) -> Path:
+    """Write the privacy sheet of a run into its folder, one page to sign."""
+    return page(read_run(Path(run))).save(Path(run) / "sheet.html")
 
 
 def opening(run: RunFiles) -> str:

@@ -4,9 +4,10 @@ there, silo by silo, and what exactly was run. Uses :class:`RunFiles` only, so i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from tacit.names import SECTIONS, load
-from tacit.report import figures, sheet, words
+from tacit.report import audit_page, figures, local_page, sheet, words
 from tacit.report.figures import STYLES
 from tacit.report.page import (
     MISSING,
@@ -26,13 +27,24 @@ from tacit.report.page import (
     tag,
     text,
 )
-from tacit.report.run_files import Metrics, RunFiles, StoredScores
+from tacit.report.run_files import Metrics, RunFiles, StoredScores, read_object, read_run
 
 SELECTED_ROUNDS = 11
 STAYS = (
     "Every silo keeps its own model. It is trained on that silo's records without noise: no guarantee on this page "
     "covers it, and it must not leave the silo. Only the shared model is released."
 )
+
+
+def write(run: Path) -> Path:
+    """Write ``report.html`` into the run folder, and ``local.html`` where exact numbers are present.
+
+    Returns the path of ``report.html``.
+    """
+    files = read_run(run := Path(run))
+    if (exact := run / "local.json").exists():
+        local_page.page(files, read_object(exact)).save(run / "local.html")
+    return page(files).save(run / "report.html")
 
 
 def page(run: RunFiles) -> Page:
@@ -44,19 +56,11 @@ def page(run: RunFiles) -> Page:
         silos(run),
         sheet.section_of(run),
         *(load(name)(getattr(run, key)) for key, name in SECTIONS.items() if getattr(run, key)),
-        audit(run),
+        audit_page.part(run.audit) if run.audit else Html(""),
         experiment(run),
         environment(run),
     ]
     return words.page_of(run, "Federated learning report", parts, sheet.banners(run))
-
-
-def audit(run: RunFiles) -> Html:
-    if not run.audit:
-        return Html("")
-    from tacit.report import audit_page
-
-    return audit_page.part(run.audit)
 
 
 def headline(run: RunFiles) -> Html:

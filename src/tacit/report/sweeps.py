@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from tacit.planning.sweep import Axis, Point, Sweep
-from tacit.privacy.statement import noise_text
+from tacit.privacy.terms import noise_text
 from tacit.report import figures, words
 from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
 
@@ -23,18 +24,20 @@ NAMES = {
 Read = Callable[[Point], float | None]
 
 
-def page(sweep: Sweep) -> Page:
+def sweep_page(sweep: Sweep, file: Path) -> Path:
+    """Write the page of a sweep: a plot and its table."""
     noise = sweep.solves == "noise_multiplier"
     target = "" if sweep.target is None else f" for epsilon {sweep.target:g}"
     what = f"Noise needed{target}" if noise else "Epsilon of the given noise"
     at = "" if sweep.delta is None else f" · delta {words.delta(sweep.delta)}"
     views = ", ".join(words.view(view) for view in sweep.against)
-    return Page(
+    page = Page(
         title=f"{what}: {sweep.title}",
         kicker="Privacy plan",
         lead=f"{sweep.method} · {words.unit(sweep.unit, short=True)} protected from {views}{at} · no data was read",
         parts=[_plots(sweep), _numbers(sweep)],
     )
+    return page.save(Path(file))
 
 
 def _plots(sweep: Sweep) -> Html:

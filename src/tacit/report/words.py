@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.privacy import View
-from tacit.privacy.statement import rounded_up
+from tacit.privacy.terms import rounded_up
 from tacit.report.page import MISSING, Html, Page
 from tacit.report.run_files import Metrics, RunFiles, StatedAsPublished, StatedGuarantee, StoredScores
 

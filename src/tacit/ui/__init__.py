@@ -1,4 +1,4 @@
-"""The command line: one module per group of commands, console output, progress bars.
+"""The command line: one module per group of commands, and what they print.
 
 Modules import what is slow to import (JAX, pandas, the accountant) inside functions, so that ``tacit --help`` is quick.
 """

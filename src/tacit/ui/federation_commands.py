@@ -21,8 +21,7 @@ from tacit.ui.arguments import (
     RequesterKit,
     SiloTable,
 )
-from tacit.ui.console import Bars, console, show, show_json, show_line, show_untrusted, warn
-from tacit.ui.guarantees import show_finished
+from tacit.ui.console import Bars, console, show, show_finished, show_json, show_line, show_untrusted, warn
 
 if TYPE_CHECKING:
     from tacit.federation.kits import Kit

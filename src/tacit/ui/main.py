@@ -1,4 +1,6 @@
-"""The program ``tacit``: all commands, exit codes and errors.
+"""The program ``tacit``: its commands, exit codes and errors.
+
+``demo``, ``run``, ``plan``, ``methods`` and ``data`` are here, all other groups of commands in modules of their own.
 
 Exit code 0 on success, 2 for an error that the user can correct (one line: field, value, fix), 3 if a budget or policy
 forbids the work, 130 after Ctrl-C (the run folder is usable).
@@ -9,23 +11,209 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.errors import Deprecated, TacitError, UserError
 from tacit.names import COMMANDS as FAMILY_COMMANDS
 from tacit.names import load
-from tacit.ui import experiment_commands, federation_commands, ledger_commands, report_commands
-from tacit.ui.console import show, show_error, warn
+from tacit.ui import federation_commands, ledger_commands, report_commands
+from tacit.ui.arguments import Changes, Experiment, Json, Out
+from tacit.ui.console import (
+    Bars,
+    console,
+    errors,
+    show,
+    show_error,
+    show_finished,
+    show_json,
+    show_line,
+    show_outlook,
+    show_sweep,
+    table_of,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from tacit.planning.experiment import Experiment as Sections
+    from tacit.planning.plan import Plan
+
+# references of the demo: no privacy, records protected instead of subjects, each silo alone, all records pooled
+DEMO_REFERENCES = ("fedavg", "local-record", "silo-only", "pooled")
+SWEEP_HELP = (
+    "Solve for several values: rounds=10,100,1000 or rounds=10:1000 (1-2-5 steps). Known: rounds, delta, epsilon, "
+    "every key of the method (clip, sample_rate, noise_multiplier, …), or a.b. May be repeated, or joined by commas."
+)
+
+
+def demo(out: Out = None, as_json: Json = False) -> None:
+    """Run the built-in experiment, from records to report, in under a minute."""
+    from tacit.planning.plan import plan
+
+    train(plan(Path(str(files("tacit") / "demo.toml"))), out=out, baselines=DEMO_REFERENCES, as_json=as_json)
+
+
+def run(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006 - typer reads the default
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue this run.")] = None,
+    baselines: Annotated[bool, typer.Option("--baselines", help="Also train silo-only and pooled.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train as the experiment file says. Writes a run folder with model, metrics and report."""
+    from tacit.planning.plan import plan
+
+    train(plan(experiment, changes), out=out, resume=resume, baselines=baselines, as_json=as_json)
+
+
+def train(
+    experiment: Plan,
+    *,
+    out: Path | None,
+    resume: Path | None = None,
+    baselines: bool | tuple[str, ...] = False,
+    as_json: bool = False,
+) -> None:
+    from tacit import api
+
+    progress = None if as_json else Bars(console)
+    show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)
+
+
+def plan(
+    experiment: Experiment,
+    changes: Changes = [],  # noqa: B006
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="Solve for the noise of this epsilon, whatever the file says.")
+    ] = None,
+    sweeps: Annotated[list[str], typer.Option("--sweep", metavar="name=values", help=SWEEP_HELP)] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page of a sweep.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the guarantees and the noise of an experiment. Reads no data."""
+    from tacit.planning.experiment import read_experiment
+    from tacit.planning.plan import plan as make
+    from tacit.planning.preview import outlook
+
+    found, folder = read_experiment(experiment, changes, epsilon), experiment.resolve().parent
+    if sweeps:
+        _sweep(found, sweeps, folder, out or Path(f"{experiment.stem}-sweep.html"), as_json)
+        return
+    shown = outlook(make(found, folder=folder))
+    show_json(shown.as_dict()) if as_json else show_outlook(shown)
+
+
+def _sweep(experiment: Sections, sweeps: list[str], folder: Path, file: Path, as_json: bool) -> None:
+    from tacit.planning.sweep import sweep
+    from tacit.report import sweep_page
+
+    with errors.status("planning") as status:
+        found = sweep(experiment, sweeps, folder, report=lambda done, total: status.update(f"{done} of {total} points"))
+    page = sweep_page(found, file)
+    if as_json:
+        show_json({**found.as_dict(), "report": str(page)})
+        return
+    show_sweep(found)
+    show_line(f"report  {page}")
+
+
+def methods(as_json: Json = False) -> None:
+    """List all methods: protected unit, views, clip, noise, exchanges, paper."""
+    from tacit.exchange import EXCHANGES
+    from tacit.methods import METHODS, Info
+    from tacit.planning.claims import exchanges_for
+    from tacit.privacy import View
+
+    def views(info: Info) -> list[str]:
+        """Views of its exchanges that the method does not trust."""
+        if not info.private:
+            return []
+        known = dict.fromkeys(view for name in exchanges_for(info) for view in EXCHANGES[name]().reveals)
+        return [view for view in known if View.parse(view).kind not in info.trusts]
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": info.name,
+            "about": info.summary,
+            "unit": list(info.units) if info.private else [],
+            "views": views(info),
+            "clip": info.clips,
+            "noise": info.adds,
+            "exchanges": list(exchanges_for(info)),
+            "paper": info.reference,
+        }
+        for info in (options.info for options in METHODS.values())
+    ]
+    if as_json:
+        show_json({"methods": rows})
+        return
+    table = table_of("method", "what it does, whom it protects from whom, who adds noise, exchanges, source")
+    for row in rows:
+        protects = "no privacy guarantee"
+        if row["unit"]:
+            protects = f"protects a {' or '.join(row['unit'])} from {', '.join(row['views'])}; noise: {row['noise']}"
+        source = f"exchange {', '.join(row['exchanges'])}; {row['paper']}"
+        table.add_row(row["name"], f"{row['about']}\n{protects}\n{source}")
+    show(table)
+
+
+def data(experiment: Experiment, changes: Changes = [], as_json: Json = False) -> None:  # noqa: B006
+    """Describe the data exactly, for the data holder: records per subject, subjects per silo, overlaps."""
+    from tacit.data import describe
+    from tacit.engine import load_federation
+    from tacit.planning.plan import plan
+
+    found = describe(load_federation(plan(experiment, changes)))
+    show_json(found) if as_json else show_data(found)
+
+
+def show_data(found: dict[str, Any]) -> None:
+    show("Exact numbers about private data: they stay with the data holder.", "yellow")
+    show(
+        f"{found['records']:,} training records, {found['test_records']:,} held out, "
+        f"{found['subjects']:,} subjects, {len(found['silos'])} silos"
+    )
+    table = table_of("silo", "records", "subjects", "held out", "label")
+    for silo in found["silos"]:
+        counts = (f"{silo[key]:,}" for key in ("records", "subjects", "test_records"))
+        table.add_row(silo["name"], *counts, _label(silo["label"], found.get("classes") or []))
+    show(table)
+    _show_histogram("records per subject", found["records_per_subject"])
+    _show_histogram("silos per subject", found["silos_per_subject"])
+
+
+def _label(label: Any, classes: list[str]) -> str:
+    """A mean, or records per class (the first few)."""
+    if not isinstance(label, list):
+        return "" if label is None else f"{label:.3f}"
+    shown = [f"{name}: {count:,}" for name, count in zip(classes, label, strict=True)][:5]
+    return ", ".join(shown) + (", …" if len(label) > 5 else "")
+
+
+def _show_histogram(title: str, histogram: dict[str, list[int]]) -> None:
+    from tacit.report.local_page import binned
+
+    sizes = histogram[next(key for key in histogram if key != "subjects")]
+    labels, counts = binned(sizes, histogram["subjects"])
+    most = max(counts, default=0) or 1
+    show(f"\n{title}", "bold")
+    for name, count in zip(labels, counts, strict=True):
+        show(f"{name:>15}  {'█' * round(40 * count / most)} {count:,}", highlight=False)
+
+
+# ---- the program
+
 
 COMMANDS = (
-    experiment_commands.demo,
-    experiment_commands.run,
-    experiment_commands.plan,
-    experiment_commands.methods,
-    experiment_commands.data,
+    demo,
+    run,
+    plan,
+    methods,
+    data,
     report_commands.report,
     report_commands.compare,
     report_commands.audit,

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.options import DataOptions, Labels
-from tacit.data.raw import Raw
-from tacit.data.sources import Folder, Given, Source, SourceFacts, refuse_table_settings
+from tacit.data.sources import Folder, Given, Raw, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "MNIST as mnist.npz (x_train, y_train, x_test, y_test); writers from QMNIST as mnist_writers.npz"

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.options import DataOptions, Labels
-from tacit.data.raw import Raw
-from tacit.data.sources import Folder, Given, Source, SourceFacts, refuse_table_settings
+from tacit.data.sources import Folder, Given, Raw, Source, SourceFacts, refuse_table_settings
 from tacit.errors import UserError, nearest
 
 ORIGIN = "the public-domain Moby text of the plays (Jon Bosak's edition), one speech per row, as speeches.csv.gz"

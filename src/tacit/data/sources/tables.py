@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel
-from tacit.data.raw import Declaration
-from tacit.data.sources import Folder, read_builtin, table_source
+from tacit.data.sources import Declaration, Folder, read_builtin, table_source
 from tacit.data.table import Table, from_arrays, from_frame, numbers_in, read_file
 from tacit.errors import UserError
 

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.accounting.events import RandomWalk
+from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.invalid import InvalidArgument
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +21,13 @@ Floats = npt.NDArray[np.float64]
 
 # directions whose remainder lies between these, relative to one, are neither clearly zero nor clearly nonzero
 _NOTHING, _SOMETHING = 1e-13, 1e-9
+
+
+def gaussian_event(mu: float) -> Event:
+    """The event of a Gaussian view that moves by ``mu`` standard deviations."""
+    if mu == 0:
+        return Nothing()
+    return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)
 
 
 def gossip_exposure(

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
+from tacit.families.randomizers import standard_laplace
 from tacit.kernels import LocalTraining
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
@@ -51,7 +52,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
+from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_normal
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]

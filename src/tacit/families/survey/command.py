@@ -9,8 +9,7 @@ import typer
 
 from tacit.errors import UserError
 from tacit.ui.arguments import Json
-from tacit.ui.console import show, show_json, show_line, table_of
-from tacit.ui.guarantees import show_guarantees
+from tacit.ui.console import show, show_guarantees, show_json, show_line, table_of
 
 if TYPE_CHECKING:
     from tacit.families.survey.ask import Survey

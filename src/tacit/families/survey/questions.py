@@ -26,10 +26,10 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tacit.families.randomizers import LaplaceReports, LevelReports, Response
-from tacit.privacy.accounting.events import Event, Pure
+from tacit.families.randomizers import LaplaceReports, LevelReports, Response, standard_laplace
+from tacit.privacy.accounting.events import Event, Gaussian, Pure
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism, Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer, finite, gaussian_sigma, standard_normal
 from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
 from tacit.privacy.randomness import Stream
 
@@ -78,29 +78,30 @@ class Central:
         raise NotImplementedError
 
     @property
-    def mechanism(self) -> LaplaceMechanism | GaussianMechanism:
+    def scale(self) -> float:
+        """The scale of Laplace noise, or the standard deviation of Gaussian noise."""
         l1, l2 = self.sensitivity
         if self.delta == 0:
-            return LaplaceMechanism.calibrated(self.epsilon, l1)
-        return GaussianMechanism.calibrated(self.epsilon, self.delta, l2)
+            return l1 / self.epsilon if self.epsilon > 0 else math.inf
+        return gaussian_sigma(self.epsilon, self.delta, l2)
 
     def event(self) -> Event:
         # of Laplace noise on several numbers no more than the pure bound is claimed
-        return Pure(self.epsilon) if self.delta == 0 else self.mechanism.event()
+        return Pure(self.epsilon) if self.delta == 0 else Gaussian(self.scale / self.sensitivity[1])
 
     @property
     def errors(self) -> tuple[float, float]:
         """The standard error of the noise, and what |noise| stays below with probability CONFIDENCE, exactly."""
-        made = self.mechanism
-        if isinstance(made, LaplaceMechanism):
-            return math.sqrt(2) * made.scale, -math.log1p(-CONFIDENCE) * made.scale
-        return made.sigma, NORMAL * made.sigma
+        if self.delta == 0:
+            return math.sqrt(2) * self.scale, -math.log1p(-CONFIDENCE) * self.scale
+        return self.scale, NORMAL * self.scale
 
     def expected_error(self, people: int) -> float:
         return self.errors[0] / people
 
     def estimates(self, exact: Floats, people: int, stream: Stream) -> Estimates:
-        noisy = self.mechanism.release(exact, stream) / people
+        noise = standard_laplace if self.delta == 0 else standard_normal
+        noisy = (finite(exact) + self.scale * noise(exact.size, stream)) / people
         return Estimates(noisy, *(np.full(noisy.shape, size / people) for size in self.errors))
 
 
