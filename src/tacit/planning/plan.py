@@ -36,8 +36,6 @@ from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.terms import LOG_LOSS_BOUND, STATISTICS_NOISE
 
-ENGINES = ("simulate",)
-
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
 
@@ -383,11 +381,7 @@ def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
 
 
 def _exchange(experiment: Experiment, info: Info) -> Exchange:
-    """The exchange, if method and engine go with it."""
-    engine = experiment.engine.name
-    if engine not in ENGINES:
-        problem = f"'{engine}' is no engine of this version"
-        raise UserError("unknown-name", "engine.name", problem, nearest(engine, ENGINES))
+    """The exchange, if it suits the method."""
     exchange = experiment.made_exchange(exchanges_for(info)[0] if info.serverless else None)
     if not suits(type(exchange), info):
         noise = "" if info.place is None else f" with noise {info.adds}"

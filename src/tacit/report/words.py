@@ -125,9 +125,9 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
-def counted(value: int, one: str, many: str | None = None) -> str:
+def counted(value: int, one: str) -> str:
     """``1 silo``, ``6 silos``."""
-    return f"{count(value)} {one if value == 1 else many or one + 's'}"
+    return f"{count(value)} {one if value == 1 else one + 's'}"
 
 
 def duration(seconds: float | None) -> str:

@@ -3,6 +3,10 @@
     central   a trusted server sees all answers and adds noise to the result
     local     every person randomises the answer, and no party is trusted
 
+A question has public numbers only: ``event`` is what an answer costs a person whose data are replaced,
+``expected_error`` the standard error to be expected of one answer (for shares, where all of them are equal), and
+``release`` gives estimates from the values of records ``[records]`` and whose each of them is.
+
 **Every person counts once.** A person with several records counts by their average. In the local model a person answers
 a question with categories by one record, drawn at random, which has the same mean.
 
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,22 +50,6 @@ class Estimates(NamedTuple):
     estimate: Floats
     standard_error: Floats
     half_width: Floats
-
-
-class Question(Protocol):
-    """A question with its noise: public numbers only."""
-
-    @property
-    def place(self) -> Place: ...
-
-    def event(self) -> Event:
-        """What an answer costs a person whose data are replaced."""
-
-    def expected_error(self, people: int) -> float:
-        """The standard error to be expected of one answer; for shares, where all of them are equal."""
-
-    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
-        """Estimates from the values of records ``[records]`` and whose each of them is."""
 
 
 class Central:
@@ -217,6 +205,9 @@ class LocalMean:
         variance = made.variance(np.clip([middle], 0.0, 1.0))
         error = width * np.sqrt(variance / own.size) / made.kept
         return Estimates(np.array([self.low + width * middle]), error, NORMAL * error)
+
+
+Question = CentralShares | LocalShares | CentralMean | LocalMean
 
 
 def _averages(values: npt.ArrayLike, subject: npt.ArrayLike, low: float, high: float) -> Floats:
