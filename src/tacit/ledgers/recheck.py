@@ -302,7 +302,7 @@ def _again(line: Mapping[str, Any], promise: Promise, federated: bool) -> Mappin
 
 
 def _released(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    """What a release of the first version told ``view``: a round, or what is released ``once``."""
+    """What a release of the first version showed to ``view``: a round, or what is released ``once``."""
     event = _without_rounding(promise, view, federated, once)
     return event if once is not None else _rounded(event, 1 + _single_precision(promise))
 

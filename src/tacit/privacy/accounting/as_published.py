@@ -31,7 +31,7 @@ def as_published_rdp(
 def as_published_higrad(rate: float, noise_multiplier: float, batches: int, delta: float) -> float:
     """[SubjectDP-2, T3.8] (HiGradAvgDP) and [SubjectDP-2, T3.3] (UserLDP): the *record's* rate. For a subject it
     would need 1 - (1 - q)^n."""
-    return rdp_to_epsilon(ORDERS, batches * sampled_rdp(rate, noise_multiplier, ORDERS), math.log(delta))
+    return as_published_rdp(rate, noise_multiplier, batches, delta, ORDERS)
 
 
 def as_published_uldp_group(group: int, rate: float, noise_multiplier: float, steps: int, delta: float) -> float:

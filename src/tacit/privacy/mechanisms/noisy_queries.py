@@ -390,30 +390,12 @@ class Quantile:
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def accuracy_scores(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
-    """1 for every record whose class was predicted, 0 for the others; bound 1."""
-    return np.asarray(np.asarray(predicted) == np.asarray(labels), dtype=np.float64)
-
-
-def log_loss_scores(of_truth: npt.ArrayLike, bound: float) -> Floats:
-    """-ln of the probability that the model gave to the true class, at most ``bound``."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.minimum(-np.log(np.asarray(of_truth, dtype=np.float64)), bound), dtype=np.float64)
-
-
-def squared_error_scores(predicted: npt.ArrayLike, labels: npt.ArrayLike, bound: float) -> Floats:
-    """Squared errors, at most ``bound``."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gap = np.asarray(predicted, dtype=np.float64) - np.asarray(labels, dtype=np.float64)
-        return np.asarray(np.minimum(gap**2, bound), dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class Metrics:
     """Several metrics on private records at once, for the price of one vector: averages over subjects of scores.
 
-    names, bounds   each metric's scores lie between 0 and its public bound (:func:`accuracy_scores` 1,
-                    :func:`log_loss_scores` and :func:`squared_error_scores` what was declared to them)
+    names, bounds   each metric's scores lie between 0 and its public bound: 1 for accuracy; a declared one for
+                    log-loss and squared errors, at which they are cut
 
     A metric is here "of a random record of a random subject": :class:`Means` of the scores, whose proof it shares.
     Metrics that are no averages (AUC, average precision) are not offered.
