@@ -28,10 +28,10 @@ from tacit.audit.cases import case
 from tacit.audit.mechanism import observed, weigh
 from tacit.audit.one_run import score_uploads, train
 from tacit.engine.learner import learner
-from tacit.families.gossip.proofs import as_published_gossip, gossip_exposure
+from tacit.families.gossip.proofs import as_published_gossip, gaussian_event, gossip_exposure
 from tacit.families.shuffle.proofs import as_published_flame_simple
 from tacit.privacy import Pure, Randomness, Unprotected, View, account
-from tacit.privacy.accounting.gaussian import gaussian_event, gaussian_mu
+from tacit.privacy.accounting.gaussian import gaussian_mu
 from tacit.privacy.accounting.rdp import ORDERS, rdp_epsilon
 
 Array = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 import tacit
-from tacit.privacy.statement import REFERENCES, noise_text
+from tacit.privacy.terms import REFERENCES, noise_text
 from tacit.ui import console as console_module
 from tacit.ui import main as program
 from tacit.ui.console import Bars, metrics_table, show_guarantees

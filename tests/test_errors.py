@@ -84,13 +84,14 @@ TABLES = {
     "RoundFailed": REFUSALS,
     "Refusal": RULES,
     "InvalidArgument": ARGUMENTS,
+    "require": ARGUMENTS,
     "NoSuchGraph": ARGUMENTS,
     "Misused": MISUSES,
 }
 
 
 def codes_at_sites() -> Iterator[tuple[str, str, str]]:
-    """The file, the class and the code of every error in the source; a class may fix its code."""
+    """The file, the class (or function) and the code of every error in the source; a class may fix its code."""
     for file in sorted((ROOT / "src" / "tacit").rglob("*.py")):
         if file.relative_to(ROOT / "src" / "tacit").parts[0] == "transport":
             continue  # imports NVFlare alone, and has a class of the same name

@@ -28,7 +28,7 @@ from tacit.privacy import (
     account,
 )
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import sentence
+from tacit.privacy.terms import sentence
 from tests.methods.worlds import planned as made_plan
 from tests.refusals import refuses
 

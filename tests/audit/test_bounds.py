@@ -25,9 +25,9 @@ from tacit.audit.bounds import (
     hockey_stick_epsilon,
     one_run_epsilon,
     one_run_fdp_epsilon,
-    one_run_mu,
     one_run_p_value,
     one_run_refutes,
+    proved_curve,
     rate_at_least,
     rate_at_most,
     rates_at,
@@ -55,7 +55,7 @@ def ideal(rng: np.random.Generator, mu: float, canaries: int = 1000) -> tuple[np
 
 
 def test_the_curve_of_a_gaussian_event_is_the_gaussian_curve():
-    exact, proved = GaussianTradeOff(0.8), ProvedTradeOff.of(Gaussian(1 / 0.8))
+    exact, proved = GaussianTradeOff(0.8), proved_curve(Gaussian(1 / 0.8))
     for rate in (0.001, 0.02, 0.3, 0.9):
         # proved from finitely many epsilons: never below, hardly above
         assert exact.most_hits(rate) <= proved.most_hits(rate) + 1e-12
@@ -64,7 +64,7 @@ def test_the_curve_of_a_gaussian_event_is_the_gaussian_curve():
 
 
 def test_a_curve_and_its_inverse_go_with_each_other_in_both_directions():
-    curve = ProvedTradeOff.of(PoissonSampled(0.2, Gaussian(0.7)))
+    curve = proved_curve(PoissonSampled(0.2, Gaussian(0.7)))
     for rate in (0.003, 0.1, 0.6):
         hits = curve.most_hits(rate)
         assert curve.fewest_false_alarms(hits) == pytest.approx(rate, abs=1e-9)
@@ -184,7 +184,7 @@ def test_the_curve_is_refuted_exactly_where_no_distribution_of_right_guesses_is_
 
 def test_guesses_that_are_no_better_than_coins_bound_nothing():
     assert one_run_epsilon(Guesses(1000, 400, 200), DELTA, 0.95) == 0
-    assert one_run_mu(Guesses(1000, 400, 200), 0.95) == 0
+    assert one_run_fdp_epsilon(Guesses(1000, 400, 200), 1e-5, 0.95) == 0
     assert one_run_epsilon(Guesses(1000, 400, 0), DELTA, 0.95) == 0
 
 
@@ -244,7 +244,7 @@ def test_bounds_on_the_ideal_gaussian_mechanism_with_1000_canaries(epsilon, one_
 
 def test_a_proved_curve_is_refuted_by_a_run_with_half_the_noise_and_not_by_its_own():
     rng = np.random.default_rng(5)
-    curve = ProvedTradeOff.of(Gaussian(1.0))
+    curve = proved_curve(Gaussian(1.0))
     assert not one_run_refutes(guess(*ideal(rng, 1.0), 600), curve, 0.999)
     assert one_run_refutes(guess(*ideal(rng, 3.0), 600), curve, 0.999)
 

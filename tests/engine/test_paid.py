@@ -17,6 +17,7 @@ from scipy.stats import chi2
 import tacit
 from tacit.engine import evaluate, load_federation, read_metrics
 from tacit.engine import run as running
+from tacit.engine.evaluate import SCORES
 from tacit.engine.learner import load_arrays
 from tacit.planning import preview as planner
 from tacit.planning.plan import Plan
@@ -404,3 +405,10 @@ def test_choosing_settings_runs_as_the_documentation_says(tmp_path, monkeypatch,
     (line,) = lines_of(tmp_path / "visits.budget")
     assert line["mechanism"] == "selection"
     assert {path.name for path in tmp_path.iterdir()} == {"best.safetensors", "visits.budget"}
+
+
+def test_scores_of_records_end_at_their_bound():
+    squares = SCORES["rmse"](np.array([[1e300], [0.0]]), np.array([0.0, 0.5]), 2.0)
+    assert squares == pytest.approx([2.0, 0.25])
+    assert SCORES["log_loss"](np.array([[-1e4], [1e4]]), np.array([1, 1]), 3.0) == pytest.approx([3.0, 0.0])
+    assert SCORES["accuracy"](np.array([[-1.0], [1.0]]), np.array([1, 1]), 1.0).tolist() == [0.0, 1.0]

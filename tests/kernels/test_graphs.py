@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tacit.families.gossip.graphs import TOPOLOGIES, GraphChoice, Mixing, NoSuchGraph, mixing, weights_of
+from tacit.families.gossip.graphs import GraphChoice, Mixing, NoSuchGraph, Topology, mixing, weights_of
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import refuses
 
@@ -21,7 +22,7 @@ def choice(topology: str, nodes: int = NODES, **numbers) -> GraphChoice:
     return GraphChoice(topology, nodes, **{"edge_rate": 0.3, **numbers})
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", get_args(Topology))
 @pytest.mark.parametrize("rule", ["metropolis", "maximum-degree"])
 def test_weights_are_symmetric_and_doubly_stochastic_on_the_edges_of_a_connected_graph(topology, rule):
     edges = choice(topology).edges().toarray()
@@ -51,7 +52,7 @@ def test_the_spectral_gap_is_the_one_of_the_books(topology, gap):
     assert found.gap == pytest.approx(gap, rel=1e-9)
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", get_args(Topology))
 def test_gossip_converges_to_the_mean_at_the_rate_of_the_gap(topology):
     network = mixing(choice(topology))
     values = np.random.default_rng(0).normal(size=(NODES, 3))

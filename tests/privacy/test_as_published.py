@@ -15,10 +15,10 @@ from research.conversions import (
     simple_composition,
 )
 from research.textbook import as_published_dpsgd_noise, as_published_gaussian_noise
+from tacit.families.subject_dp.published_noise import as_published_local_group_noise
 from tacit.privacy.accounting.account import account
 from tacit.privacy.accounting.as_published import (
     as_published_higrad,
-    as_published_local_group_noise,
     as_published_rdp,
     as_published_uldp_group,
 )

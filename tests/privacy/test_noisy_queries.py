@@ -18,10 +18,7 @@ from tacit.privacy.mechanisms.noisy_queries import (
     Metrics,
     Moments,
     Quantile,
-    accuracy_scores,
-    log_loss_scores,
     record_weights,
-    squared_error_scores,
 )
 from tests.refusals import refuses
 
@@ -200,14 +197,12 @@ def test_metrics_of_a_model_share_one_event() -> None:
     of_truth = rng.uniform(0, 1, 900)
     subject = np.arange(900) // 3
     query = Metrics(("accuracy", "log-loss"), (1.0, 4.0), gaussian_sigma(1.0, 1e-6), subjects=300)
-    scores = {"accuracy": accuracy_scores(guess, labels), "log-loss": log_loss_scores(of_truth, 4.0)}
+    scores = {"accuracy": guess == labels, "log-loss": np.minimum(-np.log(of_truth), 4.0)}
     paid = query.release(scores, subject, stream())
     assert account(query.event(), 1e-6).epsilon == pytest.approx(1.0, rel=1e-6)
     for name in ("accuracy", "log-loss"):
         assert abs(paid[name].estimate - scores[name].mean()) <= 5 * paid[name].standard_error
         assert paid[name].event == query.event()
-    assert squared_error_scores([1e300, 0.0], [0.0, 0.5], 2.0) == pytest.approx([2.0, 0.25])
-    assert log_loss_scores([0.0, 1.0], 3.0) == pytest.approx([3.0, 0.0])
 
 
 # -- edges -------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.exchange import Masked, Plain
 from tacit.privacy import attack_limits
-from tacit.privacy.statement import FLOATS, SEEDED, sentence, sheet
-from tacit.privacy.terms import Guarantee, View
+from tacit.privacy.terms import FLOATS, SEEDED, Guarantee, View, sentence, sheet
 
 
 def promise(epsilon: float, delta: float = 1e-5, unit: str = "subject", relation: str = "zero-out") -> Guarantee:

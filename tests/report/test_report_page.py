@@ -11,7 +11,7 @@ import pytest
 
 from tacit import report
 from tacit.privacy import Gaussian, Ledger, PoissonSampled, Repeated, account, attack_limits
-from tacit.privacy.statement import percent
+from tacit.privacy.terms import percent
 from tacit.report.page import Html, json_script, tag
 from tacit.report.run_files import read_run
 from tacit.report.sheet import ledger_problem

@@ -29,6 +29,7 @@ from scipy.special import bdtrc, betaincinv, expit, ndtr, ndtri
 from scipy.stats import binom
 
 from tacit.privacy import Event
+from tacit.privacy.accounting.account import CURVE, delta_profile, most_hits
 from tacit.privacy.accounting.gaussian import bisect, doubled, gaussian_epsilon
 
 Array = npt.NDArray[np.float64]
@@ -38,10 +39,6 @@ PRECISION = 1e-4
 # Thresholds, or numbers of guesses, among which the best one is chosen.
 CANDIDATES = 200
 GUESS_CANDIDATES = 12
-
-
-# epsilons of the pairs (epsilon, delta) of a curve: dense where attacks on few runs are, up to what none reaches
-EPSILONS: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 
 
 class TradeOff(Protocol):
@@ -77,15 +74,8 @@ class ProvedTradeOff:
     epsilons: tuple[float, ...]
     deltas: tuple[float, ...]
 
-    @classmethod
-    def of(cls, event: Event) -> ProvedTradeOff:
-        """From everything that is proved about an event."""
-        return _proved(event)
-
     def most_hits(self, false_alarms: float) -> float:
-        growth, deltas = np.exp(self.epsilons), np.array(self.deltas)
-        below = np.minimum(growth * false_alarms + deltas, 1 - (1 - false_alarms - deltas) / growth)
-        return float(min(1.0, max(false_alarms, below.min())))
+        return most_hits(false_alarms, np.exp(self.epsilons), np.array(self.deltas))
 
     def fewest_false_alarms(self, hits: float) -> float:
         growth, deltas = np.exp(self.epsilons), np.array(self.deltas)
@@ -94,10 +84,9 @@ class ProvedTradeOff:
 
 
 @lru_cache(maxsize=256)
-def _proved(event: Event) -> ProvedTradeOff:
-    from tacit.privacy.accounting.account import delta_profile
-
-    return ProvedTradeOff(tuple(EPSILONS.tolist()), tuple(delta_profile(event, EPSILONS).tolist()))
+def proved_curve(event: Event) -> ProvedTradeOff:
+    """From everything that is proved about an event."""
+    return ProvedTradeOff(tuple(CURVE.tolist()), tuple(delta_profile(event, CURVE).tolist()))
 
 
 # -- many runs ---------------------------------------------------------------------------------------------------------
@@ -242,14 +231,11 @@ def one_run_refutes(guesses: Guesses, curve: TradeOff, confidence: float) -> boo
     return False
 
 
-def one_run_mu(guesses: Guesses, confidence: float) -> float:
-    """The largest mu whose Gaussian curve is refuted; no smaller one covers the mechanism."""
-    return _largest_refuted(lambda mu: one_run_refutes(guesses, GaussianTradeOff(mu), confidence))
-
-
 def one_run_fdp_epsilon(guesses: Guesses, delta: float, confidence: float) -> float:
-    """Epsilon at ``delta`` of the largest refuted Gaussian curve: a bound for mechanisms on such a curve."""
-    return gaussian_epsilon(one_run_mu(guesses, confidence), delta)
+    """Epsilon at ``delta`` of the largest refuted Gaussian curve, of which no smaller one covers the mechanism: a bound
+    for mechanisms on such a curve."""
+    mu = _largest_refuted(lambda mu: one_run_refutes(guesses, GaussianTradeOff(mu), confidence))
+    return gaussian_epsilon(mu, delta)
 
 
 @lru_cache(maxsize=64)
@@ -276,16 +262,13 @@ def _right_share(share: float, mu: float) -> float:
 # -- estimates ---------------------------------------------------------------------------------------------------------
 
 
-def estimate_gaussian_mu(score_in: Array, score_out: Array) -> float:
-    """mu, *if* scores were two normal distributions of one width: the distance of the means over that width."""
+def estimate_gaussian_epsilon(score_in: Array, score_out: Array, delta: float) -> float:
+    """Epsilon at ``delta``, *if* scores were two normal distributions of one width: mu is the distance of the means
+    over that width. No bound: for orientation only."""
     spread = math.sqrt((np.var(score_in, ddof=1) + np.var(score_out, ddof=1)) / 2)
     distance = float(np.mean(score_in) - np.mean(score_out))
-    return max(0.0, distance / spread) if spread > 0 else (math.inf if distance > 0 else 0.0)
-
-
-def estimate_gaussian_epsilon(score_in: Array, score_out: Array, delta: float) -> float:
-    """Epsilon at ``delta``, if :func:`estimate_gaussian_mu` were the truth. No bound: for orientation only."""
-    return gaussian_epsilon(estimate_gaussian_mu(score_in, score_out), delta)
+    mu = max(0.0, distance / spread) if spread > 0 else (math.inf if distance > 0 else 0.0)
+    return gaussian_epsilon(mu, delta)
 
 
 def _largest_refuted(refuted: Callable[[float], bool]) -> float:

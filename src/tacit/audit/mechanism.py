@@ -22,11 +22,11 @@ from scipy.special import ndtri
 
 from tacit.audit.bounds import (
     Array,
-    ProvedTradeOff,
     Rates,
     best_attack,
     gaussian_mu,
     hockey_stick_epsilon,
+    proved_curve,
     rates_at,
     refutes,
 )
@@ -144,7 +144,7 @@ def weigh(
     seen_in, seen_out = (np.asarray(seen, np.float64) for seen in (released_in, released_out))
     learn_in, test_in = seen_in[::2], seen_in[1::2]
     learn_out, test_out = seen_out[::2], seen_out[1::2]
-    curve = ProvedTradeOff.of(claim)
+    curve = proved_curve(claim)
     # three statements, each with a third of the error
     each = 1 - (1 - confidence) / 3
 

@@ -22,7 +22,6 @@ from scipy.special import logsumexp
 from tacit.audit.bounds import (
     Array,
     Guesses,
-    ProvedTradeOff,
     estimate_gaussian_epsilon,
     guess,
     guesses_to_make,
@@ -30,6 +29,7 @@ from tacit.audit.bounds import (
     one_run_fdp_epsilon,
     one_run_p_value,
     one_run_refutes,
+    proved_curve,
 )
 from tacit.audit.canaries import LAYER, Planted
 from tacit.audit.mechanism import OnDone
@@ -193,7 +193,7 @@ def _refuted(few: Guesses, many: Guesses, event: Event, proved: float, delta: fl
     if math.isinf(proved):
         return False
     half = (1 - REFUTED) / 2
-    return one_run_p_value(few, proved, delta) < half or one_run_refutes(many, ProvedTradeOff.of(event), 1 - half)
+    return one_run_p_value(few, proved, delta) < half or one_run_refutes(many, proved_curve(event), 1 - half)
 
 
 # -- scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,17 +21,16 @@ from pydantic import (
 
 from tacit.data.table import as_name
 from tacit.errors import InvalidSetting, UserError
+from tacit.planning.settings import Count, Positive, read_toml
 
 Name = Annotated[str, BeforeValidator(as_name)]
 # "private" is the documented spelling of "paid": plan hashes and results of earlier versions have the old one
 Respelled = AfterValidator(lambda value: "paid" if value == "private" else value)
 
 
-# Numbers as they are meant: no text that looks like one, no true for 1, nothing infinite.
+# Numbers that no method or exchange has; the others are in ``planning.settings``.
 Whole = Annotated[int, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
 
 
@@ -79,10 +77,9 @@ class _Assignable(Section):
             )
         if self.assign and self.count is None:
             raise InvalidSetting("missing", f"assign = '{self.assign}' needs a count; add count = ...")
-        if not self.assign and "alpha" in self.model_fields_set:
-            raise InvalidSetting("no-effect", "alpha has no effect without assign; remove it, or add assign = ...")
-        if self.assign == "uniform" and "alpha" in self.model_fields_set:
-            raise InvalidSetting("no-effect", "alpha has no effect with assign = 'uniform'; remove it")
+        if self.assign in (None, "uniform", "labels") and "alpha" in self.model_fields_set:
+            where = f"with assign = '{self.assign}'" if self.assign else "without assign"
+            raise InvalidSetting("no-effect", f"alpha has no effect {where}; remove it")
         return self
 
 
@@ -107,8 +104,6 @@ class SiloOptions(_Assignable):
 
     @model_validator(mode="after")
     def _numbers_in_use(self) -> Self:
-        if self.assign == "labels" and "alpha" in self.model_fields_set:
-            raise InvalidSetting("no-effect", "alpha has no effect with assign = 'labels'; remove it")
         if self.assign != "labels" and "labels" in self.model_fields_set:
             raise InvalidSetting("no-effect", "labels has no effect without assign = 'labels'; remove it")
         return self
@@ -275,15 +270,10 @@ def declared_columns(options: DataOptions) -> Columns | None:
 
 def _read_schema(path: str) -> Columns:
     file = Path(path)
-    if not file.is_file():
-        raise UserError("file-not-found", "data.schema", f"there is no file '{path}'", "give the path of a toml file")
+    content = read_toml(file, "data.schema")
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
         numeric = TypeAdapter(dict[str, NumericColumn]).validate_python(content.pop("numeric", {}))
         categorical = TypeAdapter(dict[str, tuple[Name, ...]]).validate_python(content.pop("categorical", {}))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problem = f"'{file.name}' is not valid toml ({error})"
-        raise UserError("file-damaged", "data.schema", problem, "correct the file") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])

@@ -90,13 +90,13 @@ def read_file(path: str | Path, field: str = "data.path", *, leave_out: bool = F
     return _not_empty(table, field, path.name)
 
 
-def from_frame(frame: pd.DataFrame, field: str = "frame", called: str = "the frame") -> Table:
+def from_frame(frame: pd.DataFrame) -> Table:
     """A pandas frame as a table, without copying it."""
     names = [str(name) for name in frame.columns]
-    _refuse_twins(names, field)
+    _refuse_twins(names, "frame")
     by_name = dict(zip(names, frame.columns, strict=True))
     table = Table(tuple(names), len(frame), lambda name: cells(frame[by_name[name]]))
-    return _not_empty(table, field, called)
+    return _not_empty(table, "frame", "the frame")
 
 
 def _refuse_twins(names: Sequence[str], field: str) -> None:

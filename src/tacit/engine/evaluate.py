@@ -20,14 +20,7 @@ from tacit.exchange.sums import SumFacts
 from tacit.models import Task
 from tacit.planning.plan import Plan
 from tacit.privacy import Noise, Randomness, Stream
-from tacit.privacy.mechanisms.noisy_queries import (
-    Means,
-    Metrics,
-    Moments,
-    accuracy_scores,
-    log_loss_scores,
-    squared_error_scores,
-)
+from tacit.privacy.mechanisms.noisy_queries import Means, Metrics, Moments
 from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 Numbers = dict[str, float | None]
@@ -169,7 +162,7 @@ def metrics_found(plan: Plan, noisy: np.ndarray, noise: float) -> Scores:
     """What a noisy sum says, in which there is that much noise (over the sensitivity)."""
     found = replace(metrics_query(plan), noise_multiplier=noise).estimate(noisy)
     values, errors = {}, {}
-    for name, value, error in zip(plan.paid_metrics, *found, strict=True):
+    for name, value, error in zip(plan.paid_metrics, found.estimate, found.standard_error, strict=True):
         values[name], errors[name] = _rooted(value, error) if name == "rmse" else (float(value), float(error))
     return Scores(dict(values), {}, dict(errors))
 
@@ -224,7 +217,7 @@ def _rooted(value: float, error: float) -> tuple[float, float]:
 
 def _accuracy(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
     predicted = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
-    return accuracy_scores(predicted.astype(np.int64), labels)
+    return np.asarray(predicted.astype(np.int64) == labels, np.float64)
 
 
 def _log_loss(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
@@ -235,11 +228,13 @@ def _log_loss(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarr
     else:
         shifted = outputs - outputs.max(axis=1, keepdims=True)
         of_truth = np.exp(shifted[np.arange(len(labels)), labels]) / np.exp(shifted).sum(axis=1)
-    return log_loss_scores(of_truth, bound)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.minimum(-np.log(of_truth), bound)
 
 
 def _squared_error(outputs: np.ndarray, labels: np.ndarray, bound: float) -> np.ndarray:
-    return squared_error_scores(outputs[:, 0], labels, bound)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.minimum((outputs[:, 0] - np.asarray(labels, np.float64)) ** 2, bound)
 
 
 # The score of every record, between 0 and the bound of the metric.

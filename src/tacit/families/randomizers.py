@@ -9,7 +9,8 @@ all other reports. It is a mixture of reports (specification 5.1, T3): R(1/2) fo
 R(level) for response. Its mean is 1/2, so what is added to a sum of ``value - 1/2`` is noise and no bias.
 
 Formal guarantees. A report is epsilon-locally private: densities (Laplace) or probabilities (response) of any two
-values differ by at most e^epsilon. Response is drawn exactly; Laplace noise is floating point (``noise_mechanisms``).
+values differ by at most e^epsilon. Response is drawn exactly. Laplace noise is floating point (``noise_mechanisms``)
+and ends at 37 scales.
 FLAME's algorithm 1 takes b levels of noise for b + 1 levels of values, so that level 0 gives the value away; here both
 have b + 1 (specification 5.1).
 """
@@ -26,7 +27,7 @@ import numpy.typing as npt
 from tacit.privacy.accounting.events import Event, RandomizedResponse
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.discrete_gaussian import exp_coins
-from tacit.privacy.mechanisms.noise_mechanisms import Randomizer, standard_laplace
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
@@ -99,6 +100,13 @@ class Response:
         gap = math.expm1(self.epsilon)
         shares = np.asarray(share, dtype=np.float64)
         return np.asarray((self.levels - 1 + gap) / (reports * gap**2) + shares * (self.levels - 2) / (reports * gap))
+
+
+def standard_laplace(count: int, stream: Stream) -> Floats:
+    """``count`` Laplace numbers of scale 1: a sign and an exponential."""
+    words = stream.words(count)
+    sign = np.where(words & np.uint64(1), 1.0, -1.0)
+    return np.asarray(-sign * np.log((words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54))
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,7 @@ def _again(line: Mapping[str, Any], promise: Promise, federated: bool) -> Mappin
 
 
 def _released(promise: Promise, view: View, federated: bool, once: Once | None) -> Event:
-    """What a release of the first version told ``view``: a round, or what is released ``once``."""
+    """What a release of the first version showed to ``view``: a round, or what is released ``once``."""
     event = _without_rounding(promise, view, federated, once)
     return event if once is not None else _rounded(event, 1 + _single_precision(promise))
 
@@ -313,8 +313,9 @@ def _single_precision(promise: Promise) -> float:
     A sum of n terms, each of at most one clip, of which none takes part in more than k additions, has an error of at
     most k u / (1 - k u) n clips, u = 2^-24 (Higham 2002, section 4.2); the sum of the neighbouring table has one, too.
     """
-    method, facts = promise.method, promise.facts
-    if promise.exchange.name in ("weighted", "shuffled", "pairwise"):  # integers, or each party alone
+    method, facts, exchange = promise.method, promise.facts, promise.exchange
+    is_masked = exchange.carries == "integers" and exchange.masking is not None
+    if exchange.carries != "sum" and not is_masked:  # integers of subjects, or each party alone
         return 0.0
     if method.clip is not None and method.clip.of in ("record", "batch"):
         terms = max((most_expected(size) for size in method.work.batch_sizes(facts)), default=0.0)

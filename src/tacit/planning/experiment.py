@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, OverCap
-from tacit.data.options import Count, Positive, Respelled, Section, Share, Whole
+from tacit.data.options import Respelled, Section, Share, Whole
 from tacit.errors import Deprecated, UserError, nearest
 from tacit.exchange import Exchange, find_exchange
 from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Options, find_method
-from tacit.planning.settings import SomeSection, changed, explained, read_toml
+from tacit.planning.settings import Count, Positive, SomeSection, changed, explained, read_toml
 from tacit.privacy import Relation, Unit
 
 Made = TypeVar("Made", bound=Options | Exchange)
@@ -95,7 +95,7 @@ class EvaluationOptions(Section):
 class EngineOptions(Section):
     """``[engine]``: where it runs."""
 
-    name: str = "simulate"
+    name: Literal["simulate"] = "simulate"
 
 
 class Experiment(Section):

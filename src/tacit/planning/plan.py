@@ -34,8 +34,7 @@ from tacit.planning.experiment import (
 )
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
-
-ENGINES = ("simulate",)
+from tacit.privacy.terms import LOG_LOSS_BOUND, STATISTICS_NOISE
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -307,8 +306,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         if known.columns is None:
             problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
             raise UserError("not-supported", "data.standardize", problem, "leave it out")
-        from tacit.privacy.defaults import STATISTICS_NOISE  # takes a second, so only where it is needed
-
         known.columns.bounds()
         found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
     elif privacy.statistics_noise_multiplier is not None:
@@ -336,8 +333,6 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:
     """Names and bounds of the metrics that a private evaluation releases."""
-    from tacit.privacy.defaults import LOG_LOSS_BOUND
-
     known = PAID_METRICS.get(kind, ())
     if not known:
         problem = f"'private' has no metric for a {kind} task: none is an average over records"
@@ -386,11 +381,7 @@ def _with_noise(promised: Promise, privacy: PrivacyOptions) -> Promise:
 
 
 def _exchange(experiment: Experiment, info: Info) -> Exchange:
-    """The exchange, if method and engine go with it."""
-    engine = experiment.engine.name
-    if engine not in ENGINES:
-        problem = f"'{engine}' is no engine of this version"
-        raise UserError("unknown-name", "engine.name", problem, nearest(engine, ENGINES))
+    """The exchange, if it suits the method."""
     exchange = experiment.made_exchange(exchanges_for(info)[0] if info.serverless else None)
     if not suits(type(exchange), info):
         noise = "" if info.place is None else f" with noise {info.adds}"

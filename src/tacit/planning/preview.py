@@ -13,7 +13,7 @@ from tacit.planning.claims import Once, beside, cost
 from tacit.planning.plan import Plan
 from tacit.privacy import Event, Guarantee, Ledger, LedgerError, Repeated, View, spent
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import sentence
+from tacit.privacy.terms import sentence
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,6 @@ class NoiseToSignal:
 
 
 @dataclass(frozen=True)
-class PaidOnce:
-    """A release outside the rounds: its noise over its sensitivity, and the largest epsilon over the views that bind,
-    by itself; it is part of the guarantees. ``apart``: about subjects who are not trained on."""
-
-    mechanism: str
-    noise_multiplier: float
-    epsilon: float
-    apart: bool
-
-
-@dataclass(frozen=True)
 class OverSilos:
     """How many rounds the same noise and epsilon allow where every silo that holds a subject's records adds to the loss
     ([SubjectDP-2], horizontal composition; specification 1.2).
@@ -103,7 +92,12 @@ class OverSilos:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A plan in numbers and words. ``parts``: what its exchange adds, by key in JSON."""
+    """A plan in numbers and words.
+
+    once   releases outside the rounds, each with the largest epsilon over the views that bind, by itself; they are part
+           of the guarantees
+    parts  what its exchange adds, by key in JSON
+    """
 
     plan: Plan
     guarantees: tuple[Guarantee, ...]
@@ -111,7 +105,7 @@ class Outlook:
     noise: NoiseToSignal | None
     budget: float | None
     rounds_within_budget: int | None
-    paid: tuple[PaidOnce, ...]
+    once: tuple[tuple[Once, float], ...]
     over_silos: OverSilos | None
     parts: dict[str, PlanPart]
 
@@ -127,8 +121,13 @@ class Outlook:
             "noise": None if self.noise is None else {**asdict(self.noise), "ratio": self.noise.ratio},
             "rounds_within_budget": self.rounds_within_budget,
             "paid": [
-                {**asdict(paid), "epsilon": paid.epsilon if math.isfinite(paid.epsilon) else "inf"}
-                for paid in self.paid
+                {
+                    "mechanism": once.mechanism,
+                    "noise_multiplier": once.noise_multiplier,
+                    "epsilon": epsilon if math.isfinite(epsilon) else "inf",
+                    "apart": once.apart,
+                }
+                for once, epsilon in self.once
             ],
             "over_silos": None if self.over_silos is None else asdict(self.over_silos),
             "network": None,
@@ -140,8 +139,12 @@ class Outlook:
 
 def outlook(made: Plan) -> Outlook:
     """What a plan promises, at what noise, and how many of its rounds its budget allows."""
-    guarantees = made.guarantees()
-    bound = [guarantee for guarantee in guarantees if guarantee.view in made.promise.against]
+    guarantees, promise = made.guarantees(), made.promise
+
+    def alone(once: Once) -> float:
+        return promise.worst(lambda view: promise.once_event(once, promise.unit, view))
+
+    bound = [guarantee for guarantee in guarantees if guarantee.view in promise.against]
     return Outlook(
         made,
         guarantees,
@@ -149,20 +152,10 @@ def outlook(made: Plan) -> Outlook:
         noise_to_signal(made),
         made.experiment.privacy.budget,
         rounds_within_budget(made),
-        paid_once(made),
+        tuple((once, alone(once)) for once in promise.once),
         over_silos(made),
-        made.exchange.plan_parts(made.promise),
+        made.exchange.plan_parts(promise),
     )
-
-
-def paid_once(made: Plan) -> tuple[PaidOnce, ...]:
-    """What is released once, with noise of its own."""
-    promise = made.promise
-
-    def alone(once: Once) -> float:
-        return promise.worst(lambda view: promise.once_event(once, promise.unit, view))
-
-    return tuple(PaidOnce(once.mechanism, once.noise_multiplier, alone(once), once.apart) for once in promise.once)
 
 
 def over_silos(made: Plan) -> OverSilos | None:

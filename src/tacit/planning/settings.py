@@ -13,7 +13,7 @@ from tacit.errors import CODES, UserError, nearest
 
 SomeSection = TypeVar("SomeSection", bound=BaseModel)
 
-# Numbers of the options of methods and exchanges: no text that looks like one, no true for 1, nothing infinite.
+# Numbers as they are meant: no text that looks like one, no true for 1, nothing infinite.
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 AtLeastOne = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]

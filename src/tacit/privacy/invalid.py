@@ -5,6 +5,7 @@ The code and the field stay the same between versions; the sentence may change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 ARGUMENTS: Mapping[str, str] = {
@@ -30,3 +31,16 @@ class InvalidArgument(ValueError):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem} [{self.code}]"
+
+
+def require(code: str, field: str, holds: bool, problem: str) -> None:
+    """InvalidArgument unless ``holds``."""
+    if not holds:
+        raise InvalidArgument(code, field, problem)
+
+
+def not_negative(field: str, value: float) -> float:
+    """``value``, if it is a number from 0 on, or infinity."""
+    if math.isnan(value) or value < 0:
+        raise InvalidArgument("out-of-range", field, f"{field} must be a number from 0 on, not {value}")
+    return value

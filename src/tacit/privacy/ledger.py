@@ -139,8 +139,18 @@ class Ledger:
             return self.id
 
     def _append(self, body: Mapping[str, Any]) -> None:
+        """Write all of a line to the disk, or nothing."""
         line = _sealed(body, self._last)
-        self._end = self._written(json.dumps(line, sort_keys=True).encode() + b"\n")
+        text = json.dumps(line, sort_keys=True).encode() + b"\n"
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(self._end)
+            raise
+        self._end += len(text)
         self._take_in(line)
 
     def _take_in(self, line: dict[str, Any]) -> None:
@@ -180,7 +190,7 @@ class Ledger:
         self._file.seek(self._end)
         raw = self._file.read()
         last = raw[raw.rfind(b"\n") + 1 :]
-        if last and _complete(last):
+        if last and _verified(last) is not None:
             self._file.write(b"\n")
             os.fsync(self._file.fileno())
             raw += b"\n"
@@ -195,18 +205,6 @@ class Ledger:
         if len(whole) != len(raw):
             self._file.truncate(self._end)
         self._file.seek(self._end)
-
-    def _written(self, text: bytes) -> int:
-        """Write all of ``text`` to the disk, or nothing: the new end of the file."""
-        try:
-            left = memoryview(text)
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        except OSError:
-            self._file.truncate(self._end)
-            raise
-        return self._end + len(text)
 
     def _check_place(self) -> None:
         """What is appended to a file that was moved, replaced or cut meanwhile is lost for all other readers."""
@@ -310,20 +308,12 @@ def _sealed(body: Mapping[str, Any], previous: str) -> dict[str, Any]:
     return line
 
 
-def _complete(text: bytes) -> bool:
-    """Whether ``text`` is a whole line, whatever came before it."""
-    try:
-        previous = json.loads(text)["previous"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return _verified(text, previous) is not None
-
-
-def _verified(text: bytes, head: str) -> dict[str, Any] | None:
-    """The line, if it is one and continues the chain."""
+def _verified(text: bytes, head: str | None = None) -> dict[str, Any] | None:
+    """The line, if it is a whole one and continues the chain; None for ``head``: whatever came before it."""
     try:
         line = json.loads(text)
         body = {key: value for key, value in line.items() if key not in ("previous", "hash")}
-    except (ValueError, AttributeError):
+        previous = line["previous"] if head is None else head
+    except (ValueError, AttributeError, KeyError):
         return None
-    return line if line == _sealed(body, head) else None
+    return line if line == _sealed(body, previous) else None

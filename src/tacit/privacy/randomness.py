@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 
 _KEY_BYTES = 32
 # one ChaCha20 stream under one nonce has a 32-bit block counter: 256 GiB, far beyond any single use here
@@ -31,9 +31,8 @@ class Randomness:
     """A run's root key. ``stream(…)`` names a use: equal names give equal numbers, others independent ones."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        if key is not None and len(key) != _KEY_BYTES:
-            raise InvalidArgument("wrong-length", "key", f"a key has {_KEY_BYTES} bytes, not {len(key)}")
         self._key = os.urandom(_KEY_BYTES) if key is None else key
+        require("wrong-length", "key", len(self._key) == _KEY_BYTES, f"a key must have {_KEY_BYTES} bytes")
 
     @classmethod
     def from_seed(cls, seed: int | None) -> Randomness:
@@ -102,8 +101,7 @@ class Stream:
 
     def integers(self, bound: int, count: int) -> npt.NDArray[np.int64]:
         """``count`` uniform integers in ``0 .. bound-1``: words beyond the last multiple of it are drawn again."""
-        if not 1 <= bound <= 2**63:
-            raise InvalidArgument("out-of-range", "bound", f"a bound between 1 and 2^63 is needed, not {bound}")
+        require("out-of-range", "bound", 1 <= bound <= 2**63, f"must be between 1 and 2^63 (got {bound})")
         drawn = self.words(count)
         largest = np.uint64(2**64 - 1 - 2**64 % bound)
         while (refused := np.flatnonzero(drawn > largest)).size:

@@ -245,12 +245,12 @@ def _links(start: Sequence[float | None], end: Sequence[float | None]) -> Figure
     return _scatter("lines", x, y, line={"color": PALE, "width": 3}, hoverinfo="skip")
 
 
-def histogram(values: Sequence[float], caption: str, unit: str, note: str = "", bins: int = 24) -> Html:
+def histogram(values: Sequence[float], caption: str, unit: str, note: str = "") -> Html:
     """How many silos are in each of equal steps. Zero, if it is inside, is an edge between two bars."""
     if len(values) < 2:
         return Html("")
     low, high = min(values), max(values)
-    step = (high - low) / bins or 1.0
+    step = (high - low) / 24 or 1.0
     start = math.floor(low / step)
     counts = [0] * (math.floor(high / step) - start + 1)
     for value in values:

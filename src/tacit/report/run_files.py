@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf, Validat
 from tacit.engine.folder import plain_values
 from tacit.errors import UserError
 from tacit.privacy import Event, Ledger, LedgerError, spent
-from tacit.privacy.statement import epsilon_text
+from tacit.privacy.terms import epsilon_text
 
 if TYPE_CHECKING:
     from tacit.ledgers.recheck import Checked

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from tacit.privacy import Guarantee, View, account
 from tacit.privacy.ledger import place
-from tacit.privacy.statement import NOT_COVERED, Sheet, SheetRow, noise_text, percent, sentence
-from tacit.privacy.statement import sheet as statement
-from tacit.privacy.terms import RELATIONS, UNITS
+from tacit.privacy.terms import NOT_COVERED, RELATIONS, UNITS, Sheet, SheetRow, noise_text, percent, sentence
+from tacit.privacy.terms import sheet as statement
 from tacit.report import words
 from tacit.report.page import MISSING, Html, Page, banner, bullets, facts, join, paragraph, section, table, tag
 from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of, read_run

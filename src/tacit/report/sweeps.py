@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tacit.planning.sweep import Axis, Point, Sweep
-from tacit.privacy.statement import noise_text
+from tacit.privacy.terms import noise_text
 from tacit.report import figures, words
 from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.privacy import View
-from tacit.privacy.statement import rounded_up
+from tacit.privacy.terms import rounded_up
 from tacit.report.page import MISSING, Html, Page
 from tacit.report.run_files import Metrics, RunFiles, StatedAsPublished, StatedGuarantee, StoredScores
 
@@ -125,9 +125,9 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
-def counted(value: int, one: str, many: str | None = None) -> str:
+def counted(value: int, one: str) -> str:
     """``1 silo``, ``6 silos``."""
-    return f"{count(value)} {one if value == 1 else many or one + 's'}"
+    return f"{count(value)} {one if value == 1 else one + 's'}"
 
 
 def duration(seconds: float | None) -> str:

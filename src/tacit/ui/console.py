@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from tacit.engine import Run
-    from tacit.planning.preview import NoiseToSignal, Outlook, PaidOnce
+    from tacit.planning.claims import Once
+    from tacit.planning.preview import NoiseToSignal, Outlook
     from tacit.planning.sweep import Sweep
 
 # Names and values come from users: square brackets in them are text, never markup.
@@ -204,7 +205,7 @@ def _metric(value: float | None) -> str:
 def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False) -> None:
     """Who is protected from whom at which epsilon; infinite ones in red, with the reason below."""
     from tacit.privacy import View
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     infinite = [line for line in guarantees if line["epsilon"] == "inf"]
     if len(infinite) == len(guarantees):
@@ -246,7 +247,7 @@ def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False)
 
 def _as_published(line: dict[str, Any]) -> str:
     """``10.73 (valid)``, ``(only if)``, ``(not valid)``."""
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     found = line["as_published"]
     if not found:
@@ -265,8 +266,8 @@ def show_outlook(outlook: Outlook) -> None:
     show(f"{made.label}: {made.method.info.summary}; {made.rounds} rounds")
     if outlook.noise is not None:
         _show_noise(outlook.noise, outlook.plan.local_epsilon)
-    for once in outlook.paid:
-        _show_once(once)
+    for once, epsilon in outlook.once:
+        _show_once(once, epsilon)
     finite = any(guarantee.finite for guarantee in outlook.guarantees)
     if finite:
         against = [guarantee for guarantee in outlook.guarantees if guarantee.view in made.promise.against]
@@ -283,7 +284,7 @@ def show_outlook(outlook: Outlook) -> None:
 
 
 def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
-    from tacit.privacy.statement import noise_text
+    from tacit.privacy.terms import noise_text
 
     origin = "solved for the target" if noise.solved else "given"
     rows = [
@@ -302,11 +303,11 @@ def _show_noise(noise: NoiseToSignal, local_epsilon: float | None) -> None:
     show_pairs(rows)
 
 
-def _show_once(once: PaidOnce) -> None:
-    from tacit.privacy.statement import epsilon_text
+def _show_once(once: Once, epsilon: float) -> None:
+    from tacit.privacy.terms import epsilon_text
 
     whose = "about held-out people only" if once.apart else "within the guarantees below"
-    noise = f"noise multiplier {once.noise_multiplier:g}, epsilon {epsilon_text(once.epsilon)} by themselves"
+    noise = f"noise multiplier {once.noise_multiplier:g}, epsilon {epsilon_text(epsilon)} by themselves"
     show(f"Released once: {RELEASED[once.mechanism]}, {noise}, {whose}.", highlight=False)
 
 

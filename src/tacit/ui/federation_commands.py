@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,6 +97,8 @@ def check(experiment: Experiment, data: SiloTable, as_json: Json = False) -> Non
 @app.command("try")
 def trial(out: Out = None, as_json: Json = False) -> None:
     """Run a whole federation of local processes on this machine with the built-in data."""
+    from importlib.resources import files
+
     from tacit.engine.folder import free_folder
     from tacit.federation.demo import REQUESTER, Trial
     from tacit.federation.kits import require_nvflare

@@ -106,7 +106,7 @@ def show_checked(found: Sequence[Checked], totals: Sequence[Total]) -> None:
 
 
 def _costs(found: Checked | Total) -> str:
-    from tacit.privacy.statement import epsilon_text
+    from tacit.privacy.terms import epsilon_text
 
     parts = []
     for view, costs in found.epsilon.items():

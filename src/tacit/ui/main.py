@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from importlib.metadata import version as installed_version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +50,8 @@ SWEEP_HELP = (
 
 def demo(out: Out = None, as_json: Json = False) -> None:
     """Run the built-in experiment, from records to report, in under a minute."""
+    from importlib.resources import files
+
     from tacit.planning.plan import plan
 
     train(plan(Path(str(files("tacit") / "demo.toml"))), out=out, baselines=DEMO_REFERENCES, as_json=as_json)
@@ -274,7 +274,9 @@ _python_warning = warnings.showwarning
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        show(f"tacit {installed_version('tacit')}")
+        from importlib.metadata import version
+
+        show(f"tacit {version('tacit')}")
         raise typer.Exit
 
 

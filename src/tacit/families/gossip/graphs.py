@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from tacit.privacy import Randomness
 from tacit.privacy.invalid import InvalidArgument
 
 Topology = Literal["ring", "torus", "hypercube", "exponential", "erdos-renyi", "small-world", "complete"]
-TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 WeightRule = Literal["metropolis", "maximum-degree"]
 Acceleration = Literal["none", "chebyshev"]
 

@@ -36,6 +36,7 @@ from tacit.families.gossip.graphs import (
 from tacit.families.gossip.proofs import (
     as_published_gossip,
     as_published_random_walk_rdp,
+    gaussian_event,
     gossip_exposure,
     published_exposure,
 )
@@ -73,7 +74,6 @@ from tacit.privacy import (
     Unprotected,
     View,
 )
-from tacit.privacy.accounting.gaussian import gaussian_event
 
 OWN_PLACE = (
     "subjects have places by the hash of their identifiers, and may share one: they are protected from nodes at other"

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.accounting.events import RandomWalk
+from tacit.privacy.accounting.events import Event, Gaussian, Nothing, RandomWalk, Unprotected
 from tacit.privacy.invalid import InvalidArgument
 
 Floats = npt.NDArray[np.float64]
@@ -21,6 +21,13 @@ Floats = npt.NDArray[np.float64]
 
 # directions whose remainder lies between these, relative to one, are neither clearly zero nor clearly nonzero
 _NOTHING, _SOMETHING = 1e-13, 1e-9
+
+
+def gaussian_event(mu: float) -> Event:
+    """The event of a Gaussian view that moves by ``mu`` standard deviations."""
+    if mu == 0:
+        return Nothing()
+    return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)
 
 
 def gossip_exposure(
@@ -94,17 +101,17 @@ def published_exposure(published: npt.ArrayLike) -> Floats:
     return np.asarray(row**2 / (row**2).sum(), dtype=np.float64)
 
 
-def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int, first: int = 0) -> Floats:
+def as_published_gossip(mixing: npt.ArrayLike, steps: int, observer: int) -> Floats:
     """The published stand-in for [Pi]_uu (Cyffers et al. 2022, "Muffliato"), for every u.
 
-    The sum over t in first .. steps-1 and over the neighbours w of (W^t)_wu^2 / ||(W^t)_w||^2 (the authors' code has
-    ``first = 1``). It adds divergences of messages that share the same noise: not a bound.
+    The sum over t in 0 .. steps-1 and over the neighbours w of (W^t)_wu^2 / ||(W^t)_w||^2 (the authors' code begins
+    with t = 1). It adds divergences of messages that share the same noise: not a bound.
     """
     weights = _square(mixing)
     neighbours = [w for w in np.flatnonzero(weights[observer]) if w != observer]
-    power = np.linalg.matrix_power(weights, first)
+    power = np.eye(weights.shape[0])
     total = np.zeros(weights.shape[0])
-    for _ in range(first, steps):
+    for _ in range(steps):
         rows = power[neighbours]
         total += (rows**2 / (rows**2).sum(axis=1, keepdims=True)).sum(axis=0)
         power = power @ weights
@@ -120,10 +127,10 @@ def _square(mixing: npt.ArrayLike) -> Floats:
     return weights
 
 
-def as_published_random_walk_rdp(event: RandomWalk, order: float, delta: float, factor: float = 2.0) -> float:
+def as_published_random_walk_rdp(event: RandomWalk, order: float, delta: float) -> float:
     """The published bound (Cyffers, Bellet 2022, after the authors' code), with the steps that v sees directly.
 
-    With N_u = ceil(1.2 steps / nodes) visits of u: factor alpha Delta^2/(2 sigma^2) N_u ln(nodes)/nodes, valid while
+    With N_u = ceil(1.2 steps / nodes) visits of u: 2 alpha Delta^2/(2 sigma^2) N_u ln(nodes)/nodes, valid while
     alpha (alpha - 1) Delta^2 / (2 sigma^2) <= 1, and ceil(2 N_u/nodes + sqrt(6 N_u ln(1/delta)/nodes)) visits at the
     local cost. Several steps of u between two of v add up coherently, which it leaves out.
     """
@@ -132,4 +139,4 @@ def as_published_random_walk_rdp(event: RandomWalk, order: float, delta: float, 
         return math.inf
     visits = math.ceil(1.2 * event.steps / event.nodes)
     spotted = math.ceil(2 * visits / event.nodes + math.sqrt(6 * visits * math.log(1 / delta) / event.nodes))
-    return local * (factor * visits * math.log(event.nodes) / event.nodes + spotted)
+    return local * (2 * visits * math.log(event.nodes) / event.nodes + spotted)

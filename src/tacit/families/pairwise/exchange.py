@@ -42,7 +42,7 @@ class Pairwise(Exchange):
     pairwise_multiplier  standard deviation of a pair's noise over that of a silo's own; left out: by kappa = 20
     honest               at least this share of the silos does not collude with the server
     drop_outs            most silos that may vanish in a round
-    graph_seed           of graphs that are drawn; public, and chosen before anybody colludes
+    graph_seed           of graphs that are drawn; public, and chosen before any silo colludes
     precision            the step of the grid
 
     Formal guarantee (specification 6.1): who sees all messages and knows what the silos of a coalition know learns of

@@ -62,7 +62,7 @@ from tacit.models import Params
 
 Made = TypeVar("Made", bound=Upload)
 
-# How different the components of a mixture are at the start: enough to part ways, little compared with what they learn.
+# How different the components of a mixture are at the start: enough to separate, little compared with what they learn.
 SPREAD = 0.02
 # EM steps in which a silo fits its weights to the components that it was sent.
 WEIGHT_STEPS = 5

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import UserError
-from tacit.kernels import Local
+from tacit.families.randomizers import standard_laplace
+from tacit.kernels import LocalTraining
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
@@ -51,7 +52,7 @@ from tacit.privacy import (
     Unit,
     Unprotected,
 )
-from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_laplace, standard_normal
+from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma, standard_normal
 
 Floats = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.floating]
@@ -260,9 +261,9 @@ class ReportWork(LocalWork):
         return self.encoding.numbers
 
     @property
-    def learning(self) -> Local:
+    def learning(self) -> LocalTraining:
         """What every subject does with its records."""
-        return Local("training", self.epochs, self.learning_rate, self.batch_size)
+        return LocalTraining(self.epochs, self.learning_rate, self.batch_size)
 
 
 def one_encoder(crowd: Crowd) -> tuple[str, ...]:
@@ -295,7 +296,7 @@ class LocallyNoisedClaim(Claim):
     are whole.
     """
 
-    encoding: NoisyNumbers
+    encoding: LaplaceNumbers | GaussianNumbers
 
     @property
     def requires_all_silos(self) -> bool:
@@ -316,25 +317,13 @@ class LocallyNoisedClaim(Claim):
 
 
 @part
-class NoisyNumbers(Encoding):
-    """Noise on every number of the update; the server adds up what it gets, and sees each."""
+class LaplaceNumbers(Encoding):
+    """Laplace noise on every number: epsilon / d each. The server adds up what it gets, and sees each; a view of sums
+    sees them as if they were shuffled."""
 
     @property
     def scale(self) -> float:
         """Of the noise on one number of one subject."""
-        raise NotImplementedError
-
-    def among(self, people: int) -> Event:
-        """What a sum with the noise of this many subjects shows."""
-        raise NotImplementedError
-
-
-@part
-class LaplaceNumbers(NoisyNumbers):
-    """Laplace noise on every number: epsilon / d each. A view of sums sees them as if they were shuffled."""
-
-    @property
-    def scale(self) -> float:
         return 2 * self.value_range * self.dimensions / self.epsilon
 
     @property
@@ -346,13 +335,14 @@ class LaplaceNumbers(NoisyNumbers):
         return clipped(vectors, self.value_range) + self.scale * noise
 
     def among(self, people: int) -> Event:
+        """What a sum with the noise of this many subjects shows."""
         if people == 1:
             return Pure(self.epsilon)
         return Repeated(ShuffledReports(self.epsilon / self.dimensions, people, None, "laplace"), self.dimensions)
 
 
 @part
-class GaussianNumbers(NoisyNumbers):
+class GaussianNumbers(Encoding):
     """Gaussian noise on every number, (epsilon, delta)-private for one subject's whole update: the standard deviation
     is ``gaussian_sigma`` times the l2 sensitivity 2 C sqrt(d)."""
 

@@ -258,7 +258,7 @@ class GroupSteps(NoisySteps):
 
 def published_epsilon(work: GroupSteps, group: int, delta: float, facts: Facts) -> float:
     """The paper's epsilon of this many records."""
-    from tacit.privacy.accounting.as_published import as_published_local_group
+    from tacit.families.subject_dp.published_noise import as_published_local_group
 
     steps = max(work.batch_counts(facts)) * facts.rounds
     return as_published_local_group(group, work.clip.sigma, delta, max(work.rates(facts)), steps)
@@ -266,7 +266,7 @@ def published_epsilon(work: GroupSteps, group: int, delta: float, facts: Facts) 
 
 @lru_cache(maxsize=16)
 def _published_levels(most: int, epsilon: float, delta: float, rate: float, steps: int) -> tuple[float, ...]:
-    from tacit.privacy.accounting.as_published import as_published_local_group_noise
+    from tacit.families.subject_dp.published_noise import as_published_local_group_noise
 
     levels = [as_published_local_group_noise(z, epsilon, delta, rate, steps) for z in range(1, most + 1)]
     return (levels[0], *levels)

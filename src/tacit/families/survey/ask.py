@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tacit.data.table import Table, as_name, from_frame, gaps, match_names, numbers_in, read_file
+from tacit.data.table import Table, as_name, from_frame, gaps, match_names, numbers_in, read_file, refuse_rows
 from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
 from tacit.families.survey.picture import Mark, dots
@@ -202,24 +202,20 @@ def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndar
         if (np.isnan(numbers) & ~gaps(values)).any():
             problem = f"'{column}' holds no numbers"
             raise UserError("wrong-type", "--column", problem, "give --categories instead of --range")
-        missing = int(np.isnan(numbers).sum())
+        missing = np.isnan(numbers)
     else:
         numbers, unknown = match_names(values, names)
         if unknown is not None:
             problem = f"'{column}' also holds '{unknown}'"
             raise UserError("undeclared-value", "--categories", problem, "add it to the categories")
-        missing = int((numbers < 0).sum())
-    if missing:
-        problem = f"'{column}' is missing in {missing} rows"
-        raise UserError("missing-values", "--column", problem, "fill the gaps or drop the rows")
+        missing = numbers < 0
+    refuse_rows(missing, column, "missing", "missing-values", "--column", "fill the gaps or drop the rows")
     return numbers
 
 
 def _people(table: Table, subject: str) -> np.ndarray:
     who, _ = pd.factorize(table.identifiers(subject, "--subject"), use_na_sentinel=True)
-    if (who < 0).any():
-        problem = f"column '{subject}' is missing in {int((who < 0).sum())} rows"
-        raise UserError("missing-values", "--subject", problem, "fill the gaps or drop the rows")
+    refuse_rows(who < 0, subject, "missing", "missing-values", "--subject", "fill the gaps or drop the rows")
     return who
 
 

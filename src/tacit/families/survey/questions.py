@@ -3,6 +3,10 @@
     central   a trusted server sees all answers and adds noise to the result
     local     every person randomises the answer, and no party is trusted
 
+A question has public numbers only: ``event`` is what an answer costs a person whose data are replaced,
+``expected_error`` the standard error to be expected of one answer (for shares, where all of them are equal), and
+``release`` gives estimates from the values of records ``[records]`` and whose each of them is.
+
 **Every person counts once.** A person with several records counts by their average. In the local model a person answers
 a question with categories by one record, drawn at random, which has the same mean.
 
@@ -21,15 +25,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.families.randomizers import LaplaceReports, LevelReports, Response
-from tacit.privacy.accounting.events import Event, Pure
+from tacit.families.randomizers import LaplaceReports, LevelReports, Response, standard_laplace
+from tacit.privacy.accounting.events import Event, Gaussian, Pure
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.noise_mechanisms import GaussianMechanism, LaplaceMechanism, Randomizer
+from tacit.privacy.mechanisms.noise_mechanisms import Randomizer, finite, gaussian_sigma, standard_normal
 from tacit.privacy.mechanisms.noisy_queries import CategoryCounts, record_weights
 from tacit.privacy.randomness import Stream
 
@@ -48,22 +52,6 @@ class Estimates(NamedTuple):
     half_width: Floats
 
 
-class Question(Protocol):
-    """A question with its noise: public numbers only."""
-
-    @property
-    def place(self) -> Place: ...
-
-    def event(self) -> Event:
-        """What an answer costs a person whose data are replaced."""
-
-    def expected_error(self, people: int) -> float:
-        """The standard error to be expected of one answer; for shares, where all of them are equal."""
-
-    def release(self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream) -> Estimates:
-        """Estimates from the values of records ``[records]`` and whose each of them is."""
-
-
 class Central:
     """Noise by a trusted server: Laplace where ``delta`` is 0, else Gaussian.
 
@@ -78,29 +66,30 @@ class Central:
         raise NotImplementedError
 
     @property
-    def mechanism(self) -> LaplaceMechanism | GaussianMechanism:
+    def scale(self) -> float:
+        """The scale of Laplace noise, or the standard deviation of Gaussian noise."""
         l1, l2 = self.sensitivity
         if self.delta == 0:
-            return LaplaceMechanism.calibrated(self.epsilon, l1)
-        return GaussianMechanism.calibrated(self.epsilon, self.delta, l2)
+            return l1 / self.epsilon if self.epsilon > 0 else math.inf
+        return gaussian_sigma(self.epsilon, self.delta, l2)
 
     def event(self) -> Event:
         # of Laplace noise on several numbers no more than the pure bound is claimed
-        return Pure(self.epsilon) if self.delta == 0 else self.mechanism.event()
+        return Pure(self.epsilon) if self.delta == 0 else Gaussian(self.scale / self.sensitivity[1])
 
     @property
     def errors(self) -> tuple[float, float]:
         """The standard error of the noise, and what |noise| stays below with probability CONFIDENCE, exactly."""
-        made = self.mechanism
-        if isinstance(made, LaplaceMechanism):
-            return math.sqrt(2) * made.scale, -math.log1p(-CONFIDENCE) * made.scale
-        return made.sigma, NORMAL * made.sigma
+        if self.delta == 0:
+            return math.sqrt(2) * self.scale, -math.log1p(-CONFIDENCE) * self.scale
+        return self.scale, NORMAL * self.scale
 
     def expected_error(self, people: int) -> float:
         return self.errors[0] / people
 
     def estimates(self, exact: Floats, people: int, stream: Stream) -> Estimates:
-        noisy = self.mechanism.release(exact, stream) / people
+        noise = standard_laplace if self.delta == 0 else standard_normal
+        noisy = (finite(exact) + self.scale * noise(exact.size, stream)) / people
         return Estimates(noisy, *(np.full(noisy.shape, size / people) for size in self.errors))
 
 
@@ -216,6 +205,9 @@ class LocalMean:
         variance = made.variance(np.clip([middle], 0.0, 1.0))
         error = width * np.sqrt(variance / own.size) / made.kept
         return Estimates(np.array([self.low + width * middle]), error, NORMAL * error)
+
+
+Question = CentralShares | LocalShares | CentralMean | LocalMean
 
 
 def _averages(values: npt.ArrayLike, subject: npt.ArrayLike, low: float, high: float) -> Floats:

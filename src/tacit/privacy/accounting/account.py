@@ -47,11 +47,11 @@ from tacit.privacy.accounting.events import (
 )
 from tacit.privacy.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon, smallest_integer
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp, rdp_delta, rdp_epsilon
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import InvalidArgument, not_negative, require
 
 Array = npt.NDArray[np.float64]
 
-# the epsilons at which a trade-off is asked for its delta
+# the epsilons at which a trade-off is asked for its delta: dense where attacks on few runs are, up to what none reaches
 CURVE: Array = np.concatenate([np.linspace(0.0, 1.0, 41), np.geomspace(1.05, 60.0, 80)])
 # the range in which noise is searched for
 _LARGEST_NOISE = 1e9
@@ -82,7 +82,7 @@ class AttackLimits:
 
 def account(event: Event, delta: float) -> Bound:
     """The smallest epsilon proved for ``event`` at ``delta``; infinity where there is none."""
-    _check(delta=delta)
+    not_negative("delta", delta)
     event = _outermost(event)
     if isinstance(event, Largest):
         # one of them took place: the worst bounds it. (Largest within a composition: see ``canonical_form``.)
@@ -117,9 +117,7 @@ def _account(flat: Flat, delta: float) -> Bound:
         if isinstance(only, ShuffledReports) and _has_blanket(only):
             parts["blanket"] = bounds_of(only).blanket_epsilon(only, delta)
         if isinstance(only, Selected):
-            from tacit.privacy.accounting.selection_bounds import selection_epsilon
-
-            parts["selection"] = selection_epsilon(only, delta)
+            parts["selection"] = bounds_of(only).selection_epsilon(only, delta)
         if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
             parts["unsampled"] = account(_unsampled(flat), delta).epsilon
     return _bound(parts, delta)
@@ -127,7 +125,7 @@ def _account(flat: Flat, delta: float) -> Bound:
 
 def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta proved for ``event`` at ``epsilon``; 1 where nothing is."""
-    _check(epsilon=epsilon)
+    not_negative("epsilon", epsilon)
     return float(delta_profile(event, np.array([epsilon], dtype=np.float64))[0])
 
 
@@ -158,9 +156,7 @@ def delta_profile(event: Event, epsilons: Array) -> Array:
         blanket_delta = bounds_of(only).blanket_delta
         values = np.minimum(values, [blanket_delta(only, epsilon) for epsilon in epsilons.tolist()])
     if isinstance(only, Selected):
-        from tacit.privacy.accounting.selection_bounds import selection_deltas
-
-        values = np.minimum(values, selection_deltas(only, epsilons))
+        values = np.minimum(values, bounds_of(only).selection_deltas(only, epsilons))
     if any(isinstance(simple, SampledWithoutReplacement) for simple, _ in flat.parts):
         values = np.minimum(values, delta_profile(_unsampled(flat), epsilons))
     return np.asarray(np.clip(values, 0.0, 1.0), dtype=np.float64)
@@ -185,12 +181,16 @@ def attack_limits(
     if pair is not None:
         epsilons, deltas = np.append(epsilons, pair[0]), np.append(deltas, pair[1])
     growth = np.exp(np.minimum(epsilons, 700.0))  # what a float holds
-    rates = {
-        fpr: float(min(1.0, np.min(growth * fpr + deltas), np.min(1 - (1 - fpr - deltas) / growth)))
-        for fpr in false_positive_rates
-    }
     advantage = np.min((growth - 1 + 2 * deltas) / (growth + 1))
-    return AttackLimits(float(min(1.0, advantage)), {fpr: max(fpr, rate) for fpr, rate in rates.items()})
+    return AttackLimits(
+        float(min(1.0, advantage)), {fpr: most_hits(fpr, growth, deltas) for fpr in false_positive_rates}
+    )
+
+
+def most_hits(false_alarms: float, growth: Array, deltas: Array) -> float:
+    """The largest true-positive rate at a false-positive rate, by all e^epsilon (``growth``) with their ``deltas``."""
+    below = np.minimum(growth * false_alarms + deltas, 1 - (1 - false_alarms - deltas) / growth)
+    return float(min(1.0, max(false_alarms, below.min())))
 
 
 def pure_epsilon(event: Event) -> float:
@@ -209,9 +209,7 @@ def pure_epsilon(event: Event) -> float:
             # ln(1 + rate (e^epsilon - 1)), without overflow
             return float(np.logaddexp(math.log1p(-rate), math.log(rate) + whole))
         case Selected():
-            from tacit.privacy.accounting.selection_bounds import selection_pure_epsilon
-
-            return selection_pure_epsilon(event)
+            return float(bounds_of(event).selection_pure_epsilon(event))
         case Largest(members):
             return max(_pure(canonical(member).parts) for member in members)
         case _:
@@ -234,7 +232,8 @@ def calibrate_noise(
     ``make_event`` must cost no more the larger the noise is. Renyi accounting, which is quick and at most a little
     larger, gives an upper end; from there the exact accountants are asked. ValueError where no noise suffices.
     """
-    _check(epsilon=epsilon, delta=delta)
+    not_negative("epsilon", epsilon)
+    not_negative("delta", delta)
     if delta >= 1 or epsilon == math.inf:
         return 0.0
 
@@ -274,7 +273,8 @@ def calibrate_cost(cost: Callable[[float], float], target: float, tolerance: flo
 def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: float, most: int = 10**9) -> int:
     """The largest number of rounds, at most ``most``, whose ``account(make_event(rounds), delta)`` is within
     ``epsilon``. ValueError where it is exceeded before the first one."""
-    _check(epsilon=epsilon, delta=delta)
+    not_negative("epsilon", epsilon)
+    not_negative("delta", delta)
 
     def cost(rounds: int) -> float:
         return account(make_event(rounds), delta).epsilon
@@ -291,9 +291,8 @@ def calibrate_rounds(make_event: Callable[[int], Event], epsilon: float, delta: 
             high = trial
             break
     found = smallest_integer(lambda rounds: cost(rounds) > epsilon, low + 1, high) - 1
-    if found == 0 and cost(0) > epsilon:
-        problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
-        raise InvalidArgument("unreachable", "epsilon", problem)
+    problem = f"epsilon {epsilon} at delta {delta} is exceeded without any round"
+    require("unreachable", "epsilon", found > 0 or cost(0) <= epsilon, problem)
     return found
 
 
@@ -403,9 +402,3 @@ def _unsampled(flat: Flat) -> Event:
 def _bound(parts: dict[str, float], delta: float) -> Bound:
     best = min(parts, key=lambda name: parts[name])
     return Bound(max(0.0, parts[best]), delta, best, parts)
-
-
-def _check(**given: float) -> None:
-    for name, value in given.items():
-        if math.isnan(value) or value < 0:
-            raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")

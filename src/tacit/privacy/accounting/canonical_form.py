@@ -49,7 +49,7 @@ from tacit.privacy.accounting.events import (
     Unprotected,
     composition,
 )
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import InvalidArgument, not_negative, require
 
 Array = npt.NDArray[np.float64]
 
@@ -120,49 +120,45 @@ def _simple(event: Event, count: int) -> Iterator[tuple[Event, int]]:
             for inner in events:
                 yield from _simple(inner, count)
         case Pure(epsilon):
-            yield from _scaled(RandomizedResponse(epsilon), _number("epsilon", epsilon), count)
+            yield from _scaled(RandomizedResponse(epsilon), not_negative("epsilon", epsilon), count)
         case RandomizedResponse(epsilon, levels):
             if _whole("levels", levels) > 1:
-                yield from _scaled(event, _number("epsilon", epsilon), count)
+                yield from _scaled(event, not_negative("epsilon", epsilon), count)
         case Gaussian(noise) | Laplace(noise):
-            yield from _noisy(event, _number("noise_multiplier", noise), count)
+            yield from _noisy(event, not_negative("noise_multiplier", noise), count)
         case DiscreteGaussian(sigma, sensitivity):
             if _whole("sensitivity", sensitivity) > 0:
-                yield from _noisy(event, _number("sigma", sigma), count, "sigma")
+                yield from _noisy(event, not_negative("sigma", sigma), count, "sigma")
         case GaussianMixture():
             yield from _mixture(event, count)
         case PoissonSampled():
             yield from _sampled(event, count)
         case SampledWithoutReplacement(size, population, gaussian):
-            if not 0 <= size <= population:
-                raise InvalidArgument("out-of-range", "size", f"must be at most {population} (got {size})")
-            noise = _number("noise_multiplier", gaussian.noise_multiplier)
+            require("out-of-range", "size", 0 <= size <= population, f"must be at most {population} (got {size})")
+            noise = not_negative("noise_multiplier", gaussian.noise_multiplier)
             if size == population > 0:
                 yield from _noisy(gaussian, noise, count)
             elif size > 0 and noise != math.inf:
                 kept = replace(event, event=Gaussian(min(noise, _MOST_NOISE)))
                 yield from _noisy(kept, noise, count, None)
         case ShuffledReports(epsilon, reports, pair):
-            pair = _number("pair", epsilon if pair is None else pair)
-            if _number("epsilon", epsilon) == 0 or pair == 0:
+            pair = not_negative("pair", epsilon if pair is None else pair)
+            if not_negative("epsilon", epsilon) == 0 or pair == 0:
                 return
             # so few clones that no crowd hides anything
             alone = _whole("reports", reports) <= 1 or epsilon > _LARGEST_LOCAL
             local = max(pair, epsilon)
             yield from _scaled(RandomizedResponse(local) if alone else event, local, count)
         case RandomWalk(nodes, steps, noise):
-            if _whole("nodes", nodes) < 2:
-                raise InvalidArgument("out-of-range", "nodes", "a walk needs at least two nodes")
+            require("out-of-range", "nodes", _whole("nodes", nodes) >= 2, "a walk needs at least two nodes")
             if _whole("steps", steps) > 0:
-                yield from _noisy(event, _number("noise_multiplier", noise), count)
+                yield from _noisy(event, not_negative("noise_multiplier", noise), count)
         case Selected():
             yield from _selected(event, count)
         case Largest(events):
             yield from _largest(events, count)
         case Failure(probability):
-            if _number("probability", probability) > 1:
-                raise InvalidArgument("out-of-range", "probability", f"a probability is at most 1, not {probability}")
-            if probability > 0:
+            if _share("probability", probability) > 0:
                 yield event, count
         case Unprotected():
             yield event, count
@@ -189,7 +185,7 @@ def _scaled(event: Event, epsilon: float, count: int) -> Iterator[tuple[Event, i
 
 def _mixture(event: GaussianMixture, count: int) -> Iterator[tuple[Event, int]]:
     """Sensitivities in units of the standard deviation, ascending and distinct, of probabilities that sum to 1."""
-    noise = _number("noise_multiplier", event.noise_multiplier)
+    noise = not_negative("noise_multiplier", event.noise_multiplier)
     weights = _weights(event)
     if not any(weights):
         return
@@ -214,17 +210,16 @@ def _weights(event: GaussianMixture) -> dict[float, float]:
     Pr[c >= t] = min(1, sum of those from t on) is at least that of any probabilities which are no larger than those
     given, and larger sensitivities are worse (see the module).
     """
-    if len(event.sensitivities) != len(event.probabilities):
-        raise InvalidArgument("wrong-length", "probabilities", "a mixture needs one probability per sensitivity")
+    same = len(event.sensitivities) == len(event.probabilities)
+    require("wrong-length", "probabilities", same, "a mixture needs one probability per sensitivity")
     grouped: defaultdict[float, list[float]] = defaultdict(list)
     for sensitivity, probability in zip(event.sensitivities, event.probabilities, strict=True):
-        shift = float(_number("sensitivity", sensitivity))
-        if _number("probability", probability) > 0:
+        shift = float(not_negative("sensitivity", sensitivity))
+        if not_negative("probability", probability) > 0:
             grouped[shift].append(float(probability))
     weights = {shift: math.fsum(parts) for shift, parts in grouped.items()}
     total = math.fsum(probability for parts in grouped.values() for probability in parts)
-    if total > 1 + 1e-9:
-        raise InvalidArgument("out-of-range", "probabilities", f"the probabilities of a mixture sum to {total}")
+    require("out-of-range", "probabilities", total <= 1 + 1e-9, f"the probabilities of a mixture sum to {total}")
     if total < 1 - _ROUNDING and event.sensitivities:
         largest = float(max(event.sensitivities))
         weights[largest] = weights.get(largest, 0.0) + (1 - total)
@@ -253,9 +248,7 @@ def _raise_to_faintest(weights: dict[float, float], noise: float) -> None:
 
 def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
     """Sampling with probability 1 is none; of Gaussians it is a mixture; twice is once with the product."""
-    rate = _number("rate", event.rate)
-    if rate > 1:
-        raise InvalidArgument("out-of-range", "rate", f"a rate is at most 1, not {rate}")
+    rate = _share("rate", event.rate)
     inner = canonical(event.event)
     if inner.failure:  # a unit that is not sampled may fail, too
         yield Failure(inner.failure), count
@@ -281,12 +274,10 @@ def _sampled(event: PoissonSampled, count: int) -> Iterator[tuple[Event, int]]:
 def _selected(event: Selected, count: int) -> Iterator[tuple[Event, int]]:
     """Exactly one run is that run; runs that say nothing say nothing about which is the best."""
     certain = event.law == "negative-binomial"
-    if certain and not (math.isfinite(event.shape) and event.shape > -1):
-        problem = f"the shape of a negative binomial must be a number above -1, not {event.shape}"
-        raise InvalidArgument("out-of-range", "shape", problem)
-    if _number("mean", event.mean) == math.inf or (certain and event.mean < 1):
-        problem = f"the mean number of runs must be finite, and at least 1 unless Poisson, not {event.mean}"
-        raise InvalidArgument("out-of-range", "mean", problem)
+    usual = not certain or -1 < event.shape < math.inf
+    require("out-of-range", "shape", usual, f"must be above -1 and finite (got {event.shape})")
+    problem = f"must be finite, and at least 1 unless Poisson (got {event.mean})"
+    require("out-of-range", "mean", (1 if certain else 0) <= event.mean < math.inf, problem)
     inner = canonical(event.event)
     if inner.empty or event.mean == 0:
         return
@@ -376,13 +367,11 @@ def _precision(noise: float, count: int) -> float:
     return count / square if count < square * 1e300 else math.inf
 
 
-def _number(name: str, value: float) -> float:
-    if math.isnan(value) or value < 0:
-        raise InvalidArgument("out-of-range", name, f"{name} must be a number from 0 on, not {value}")
+def _share(name: str, value: float) -> float:
+    require("out-of-range", name, not_negative(name, value) <= 1, f"must be at most 1 (got {value})")
     return value
 
 
 def _whole(name: str, value: int) -> int:
-    if value != int(value) or value < 0:
-        raise InvalidArgument("out-of-range", name, f"{name} must be a whole number from 0 on, not {value}")
+    require("out-of-range", name, value == int(value) >= 0, f"must be a whole number from 0 on (got {value})")
     return int(value)

@@ -54,19 +54,20 @@ _SMALL_TABLE = 1 << 11
 _MOST_RELEASES = 10**9
 
 
-def losses_of(event: Event, grid: float) -> Losses:
-    """Both loss distributions of one canonical event on ``grid``; ValueError where none is known."""
+def losses_of(event: Event, grid: float, sampled: float = 1.0) -> Losses:
+    """Both loss distributions of one canonical event on ``grid``; ValueError where none is known. Of ``_OUTCOMES`` also
+    ``sampled`` with a rate."""
     match event:
         case Gaussian(noise_multiplier):
             return mixture_losses(GaussianMixture(noise_multiplier, (1.0,), (1.0,)), grid)
         case GaussianMixture():
             return mixture_losses(event, grid)
         case Laplace(noise_multiplier):
-            return laplace_losses(noise_multiplier, grid)
+            return laplace_losses(noise_multiplier, grid, sampled)
         case RandomizedResponse(epsilon, levels):
-            return response_losses(epsilon, levels, grid)
+            return response_losses(epsilon, levels, grid, sampled)
         case DiscreteGaussian(sigma, sensitivity):
-            return discrete_gaussian_losses(sigma, sensitivity, grid)
+            return discrete_gaussian_losses(sigma, sensitivity, grid, sampled)
         case ShuffledReports():
             shuffled: Losses = bounds_of(event).shuffled_losses(event, grid)
             return shuffled
@@ -78,19 +79,15 @@ def losses_of(event: Event, grid: float) -> Losses:
             raise InvalidArgument("not-supported", "event", f"no privacy loss distribution is known for {event!r}")
 
 
+# events that are sampled outcome by outcome
+_OUTCOMES = (Laplace, RandomizedResponse, DiscreteGaussian)
+
+
 def _poisson_sampled(rate: float, parts: Parts, grid: float) -> Losses:
     """Sampling of known events; one alone is sampled outcome by outcome where that can be done."""
     sampled = zero_out(parts)
-    if sampled and len(parts) == 1 and parts[0][1] == 1:
-        match parts[0][0]:
-            case Laplace(noise_multiplier):
-                return laplace_losses(noise_multiplier, grid, rate)
-            case RandomizedResponse(epsilon):
-                return response_losses(epsilon, 2, grid, rate)
-            case DiscreteGaussian(sigma, sensitivity):
-                return discrete_gaussian_losses(sigma, sensitivity, grid, rate)
-            case _:
-                pass
+    if sampled and len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], _OUTCOMES):
+        return losses_of(_absent(parts[0][0]), grid, rate)
     # a loss l becomes about rate (e^l - 1): on a grid coarser by that factor it is known as well
     own = grid / rate if sampled else grid
     tables = [(losses_of(_absent(simple), own), count) for simple, count in parts]
@@ -133,7 +130,7 @@ def _either_way(remove: Pld) -> Losses:
     return Losses(one_way, one_way)
 
 
-def by_pld(parts: Parts) -> tuple[tuple[tuple[Event, int], ...], tuple[tuple[Event, int], ...]]:
+def by_pld(parts: Parts) -> tuple[Parts, Parts]:
     """Parts of which a useful loss distribution is known, and the others."""
     known = tuple(part for part in parts if _has_pld(part[0]))
     return known, tuple(part for part in parts if not _has_pld(part[0]))
@@ -160,76 +157,56 @@ def _absent(event: Event) -> Event:
     return RandomizedResponse(event.epsilon) if isinstance(event, RandomizedResponse) else event
 
 
-def _deviation(event: Event) -> float:
-    """About the standard deviation of the loss of one release."""
+def _scales(event: Event) -> tuple[float, float]:
+    """About the standard deviation of the loss of one release, and about the largest loss that is tabulated."""
     match event:
-        case Gaussian(noise_multiplier):
-            return 1 / noise_multiplier
+        case Gaussian(noise):
+            return 1 / noise, (12 + 0.5 / noise) / noise
         case GaussianMixture():
-            return loss_deviation(event)
+            return loss_deviation(event), loss_range(event)
         case SampledWithoutReplacement():
-            return loss_deviation(_drawn(event))
-        case Laplace(noise_multiplier):
-            return min(1 / noise_multiplier, 1 / math.sqrt(noise_multiplier))
+            return _scales(_drawn(event))
+        case Laplace(noise):
+            return min(1 / noise, 1 / math.sqrt(noise)), 1 / noise
         case RandomizedResponse(epsilon):
-            return epsilon
+            return epsilon, epsilon
         case DiscreteGaussian(sigma, sensitivity):
-            return sensitivity / sigma
+            return sensitivity / sigma, (12 + sensitivity / sigma) * sensitivity / sigma
         case ShuffledReports(epsilon, reports, pair):
-            clones = max(1.0, (reports - 1) * math.exp(-epsilon))
-            return 2 * math.tanh((epsilon if pair is None else pair) / 2) / math.sqrt(clones)
-        case PoissonSampled(sampling, inner):
-            rate = sampling if zero_out(canonical(inner).parts) else 1.0
-            inside = math.sqrt(math.fsum(count * _deviation(part) ** 2 for part, count in canonical(inner).parts))
-            return rate * inside
-        case _:
-            return math.inf
-
-
-def _reach(event: Event) -> float:
-    """The largest loss that is tabulated, about."""
-    match event:
-        case Gaussian(noise_multiplier):
-            return (12 + 0.5 / noise_multiplier) / noise_multiplier
-        case GaussianMixture():
-            return loss_range(event)
-        case SampledWithoutReplacement():
-            return loss_range(_drawn(event))
-        case Laplace(noise_multiplier):
-            return 1 / noise_multiplier
-        case RandomizedResponse(epsilon):
-            return epsilon
-        case DiscreteGaussian(sigma, sensitivity):
-            return (12 + sensitivity / sigma) * sensitivity / sigma
-        case ShuffledReports(epsilon, _, pair):
-            return epsilon if pair is None else pair
+            clones, changed = max(1.0, (reports - 1) * math.exp(-epsilon)), epsilon if pair is None else pair
+            return 2 * math.tanh(changed / 2) / math.sqrt(clones), changed
         case PoissonSampled(rate, inner):
             parts = canonical(inner).parts
-            each = [(_reach(part), count) for part, count in parts]
+            each = [(*_scales(part), count) for part, count in parts]
+            deviation = math.sqrt(math.fsum(count * one**2 for one, _, count in each))
             # what the sum of many is hardly ever above: their means are at most reach^2 / 2
-            square = math.fsum(count * reach**2 for reach, count in each)
-            inside = min(math.fsum(count * reach for reach, count in each), square / 2 + 12 * math.sqrt(square))
+            square = math.fsum(count * reach**2 for _, reach, count in each)
+            largest = min(math.fsum(count * reach for _, reach, count in each), square / 2 + 12 * math.sqrt(square))
             if not zero_out(parts):
-                return inside
-            return float(np.logaddexp(math.log1p(-rate), math.log(rate) + inside)) - math.log1p(-rate)
+                return deviation, largest
+            return rate * deviation, float(np.logaddexp(math.log1p(-rate), math.log(rate) + largest)) - math.log1p(
+                -rate
+            )
         case _:
-            return 0.0
+            return math.inf, 0.0
 
 
-def _first_grid(parts: Parts) -> float:
-    """A grid to begin with: an eighth of the root-mean-square loss for many releases, finer for few; where that makes
-    for long tables, up to 64 times coarser.
+def _grids(parts: Parts) -> tuple[float, float]:
+    """A grid to begin with, and the finest one. The first is an eighth of the root-mean-square loss for many releases,
+    finer for few; where that makes for long tables, up to 64 times coarser.
 
     Splitting losses between grid points adds at most grid^2 / 4 to the variance of each; against the total variance
     that is harmless when the grid is well below the root-mean-square deviation of one release. But often what matters
     are rare, large losses, for which that is much too fine; and halving the grid doubles the work, so that all the
     coarser ones together cost no more than the last.
     """
+    scales = [(*_scales(event), count) for event, count in parts]
     releases = sum(count for _, count in parts)
-    variance = math.fsum(count * _deviation(event) ** 2 for event, count in parts)
+    variance = math.fsum(count * deviation**2 for deviation, _, count in scales)
     fine = math.sqrt(variance / releases) / (8 * max(1.0, 16 / math.sqrt(releases)))
-    reach = max(_reach(event) for event, _ in parts)
-    return max(min(_COARSEST * fine, max(fine, reach / _SMALL_TABLE)), reach / _LARGEST_TABLE)
+    reach = max(largest for _, largest, _ in scales)
+    first = max(min(_COARSEST * fine, max(fine, reach / _SMALL_TABLE)), reach / _LARGEST_TABLE)
+    return first, reach / (2 * _LARGEST_TABLE)
 
 
 def _refine(
@@ -242,8 +219,7 @@ def _refine(
     the other on a finer one is not asked again. Errors fall by a factor of 2 to 4 with each halving: with the change c
     of the last one, and r the ratio of the last two changes, about c r / (1 - r) remains.
     """
-    grid = _first_grid(parts)
-    smallest = max(_reach(event) for event, _ in parts) / (2 * _LARGEST_TABLE)
+    grid, smallest = _grids(parts)
     remove: Array | None = None
     add: Array | None = None
     best: Array | None = None

@@ -224,15 +224,16 @@ class Largest(Event):
 
 
 EVENTS: dict[str, type[Event]] = {event.kind: event for event in Event.__subclasses__()}
-# modules of families that say what their events cost; imported when such an event is accounted for
+# modules that say what rare events cost, most of them of families; imported when such an event is accounted for
 _BOUNDS = {
+    "selected": "tacit.privacy.accounting.selection_bounds",
     "shuffled-reports": "tacit.families.shuffle.shuffle_bounds",
     "random-walk": "tacit.families.gossip.random_walk",
 }
 
 
 def bounds_of(event: Event) -> Any:
-    """The module of a family that says what ``event`` costs."""
+    """The module that says what ``event`` costs."""
     return import_module(_BOUNDS[event.kind])
 
 

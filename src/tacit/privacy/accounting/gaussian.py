@@ -15,8 +15,6 @@ import math
 import sys
 from collections.abc import Callable
 
-from tacit.privacy.accounting.events import Event, Gaussian, Nothing, Unprotected
-
 # the smallest step by which a computed root is moved to the safe side, relative and absolute
 _SAFE = 1e-12
 
@@ -70,13 +68,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
     ends = doubled(exceeds, 1.0, sys.float_info.max)
     return math.inf if ends is None else bisect(exceeds, *ends, relative=_SAFE)[0]
-
-
-def gaussian_event(mu: float) -> Event:
-    """The event of a Gaussian view that moves by ``mu`` standard deviations."""
-    if mu == 0:
-        return Nothing()
-    return Unprotected("no noise hides this change from the view") if math.isinf(mu) else Gaussian(1 / mu)
 
 
 # -- where a condition that changes once begins to hold ----------------------------------------------------------------

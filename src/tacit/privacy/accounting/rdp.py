@@ -101,12 +101,9 @@ def _event_rdp(event: Event, order_values: tuple[float, ...]) -> Array:
             # D_a((1-q) Q + q P || Q) <= D_a(P || Q): the divergence is jointly quasi-convex
             return composed_rdp(canonical(inner).parts, orders)
         case RandomWalk():
-            walk: Array = bounds_of(event).walk_rdp(event, orders)
-            return walk
+            return np.asarray(bounds_of(event).walk_rdp(event, orders), np.float64)
         case Selected():
-            from tacit.privacy.accounting.selection_bounds import selection_rdp
-
-            return selection_rdp(event, orders)
+            return np.asarray(bounds_of(event).selection_rdp(event, orders), np.float64)
         case Largest(members):
             flats = [canonical(member) for member in members]
             worst: Array = np.max(np.stack([composed_rdp(flat.parts, orders) for flat in flats]), axis=0)

@@ -62,7 +62,7 @@ from tacit.privacy.accounting.canonical_form import canonical
 from tacit.privacy.accounting.events import Selected
 from tacit.privacy.accounting.gaussian import bisect
 from tacit.privacy.accounting.rdp import ORDERS, composed_rdp
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 
 Array = npt.NDArray[np.float64]
 
@@ -90,9 +90,7 @@ def stopping_rate(mean: float, shape: float) -> float:
     low = -1.0  # ln gamma
     while expected_runs(math.exp(low), shape) < mean:
         low *= 2
-        if low < -700:
-            problem = f"no stopping rate gives {mean} runs on average at shape {shape}"
-            raise InvalidArgument("unreachable", "mean", problem)
+        require("unreachable", "mean", low >= -700, f"no stopping rate gives {mean} runs on average at shape {shape}")
     low, high = bisect(lambda log: expected_runs(math.exp(log), shape) <= mean, low, 0.0, steps=200)
     return math.exp((low + high) / 2)
 

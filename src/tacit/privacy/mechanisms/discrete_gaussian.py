@@ -32,7 +32,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 from tacit.privacy.randomness import Stream
 
 Number = int | float | Fraction
@@ -54,9 +54,8 @@ def discrete_gaussian(sigma: Number, count: int, stream: Stream) -> npt.NDArray[
     if exact == 0:
         return np.zeros(count, dtype=np.int64)
     table = _table(exact)
-    if table.bits > _SMALL_BITS:
-        problem = "samples of this sigma may not fit 64 bits: use discrete_gaussian_integers"
-        raise InvalidArgument("out-of-range", "sigma", problem)
+    problem = "samples of this sigma may not fit 64 bits: use discrete_gaussian_integers"
+    require("out-of-range", "sigma", table.bits <= _SMALL_BITS, problem)
     samples = np.empty(count, dtype=np.int64)
     done = 0
     while done < count:
@@ -277,9 +276,5 @@ def _exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
 
 def _scale(sigma: Number) -> Fraction:
-    if isinstance(sigma, float) and not math.isfinite(sigma):
-        raise InvalidArgument("out-of-range", "sigma", f"sigma must be finite, not {sigma}")
-    exact = Fraction(sigma)
-    if exact < 0:
-        raise InvalidArgument("out-of-range", "sigma", f"sigma must not be negative, not {float(exact)}")
-    return exact
+    require("out-of-range", "sigma", 0 <= sigma < math.inf, "must be finite and not negative")
+    return Fraction(sigma)

@@ -1,12 +1,8 @@
-"""Releases with noise: Gaussian, Laplace, and the exponential mechanism.
+"""Gaussian noise, the exponential mechanism, and what a local randomiser is. All randomness is from ChaCha20 streams.
 
-A mechanism is a frozen value of public numbers. ``event()`` says what one release is to the accountant, and
-``release(value, stream)`` makes it, with noise from a ChaCha20 stream. The sensitivity is the caller's promise: the
-most that one unit, under the relation of the guarantee, moves the value.
-
-Formal guarantees. Gaussian and Laplace noise is computed in floating point from 53-bit uniforms: the epsilon is that of
-the ideal real-valued mechanism, and nothing is promised against attacks on the last bits of the output (Mironov 2012),
-nor beyond |noise| of 8.6 standard deviations or 37 scales, where such noise ends. The exponential mechanism is exact
+Formal guarantees. Gaussian noise is computed in floating point from 53-bit uniforms: the epsilon is that of the ideal
+real-valued mechanism, and nothing is promised against attacks on the last bits of the output (Mironov 2012), nor beyond
+|noise| of 8.6 standard deviations, where such noise ends. The exponential mechanism is exact
 (``discrete_gaussian.exp_coins``).
 """
 
@@ -19,9 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.accounting import events
 from tacit.privacy.accounting.gaussian import gaussian_mu
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import not_negative, require
 from tacit.privacy.mechanisms.discrete_gaussian import exp_coins
 from tacit.privacy.randomness import Stream
 
@@ -33,9 +28,8 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
 
     Balle and Wang 2018 ("analytic" calibration): the exact condition is solved, for any epsilon >= 0.
     """
-    if epsilon < 0 or not 0 <= delta <= 1 or sensitivity < 0:
-        problem = "epsilon and sensitivity are not negative and delta is between 0 and 1"
-        raise InvalidArgument("out-of-range", "epsilon", problem)
+    usual = epsilon >= 0 and 0 <= delta <= 1 and sensitivity >= 0
+    require("out-of-range", "epsilon", usual, "epsilon and sensitivity are not negative, delta is between 0 and 1")
     if sensitivity == 0:
         return 0.0
     mu = gaussian_mu(epsilon, delta)
@@ -49,13 +43,6 @@ def standard_normal(count: int, stream: Stream) -> Floats:
     radius = np.sqrt(-2 * np.log(stream.uniform(half) + 2.0**-54))
     angle = 2 * np.pi * stream.uniform(half)
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
-
-
-def standard_laplace(count: int, stream: Stream) -> Floats:
-    """``count`` Laplace numbers of scale 1: a sign and an exponential."""
-    words = stream.words(count)
-    sign = np.where(words & np.uint64(1), 1.0, -1.0)
-    return np.asarray(-sign * np.log((words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54))
 
 
 class Randomizer(Protocol):
@@ -81,51 +68,6 @@ class Randomizer(Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianMechanism:
-    """value + N(0, sigma^2 I), for values of l2 sensitivity ``sensitivity``."""
-
-    sigma: float
-    sensitivity: float = 1.0
-
-    @classmethod
-    def calibrated(cls, epsilon: float, delta: float, sensitivity: float = 1.0) -> GaussianMechanism:
-        return cls(gaussian_sigma(epsilon, delta, sensitivity), sensitivity)
-
-    def __post_init__(self) -> None:
-        _not_negative(sigma=self.sigma, sensitivity=self.sensitivity)
-
-    def event(self) -> events.Event:
-        return events.Nothing() if self.sensitivity == 0 else events.Gaussian(self.sigma / self.sensitivity)
-
-    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
-        exact = _finite(value)
-        return exact + self.sigma * standard_normal(exact.size, stream).reshape(exact.shape)
-
-
-@dataclass(frozen=True)
-class LaplaceMechanism:
-    """value + independent Laplace noise of scale ``scale``, for values of l1 sensitivity ``sensitivity``."""
-
-    scale: float
-    sensitivity: float = 1.0
-
-    @classmethod
-    def calibrated(cls, epsilon: float, sensitivity: float = 1.0) -> LaplaceMechanism:
-        """The scale that is epsilon-private for this l1 sensitivity."""
-        return cls(sensitivity / epsilon if epsilon > 0 else math.inf, sensitivity)
-
-    def __post_init__(self) -> None:
-        _not_negative(scale=self.scale, sensitivity=self.sensitivity)
-
-    def event(self) -> events.Event:
-        return events.Nothing() if self.sensitivity == 0 else events.Laplace(self.scale / self.sensitivity)
-
-    def release(self, value: npt.ArrayLike, stream: Stream) -> Floats:
-        exact = _finite(value)
-        return exact + self.scale * standard_laplace(exact.size, stream).reshape(exact.shape)
-
-
-@dataclass(frozen=True)
 class ExponentialMechanism:
     """One of several candidates, Pr proportional to exp(epsilon score / (2 sensitivity)): epsilon-private.
 
@@ -137,12 +79,8 @@ class ExponentialMechanism:
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _not_negative(epsilon=self.epsilon)
-        if not 0 < self.sensitivity < math.inf:
-            raise InvalidArgument("out-of-range", "sensitivity", "sensitivity must be positive and finite")
-
-    def event(self) -> events.Event:
-        return events.Pure(self.epsilon)
+        not_negative("epsilon", self.epsilon)
+        require("out-of-range", "sensitivity", 0 < self.sensitivity < math.inf, "must be positive and finite")
 
     def probabilities(self, scores: npt.ArrayLike) -> Floats:
         weights = np.exp(-self._gaps(scores))
@@ -159,9 +97,8 @@ class ExponentialMechanism:
                 return int(candidates[taken[0]])
 
     def _gaps(self, scores: npt.ArrayLike) -> Floats:
-        exact = _finite(scores).ravel()
-        if exact.size == 0:
-            raise InvalidArgument("missing", "scores", "there is no candidate to choose")
+        exact = finite(scores).ravel()
+        require("missing", "scores", exact.size > 0, "at least one candidate is required")
         scale = self.epsilon / self.sensitivity / 2
         gaps = np.zeros(exact.size)
         worse = exact < exact.max()
@@ -171,14 +108,7 @@ class ExponentialMechanism:
         return gaps
 
 
-def _finite(value: npt.ArrayLike) -> Floats:
+def finite(value: npt.ArrayLike) -> Floats:
     exact = np.asarray(value, dtype=np.float64)
-    if not np.isfinite(exact).all():
-        raise InvalidArgument("out-of-range", "value", "a value to be released must be finite: clip it first")
+    require("out-of-range", "value", bool(np.isfinite(exact).all()), "must be finite: clip it before the release")
     return exact
-
-
-def _not_negative(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not number >= 0:
-            raise InvalidArgument("out-of-range", name, f"{name} must not be negative, but is {number}")

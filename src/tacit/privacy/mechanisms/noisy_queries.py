@@ -37,17 +37,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy.accounting.events import Event, Gaussian, Pure
-from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.mechanisms.noise_mechanisms import ExponentialMechanism, GaussianMechanism
+from tacit.privacy.invalid import not_negative, require
+from tacit.privacy.mechanisms.noise_mechanisms import ExponentialMechanism, standard_normal
 from tacit.privacy.randomness import Stream
 
 Floats = npt.NDArray[np.float64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,8 @@ def record_weights(
         held, silos_of = np.bincount(person, minlength=1)[person], np.ones(who.size)
     else:
         where = np.asarray(silo).ravel()
-        if where.size != who.size:
-            problem = f"{who.size} records have {where.size} silos: give one per record"
-            raise InvalidArgument("wrong-length", "silo", problem)
+        problem = f"{who.size} records have {where.size} silos: give one per record"
+        require("wrong-length", "silo", where.size == who.size, problem)
         names, place = np.unique(where, return_inverse=True)
         pairs, pair, in_pair = np.unique(person * max(names.size, 1) + place, return_inverse=True, return_counts=True)
         held = in_pair[pair]
@@ -117,7 +117,7 @@ def record_weights(
 # -- means and variances -----------------------------------------------------------------------------------------------
 
 
-class _SubjectSum(ABC):
+class _SubjectSum(ABC, Generic[Found]):
     """A sum over records in which every subject counts once, with Gaussian noise on every number."""
 
     noise_multiplier: float
@@ -131,6 +131,10 @@ class _SubjectSum(ABC):
     def total(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike | None = None) -> Floats:
         """The exact sum: private, not to be released."""
 
+    @abstractmethod
+    def estimate(self, noisy: Floats) -> Found:
+        """What follows from the noisy sum: post-processing."""
+
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise on every number of ``total``."""
@@ -139,14 +143,16 @@ class _SubjectSum(ABC):
     def event(self) -> Event:
         return Gaussian(self.noise_multiplier)
 
-    def _noisy(
-        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None
-    ) -> Floats:
-        return GaussianMechanism(self.sigma, self.sensitivity).release(self.total(values, subject, silo), stream)
+    def release(
+        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
+    ) -> Found:
+        """``values`` [records, F] or [records] (of categories 0, 1, …), with the subject (and silo) of each record."""
+        exact = self.total(values, subject, silo)
+        return self.estimate(exact + self.sigma * standard_normal(exact.size, stream))
 
 
 @dataclass(frozen=True)
-class _ColumnSums(_SubjectSum):
+class _ColumnSums(_SubjectSum[Found]):
     """A sum of per-record vectors phi over F columns, subjects weighted alike, and its noise: what Means and Moments
     share. Without a public number of subjects the vector ends with a count.
     """
@@ -179,8 +185,10 @@ class _ColumnSums(_SubjectSum):
 
     def parts(self, values: npt.ArrayLike, subject: npt.ArrayLike, silo: npt.ArrayLike, silos: int) -> Floats:
         """``total`` silo by silo, [silos, …], ``silo`` numbered from 0: private, not to be released."""
-        weights = record_weights(subject, silo, self.max_silos)
-        return _parts(self._phi(values), weights, self.subjects, silo, silos)
+        features, weights, where = self._phi(values), record_weights(subject, silo, self.max_silos), np.ravel(silo)
+        _check_lengths(len(features), where.size)
+        mine = (where == k for k in range(silos))
+        return np.stack([_total(features[rows], weights[rows], self.subjects) for rows in mine])
 
     @abstractmethod
     def _phi(self, values: npt.ArrayLike) -> Floats:
@@ -188,7 +196,7 @@ class _ColumnSums(_SubjectSum):
 
 
 @dataclass(frozen=True)
-class Means(_ColumnSums):
+class Means(_ColumnSums[Paid]):
     """Means of F columns over subjects, each subject by the average of its records: one vector Gaussian event.
 
     low, high          public bounds of each column, [F]
@@ -207,22 +215,15 @@ class Means(_ColumnSums):
         scaled, known = _scaled(values, self.low, self.high)
         return np.where(known, scaled, 0.0)
 
-    def estimate(self, noisy: Floats) -> tuple[Floats, Floats]:
-        """(means, standard errors) from the noisy sum: post-processing."""
+    def estimate(self, noisy: Floats) -> Paid:
         average, divisor, counted = _divided(noisy, self.subjects)
         error = self.sigma / divisor * np.sqrt(1 + counted * average**2)
         middle, half = _middle(self.low, self.high)
-        return middle + half * np.clip(average, -1.0, 1.0), half * error
-
-    def release(
-        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
-    ) -> Paid:
-        """``values`` [records, F] or [records], with the subject (and silo) of each record."""
-        return Paid(*self.estimate(self._noisy(values, subject, stream, silo)), self.event())
+        return Paid(middle + half * np.clip(average, -1.0, 1.0), half * error, self.event())
 
 
 @dataclass(frozen=True)
-class Moments(_ColumnSums):
+class Moments(_ColumnSums[PaidMoments]):
     """Means *and* variances of F columns over subjects as ONE vector Gaussian event: what standardising needs.
 
     Parameters as for :class:`Means`. The mean is that of a random record of a random subject, the variance likewise:
@@ -247,7 +248,6 @@ class Moments(_ColumnSums):
         return np.concatenate([np.where(known, scaled, 0.0), np.where(known, 2 * scaled**2 - 1, 0.0)], axis=1)
 
     def estimate(self, noisy: Floats) -> PaidMoments:
-        """Means, variances and deviations from the noisy sum: post-processing."""
         columns = len(self.low)
         average, divisor, counted = _divided(noisy, self.subjects)
         first, second = average[:columns], average[columns:]
@@ -271,18 +271,12 @@ class Moments(_ColumnSums):
             event=self.event(),
         )
 
-    def release(
-        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
-    ) -> PaidMoments:
-        """``values`` [records, F] or [records], with the subject (and silo) of each record."""
-        return self.estimate(self._noisy(values, subject, stream, silo))
-
 
 # -- counts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class CategoryCounts(_SubjectSum):
+class CategoryCounts(_SubjectSum[Paid]):
     """How much of every category there is, [categories]; with ``categories = 1`` and zeros as values, how many
     subjects.
 
@@ -302,9 +296,8 @@ class CategoryCounts(_SubjectSum):
 
     def __post_init__(self) -> None:
         _check_crowd(self.noise_multiplier, None, self.max_silos)
-        if self.categories < 1 or not 0 < self.cap < math.inf:
-            problem = f"at least one category and a positive cap are needed, not {self.categories}, {self.cap}"
-            raise InvalidArgument("out-of-range", "categories", problem)
+        usual = self.categories >= 1 and 0 < self.cap < math.inf
+        require("out-of-range", "categories", usual, "at least one category and a positive, finite cap are required")
 
     @property
     def sensitivity(self) -> float:
@@ -319,15 +312,8 @@ class CategoryCounts(_SubjectSum):
         kept = category[known].astype(np.int64)
         return np.asarray(np.bincount(kept, weights=weights[known], minlength=self.categories), dtype=np.float64)
 
-    def estimate(self, noisy: Floats) -> tuple[Floats, Floats]:
-        """(counts, standard errors) from the noisy sum."""
-        return noisy, np.full(self.categories, self.sigma)
-
-    def release(
-        self, values: npt.ArrayLike, subject: npt.ArrayLike, stream: Stream, silo: npt.ArrayLike | None = None
-    ) -> Paid:
-        """``values`` are integers 0 .. categories-1, one per record."""
-        return Paid(*self.estimate(self._noisy(values, subject, stream, silo)), self.event())
+    def estimate(self, noisy: Floats) -> Paid:
+        return Paid(noisy, np.full(self.categories, self.sigma), self.event())
 
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------
@@ -359,13 +345,10 @@ class Quantile:
 
     def __post_init__(self) -> None:
         _check_columns((self.low,), (self.high,))
-        if not 0 <= self.share <= 1:
-            raise InvalidArgument("out-of-range", "share", f"share is between 0 and 1, not {self.share}")
-        if not 0 <= self.epsilon < math.inf:
-            raise InvalidArgument("out-of-range", "epsilon", f"epsilon is finite and not negative, not {self.epsilon}")
-        if self.candidates < 2 or (self.geometric and self.low <= 0):
-            problem = "two candidates at least; a geometric grid begins above 0"
-            raise InvalidArgument("out-of-range", "candidates", problem)
+        require("out-of-range", "share", 0 <= self.share <= 1, f"must be between 0 and 1 (got {self.share})")
+        require("out-of-range", "epsilon", not_negative("epsilon", self.epsilon) < math.inf, "must be finite")
+        usual = self.candidates >= 2 and (self.low > 0 or not self.geometric)
+        require("out-of-range", "candidates", usual, "two candidates at least; a geometric grid begins above 0")
 
     @property
     def grid(self) -> Floats:
@@ -407,30 +390,12 @@ class Quantile:
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def accuracy_scores(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
-    """1 for every record whose class was predicted, 0 for the others; bound 1."""
-    return np.asarray(np.asarray(predicted) == np.asarray(labels), dtype=np.float64)
-
-
-def log_loss_scores(of_truth: npt.ArrayLike, bound: float) -> Floats:
-    """-ln of the probability that the model gave to the true class, at most ``bound``."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.minimum(-np.log(np.asarray(of_truth, dtype=np.float64)), bound), dtype=np.float64)
-
-
-def squared_error_scores(predicted: npt.ArrayLike, labels: npt.ArrayLike, bound: float) -> Floats:
-    """Squared errors, at most ``bound``."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gap = np.asarray(predicted, dtype=np.float64) - np.asarray(labels, dtype=np.float64)
-        return np.asarray(np.minimum(gap**2, bound), dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class Metrics:
     """Several metrics on private records at once, for the price of one vector: averages over subjects of scores.
 
-    names, bounds   each metric's scores lie between 0 and its public bound (:func:`accuracy_scores` 1,
-                    :func:`log_loss_scores` and :func:`squared_error_scores` what was declared to them)
+    names, bounds   each metric's scores lie between 0 and its public bound: 1 for accuracy; a declared one for
+                    log-loss and squared errors, at which they are cut
 
     A metric is here "of a random record of a random subject": :class:`Means` of the scores, whose proof it shares.
     Metrics that are no averages (AUC, average precision) are not offered.
@@ -445,8 +410,8 @@ class Metrics:
     max_silos: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.names) != len(self.bounds) or len(set(self.names)) != len(self.names):
-            raise InvalidArgument("mismatch", "metrics", "every metric has its own name and one bound")
+        usual = len(set(self.names)) == len(self.names) == len(self.bounds)
+        require("mismatch", "metrics", usual, "every metric needs its own name and one bound")
         self.means()
 
     def means(self) -> Means:
@@ -482,9 +447,8 @@ def _scaled(
     """Columns on [-1, 1], [records, F], and which entries are numbers. Clipped before anything can overflow."""
     exact = np.asarray(values, dtype=np.float64)
     exact = exact.reshape(-1, len(low)) if exact.ndim != 2 else exact
-    if exact.shape[1] != len(low):
-        problem = f"{exact.shape[1]} columns have {len(low)} bounds: give one per column"
-        raise InvalidArgument("wrong-length", "bounds", problem)
+    problem = f"{exact.shape[1]} columns have {len(low)} bounds: give one per column"
+    require("wrong-length", "bounds", exact.shape[1] == len(low), problem)
     middle, half = _middle(low, high)
     known = ~np.isnan(exact)
     inside = np.clip(np.where(known, exact, middle), low, high)
@@ -510,13 +474,6 @@ def _total(features: Floats, weights: Floats, subjects: int | None) -> Floats:
     return np.asarray(steps.sum(axis=0) / _STEPS, dtype=np.float64)
 
 
-def _parts(features: Floats, weights: Floats, subjects: int | None, silo: npt.ArrayLike, silos: int) -> Floats:
-    where = np.asarray(silo).ravel()
-    _check_lengths(len(features), where.size)
-    mine = (where == k for k in range(silos))
-    return np.stack([_total(features[rows], weights[rows], subjects) for rows in mine])
-
-
 def _divided(noisy: Floats, subjects: int | None) -> tuple[Floats, float, int]:
     """(averages, divisor, 1 where the divisor is a noisy count and adds to the error)."""
     if subjects is not None:
@@ -526,29 +483,20 @@ def _divided(noisy: Floats, subjects: int | None) -> tuple[Floats, float, int]:
 
 
 def _check_columns(low: tuple[float, ...], high: tuple[float, ...]) -> None:
-    if len(low) != len(high) or not low:
-        raise InvalidArgument("missing", "bounds", "bounds are needed: one low and one high for every column")
-    for lower, upper in zip(low, high, strict=True):
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-            problem = f"bounds are two finite numbers, the lower first, not {lower} and {upper}"
-            raise InvalidArgument("out-of-range", "bounds", problem)
+    require("missing", "bounds", len(low) == len(high) > 0, "one low and one high are required for every column")
+    usual = all(-math.inf < lower < upper < math.inf for lower, upper in zip(low, high, strict=True))
+    require("out-of-range", "bounds", usual, "bounds must be finite, the lower one first")
 
 
 def _check_crowd(noise_multiplier: float, subjects: int | None, max_silos: int | None) -> None:
-    if not 0 <= noise_multiplier < math.inf:
-        problem = f"noise_multiplier is finite and not negative, not {noise_multiplier}"
-        raise InvalidArgument("out-of-range", "noise_multiplier", problem)
-    if subjects is not None and subjects < 1:
-        problem = f"the public number of subjects is at least 1, not {subjects}"
-        raise InvalidArgument("out-of-range", "subjects", problem)
-    if max_silos is not None and max_silos < 1:
-        raise InvalidArgument("out-of-range", "max_silos", f"max_silos is at least 1, not {max_silos}")
-    if subjects is not None and max_silos is not None:
-        problem = "with max_silos the weights do not sum to the number of subjects: leave subjects out"
-        raise InvalidArgument("mismatch", "subjects", problem)
+    finite = not_negative("noise_multiplier", noise_multiplier) < math.inf
+    require("out-of-range", "noise_multiplier", finite, "must be finite")
+    require("out-of-range", "subjects", subjects is None or subjects >= 1, "must be at least 1")
+    require("out-of-range", "max_silos", max_silos is None or max_silos >= 1, "must be at least 1")
+    problem = "with max_silos the weights do not sum to the number of subjects: leave subjects out"
+    require("mismatch", "subjects", subjects is None or max_silos is None, problem)
 
 
 def _check_lengths(values: int, records: int) -> None:
-    if values != records:
-        problem = f"{values} values belong to {records} records: give one subject per value"
-        raise InvalidArgument("wrong-length", "subject", problem)
+    problem = f"{values} values belong to {records} records: give one subject per value"
+    require("wrong-length", "subject", values == records, problem)

@@ -19,7 +19,7 @@ from scipy.special import gammaln, xlogy
 
 from tacit.privacy.accounting.events import Event, Largest, Selected
 from tacit.privacy.accounting.selection_bounds import expected_runs, stopping_rate
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 from tacit.privacy.randomness import Stream
 
 Setting = TypeVar("Setting")
@@ -45,11 +45,9 @@ class Repetitions:
 
     def __post_init__(self) -> None:
         least = 1.0 if self.law == "negative-binomial" else 0.0
-        if not least <= self.mean <= _MOST_RUNS:
-            problem = f"the mean number of runs is between {least:g} and {_MOST_RUNS}, not {self.mean}"
-            raise InvalidArgument("out-of-range", "mean", problem)
-        if not (self.shape > -1 and math.isfinite(self.shape)):
-            raise InvalidArgument("out-of-range", "shape", f"shape is a number above -1, not {self.shape}")
+        problem = f"must be between {least:g} and {_MOST_RUNS} runs (got {self.mean})"
+        require("out-of-range", "mean", least <= self.mean <= _MOST_RUNS, problem)
+        require("out-of-range", "shape", -1 < self.shape < math.inf, f"must be above -1 and finite (got {self.shape})")
 
     def event(self, *runs: Event) -> Event:
         """What the selection costs, given the event of one run and its score, or of the runs of all settings."""
@@ -115,8 +113,7 @@ def repeat_and_select(
     and relation of the run's event, if runs are independent, if nothing else about them is seen (not their number,
     not how long they took, no log of the other scores), and if no run was skipped or ended because of what it showed.
     """
-    if not settings:
-        raise InvalidArgument("missing", "settings", "there is no setting to choose from")
+    require("missing", "settings", bool(settings), "at least one setting is required")
     best: Choice[Setting, Result] | None = None
     count = repetitions.draw(stream)
     for number, index in enumerate(stream.integers(len(settings), count).tolist()):

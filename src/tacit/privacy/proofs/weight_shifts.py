@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy.invalid import InvalidArgument
+from tacit.privacy.invalid import require
 
 Array = npt.NDArray[np.float64]
 
@@ -39,14 +39,11 @@ def largest_shift(table: npt.ArrayLike, leaving: int, staying: int) -> float:
     For a curious silo of S with at most R records of a subject in each: leaving (S - 1) R, staying R.
     """
     f = np.asarray(table, np.float64)
-    if leaving < 1 or staying < 0:
-        problem = f"leaving must be at least 1 and staying at least 0, not {leaving} and {staying}"
-        raise InvalidArgument("out-of-range", "leaving", problem)
-    if f.ndim != 1 or len(f) <= leaving + staying:
-        problem = f"the table must have the {leaving + staying + 1} weights f(0) to f({leaving + staying})"
-        raise InvalidArgument("wrong-length", "table", problem)
-    if not np.all(np.isfinite(f) & (f >= 0)):
-        raise InvalidArgument("out-of-range", "weights", "weights must be finite numbers from 0 on")
+    require("out-of-range", "leaving", leaving >= 1 and staying >= 0, "must be at least 1, and staying at least 0")
+    problem = f"the table must have the weights f(0) to f({leaving + staying})"
+    require("wrong-length", "table", f.ndim == 1 and len(f) > leaving + staying, problem)
+    usual = bool(np.all(np.isfinite(f) & (f >= 0)))
+    require("out-of-range", "weights", usual, "weights must be finite numbers from 0 on")
     n = np.arange(1, leaving + 1)
     rows = max(1, _CHUNK // leaving)
     found = 0.0
@@ -83,9 +80,8 @@ def slot_shift(silos: int, records: int, curious: int = 0) -> float:
     V <= 2 n f(N) + q f(N'), which falls with r: r in 0..4 (n + q) is enough where this is below what was found.
     """
     others = silos - curious
-    if others < 1 or records < 1:
-        problem = "at least one silo must be left, with at least one record of a subject"
-        raise InvalidArgument("out-of-range", "silos", problem)
+    usual = others >= 1 and records >= 1
+    require("out-of-range", "silos", usual, "at least one silo must be left, with at least one record of a subject")
     found, beyond = 0.0, 0.0
     for overfull in range(others + 1):
         n, q = (others - overfull) * records, overfull * records
@@ -114,6 +110,5 @@ def slot_record_shift(silos: int, records: int) -> float:
 
 def shared_slots(subjects: int, slots: int) -> float:
     """The expected share of ``subjects`` who share a slot with another: 1 - (1 - 1 / slots)^(subjects - 1)."""
-    if subjects < 1 or slots < 1:
-        raise InvalidArgument("out-of-range", "subjects", "subjects and slots must be at least 1")
+    require("out-of-range", "subjects", subjects >= 1 and slots >= 1, "subjects and slots must be at least 1")
     return 1.0 - (1.0 - 1.0 / slots) ** (subjects - 1)
