@@ -1,4 +1,4 @@
-"""The code of CONTRIBUTING.md works as it stands: in a copy of the repository, with the generic tests."""
+"""The code of the pages for contributors works as it stands: in a copy of the repository, with the generic tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 
 from tools import contributing
 
-SIGN = {
-    "tests/methods/test_parts.py": "sign-sgd and not refused",  # what is declared, exchanges, documented keys
-    "tests/engine/test_not_finite.py": "sign-sgd",
-    "tests/audit/test_mechanism.py": "every_private_method or sign-sgd and not twenty",  # cut noise is detected
+GENERIC = {
+    "tests/methods/test_parts.py": "normalized-sgd and not refused",  # what is declared, exchanges, documented keys
+    "tests/engine/test_not_finite.py": "normalized-sgd",
+    "tests/audit/test_mechanism.py": "every_private_method or normalized-sgd and not twenty",  # cut noise is detected
     # simulator = federation
-    "tests/engine/test_federation.py": "learns_the_model and (sign-sgd or uldp-naive-clear or uldp-naive-coarse)",
+    "tests/engine/test_federation.py": "learns_the_model and (normalized-sgd or uldp-naive-clear)",
+    "tests/neighbours/test_page.py": "harness_knows or is_checked",
+    "tests/neighbours/test_neighbours.py": "worst and simulator and normalized-sgd and (plain or bounded)",
 }
 QUADRATIC = """
 import tacit
@@ -31,7 +33,7 @@ print(tacit.plan(experiment).parameters)
 def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contributed")
     contributing.copied(folder)
-    contributing.apply((contributing.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), folder)
+    contributing.apply(contributing.pages(), folder)
     return folder
 
 
@@ -42,10 +44,10 @@ def python(folder, *words):
     )
 
 
-@pytest.mark.parametrize("file", SIGN)
+@pytest.mark.parametrize("file", GENERIC)
 def test_a_method_and_an_exchange_of_the_page_pass_the_generic_tests(copy, file):
     done = python(
-        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", file, "-k", SIGN[file]
+        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", file, "-k", GENERIC[file]
     )
     assert done.returncode == 0, done.stdout
     assert int(done.stdout.split(" passed")[0].split()[-1]) >= (1 if "not_finite" in file else 2)
@@ -57,7 +59,7 @@ def test_a_model_of_the_page_can_be_planned(copy):
 
 
 def test_the_code_of_the_page_keeps_the_rules_of_the_source(copy):
-    files = [path for kind, path, _ in contributing.blocks((copy / "CONTRIBUTING.md").read_text()) if kind == "python"]
+    files = [path for kind, path, _ in contributing.blocks(contributing.pages()) if kind == "python"]
     assert len(files) == 4
     done = python(copy, "-m", "ruff", "check", *files)
     assert done.returncode == 0, done.stdout

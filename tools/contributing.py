@@ -1,4 +1,4 @@
-"""Apply the code of CONTRIBUTING.md to a copy of the repository: ``python tools/contributing.py FOLDER``.
+"""Apply the code of the pages for contributors to a copy of the repository: ``python tools/contributing.py FOLDER``.
 
 A block whose first line is ``# path`` is that file (``python``), or a change of it (``diff``): lines with a space or a
 minus must stand in the file one after the other, exactly once; those with a minus go, those with a plus come.
@@ -12,12 +12,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("CONTRIBUTING.md", "docs/new-exchange.md")
 BLOCK = re.compile(r"^```(python|diff)\n# (\S+)\n(.*?)^```$", re.M | re.S)
 
 
 def blocks(page: str) -> list[tuple[str, str, str]]:
     """Kind, path and text of every block that names a file."""
     return [(kind, path, text) for kind, path, text in BLOCK.findall(page)]
+
+
+def pages() -> str:
+    """All pages with code, one after the other."""
+    return "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 
 
 def changed(text: str, diff: str) -> str:
@@ -57,7 +63,7 @@ def copied(folder: Path) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     copied(folder)
-    for path in apply((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), folder):
+    for path in apply(pages(), folder):
         print(path)
 
 

@@ -19,7 +19,7 @@ with record.phase("imports"):
     import numpy as np
 
     from benchmarks import people_work as work
-    from tacit.kernels import Arrays, Local, Objective, PeopleSum, arrange, people_sum
+    from tacit.kernels import Arrays, LocalTraining, Objective, PeopleSum, arrange, people_sum
     from tacit.models import build, task_for
 
 
@@ -37,8 +37,8 @@ class Rounds:
         self.arrays = Arrays(jax.device_put(features), jax.device_put(labels.astype(np.int32)))
         layers = {f"layer{i}": {"w": w, "b": b} for i, (w, b) in enumerate(work.start(case))}
         self.params = jax.device_put(layers)
-        self.local = Local(epochs=case.steps, rate=case.rate)
-        layout = self.local.layout(self.objective, self.params, self.arrays).suited(counts)
+        self.local = LocalTraining(epochs=case.steps, rate=case.rate)
+        layout = self.local.layout(self.objective, self.params, self.arrays)
         self.lanes = arrange(np.cumsum(counts) - counts, counts, np.ones(len(counts)), layout)
 
     def run(self, pool: ThreadPoolExecutor) -> float:

@@ -69,8 +69,9 @@ SPOILED: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.info.private])
 def test_a_record_that_overflows_spoils_no_other_part(name):
-    """Row 0 overflows in a nonlinear model, and padding is everywhere: silos, people and nodes of 1 to 11 records."""
-    numbers, lost = SPOILED.get(name, ({}, 1))
+    """Row 0 overflows in a nonlinear model, and padding is everywhere: silos, people and nodes of 1 to 11 records.
+    A method without a line in SPOILED may compute finite numbers of an overflow: it loses one contribution at most."""
+    numbers, lost = SPOILED.get(name, ({}, None))
     sizes = [1, 3, 5, 7, 9, 11]
     silo = np.repeat(np.arange(len(sizes)), sizes)
     rng = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def test_a_record_that_overflows_spoils_no_other_part(name):
     columns = {"numeric": {f"x{i}": {} for i in range(4)}}
     sim = simulation(people, settings, data=columns, model={"name": "mlp", "hidden": [8]}, exchange=exchange)
     sim.round(1)
-    assert int(sim.not_finite) == lost
+    assert int(sim.not_finite) in ((0, 1) if lost is None else (lost,))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(sim.server.params))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -136,6 +137,26 @@ def test_small_messages_take_little_memory(trial, name):
             held.append((server.memory_info().rss >> 20) - before)
             time.sleep(0.05)
     assert max(held) < 100
+
+
+def test_the_port_for_job_processes_is_for_the_own_kit(trial):
+    """A local user with the kit of another party, who declares a message of 1 GB."""
+    north = psutil.Process(trial.processes["north"].pid)
+    port, before = own_port(north.pid), north.memory_info().rss >> 20
+    for name, is_own in ((REQUESTER, False), ("north", True)):
+        startup = trial.kit(name).startup
+        context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
+        context.check_hostname = False
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as secured:
+            secured.settimeout(20)
+            frame = bytearray(PREFIX_LEN)
+            Prefix(length=1 << 30, type=Types.DATA).to_buffer(frame, 0)
+            with suppress(OSError):
+                secured.sendall(frame)
+                assert secured.recv(1) == b""
+        assert bool(logged(trial, "north", "refused local-user", "(the certificate of another party)")) or is_own
+    assert (north.memory_info().rss >> 20) - before < 50
 
 
 def test_a_requester_makes_a_silo_do_nothing(trial, planted):
@@ -283,7 +304,7 @@ def test_a_requester_opens_no_streams_and_uploads_nothing_but_jobs(trial):
     before = server.memory_info().rss >> 20
     streams = [declaring(300 << 20, 77, "return_only", "x:y"), declaring(10, 78, "hci_channel", "command")]
     uploads = [Sent("server", "aux_communication", "ObjectStreamer.Request", timeout=1)] * 2
-    large = Sent("server", "hci_channel", "command", body="x" * (5 << 20), timeout=1)
+    large = Sent("server", "hci_channel", "command", body="x" * (4 << 20), timeout=1)
     held = []
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(requester(trial).sends, CHALLENGE, *streams, *uploads, large)
@@ -347,7 +368,7 @@ def test_one_party_does_not_take_all_connections(trial):
     assert east(trial).sends(CHALLENGE)[0].startswith("ok")  # once the others have ended
 
 
-def framed(origin: str, channel: str, topic: str, payload: bytes) -> bytes:
+def framed(origin: str, channel: str, topic: str, payload: bytes, route: Sequence[object] = ()) -> bytes:
     """A request to the server, as it is on the wire."""
     import msgpack
 
@@ -363,7 +384,7 @@ def framed(origin: str, channel: str, topic: str, payload: bytes) -> bytes:
             "cn__payload_encoding": "fobs",
             "cn__req_id": str(uuid.uuid4()),
             "cn__reply_expected": True,
-            "cn__route": [],
+            "cn__route": list(route),
         }
     )
     head = bytearray(PREFIX_LEN)
@@ -373,7 +394,7 @@ def framed(origin: str, channel: str, topic: str, payload: bytes) -> bytes:
 
 
 @contextmanager
-def spoken(trial: Trial, name: str, origin: str, frames: list[bytes]) -> Iterator[None]:
+def spoken(trial: Trial, name: str, origin: str, frames: Iterable[bytes]) -> Iterator[None]:
     """A connection to the server which says a name, waits for the server's, and sends frames."""
     import msgpack
 
@@ -430,6 +451,27 @@ def test_a_long_command_that_holds_no_job_is_refused(trial):
 
 
 # -- the last tests here: another process takes the server's place, with its certificate
+
+
+@pytest.mark.parametrize("name", [REQUESTER, "east"])
+def test_names_in_messages_are_not_kept(trial, name):
+    """NVFlare's statistics have an entry for every name, for as long as the process lives."""
+    server = psutil.Process(trial.processes["server"].pid)
+    origin = requester_cell() if name == REQUESTER else "east"
+    nothing = struct.pack(">BBQ", 100, 0, 1) + b"\xc0"
+
+    def frames(number: int) -> Iterator[bytes]:
+        for place in range(number):
+            time.sleep(0.02)  # more at a time would be refused
+            route = [f"{place:08}" + "A" * 60_000, time.time() - 1]
+            yield framed(origin, "task", "challenge", nothing, [route])
+
+    held = []
+    for number in (50, 600):
+        with spoken(trial, name, origin, frames(number)):
+            time.sleep(3 + 0.025 * number)
+        held.append(server.memory_info().rss >> 20)
+    assert held[1] - held[0] < 15  # 600 names of 60 kB are 36 MB
 
 
 def rogue(trial: Trial) -> Attacker:

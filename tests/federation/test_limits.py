@@ -94,6 +94,12 @@ def test_the_order_and_spelling_of_exchange_keys_do_not_change_a_request():
     assert Request(received(one), RUN, 1, ANA).digest == Request(received(other), RUN, 1, ANA).digest
 
 
+@pytest.mark.parametrize("text", ['{"title": "\\ud800"}', '{"\\udfff": 1}', '{"a": [["\\ud800x"]]}'])
+def test_half_of_a_character_is_refused(text):
+    with refuses("malformed", "experiment"):
+        limits.parsed(text)
+
+
 @pytest.mark.parametrize("name", HUGE)
 def test_a_request_that_is_too_large_is_refused_within_a_second_and_50_mb(name, memory):
     (text, field), before, began = HUGE[name], memory(), time.process_time()

@@ -76,23 +76,6 @@ def test_there_are_at_most_a_dozen_shapes_and_little_padding(layout):
     assert (seen[small] < 1.5 * counts[small] + 1).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_suited_layout_has_fewer_sizes_and_hardly_more_rows(layout):
-    counts = np.minimum(np.random.default_rng(0).zipf(1.6, 3000), 900)
-
-    def rows(layout):
-        shapes, place = layout.shapes(counts)
-        seen = np.array([shape.rows for shape in shapes])[place]
-        return len(shapes), (-(-counts // seen) * seen).sum()
-
-    shapes, before = rows(layout)
-    fewer, after = rows(layout.suited(counts))
-    assert fewer <= shapes
-    assert after <= before * 1.35
-    uniform = np.full(100, 6)
-    assert len(layout.suited(uniform).shapes(uniform)[0]) == 1
-
-
 def test_small_models_are_worked_on_side_by_side_and_large_ones_alone():
     for shape in MLP.shapes(np.arange(1, 300))[0]:
         assert shape.width * MLP.parameters <= CHUNK_NUMBERS

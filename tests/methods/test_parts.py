@@ -103,19 +103,23 @@ def test_a_clip_says_what_a_unit_moves():
 
 
 def test_the_method_of_contributing_keeps_the_guarantee_of_subject_sgd(monkeypatch):
-    """It replaces the server's step alone, which moves every number by the learning rate."""
-    page = (contributing.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    [text] = [text for _, path, text in contributing.blocks(page) if path == "src/tacit/methods/sign_sgd.py"]
-    module = ModuleType("sign_sgd_of_the_page")
+    """It replaces what a subject computes alone: directions, and gradients that are all clipped, are the same."""
+    [text] = [text for _, path, text in contributing.blocks(contributing.pages()) if path.endswith("normalized_sgd.py")]
+    module = ModuleType("normalized_sgd_of_the_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(text, module.__dict__)
-    numbers = {"noise_multiplier": 2.0, "clip": 0.5, "subject_sample_rate": 0.3}
-    with patch.dict(METHODS, {"sign-sgd": module.SignSGD}):
-        new, known = (planned({"name": name, **numbers}) for name in ("sign-sgd", "subject-sgd"))
-        assert [g.epsilon for g in new.guarantees()] == [g.epsilon for g in known.guarantees()]
+
+    def moved(name: str, clip: float) -> np.ndarray:
         made = random_federation(np.random.default_rng(3))
-        sim = simulation(made, {"name": "sign-sgd", "noise_multiplier": 2.0}, train={"server_learning_rate": 0.25})
+        sim = simulation(made, {"name": name, "noise_multiplier": 2.0, "clip": clip})
         before = sim.shared_model()
         sim.round(1)
-        moved = np.concatenate([np.ravel(sim.shared_model()[k][w] - before[k][w]) for k in before for w in before[k]])
-    assert set(np.abs(moved).round(6)) == {0.25}
+        return np.concatenate([np.ravel(sim.shared_model()[k][w] - before[k][w]) for k in before for w in before[k]])
+
+    numbers = {"noise_multiplier": 2.0, "clip": 0.5, "subject_sample_rate": 0.3}
+    with patch.dict(METHODS, {"normalized-sgd": module.NormalizedSGD}):
+        new, known = (planned({"name": name, **numbers}) for name in ("normalized-sgd", "subject-sgd"))
+        assert [g.epsilon for g in new.guarantees()] == [g.epsilon for g in known.guarantees()]
+        for clip, same in ((1e-4, True), (10.0, False)):
+            pair = moved("normalized-sgd", clip), moved("subject-sgd", clip)
+            assert np.allclose(*pair, rtol=0, atol=1e-4 * clip) == same

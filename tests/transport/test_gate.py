@@ -35,7 +35,7 @@ from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 
 from tacit.transport import gate
-from tacit.transport.streams import MOST_UNREAD_ANSWERS
+from tacit.transport.streams import MOST_UNREAD_ANSWERS, Arrived
 
 CLOSED = "from pathlib import Path; from tacit.transport.gate import close; close(Path(sys.argv[1])); print('closed')"
 
@@ -328,12 +328,70 @@ def test_headers_of_many_values_are_refused_before_they_are_built():
     peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
     neighbour = SimpleNamespace(conn=peer, sfm_endpoint="eve")
     for values in (100, 60_000):
-        headers = b"\xdd" + values.to_bytes(4) + b"\x90" * values
+        headers = b"\x81\xa1a\xdd" + values.to_bytes(4) + b"\x90" * values
         frame = bytearray(PREFIX_LEN) + headers
         Prefix(length=len(frame), header_len=len(headers), type=Types.DATA).to_buffer(frame, 0)
         greeted(None, neighbour, bytes(frame))
     assert len(passed) == 1
     assert noted.lines == ["eve: headers: a message holds more than 1000 values"]
+
+
+@pytest.mark.parametrize("headers", [b"\x90", b"\x91\x01", b"\xa1x", b"\xc0", b"\x01", b"\xc1"])
+def test_headers_that_are_no_table_are_refused(headers):
+    noted, passed = Noted(), []
+    greeted = partial(gate.Gate(noted).process_frame_task, lambda self, neighbour, frame: passed.append(frame))
+    peer = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": "eve"}, connector=SimpleNamespace(mode=Mode.PASSIVE))
+    frame = bytearray(PREFIX_LEN) + headers
+    Prefix(length=len(frame), header_len=len(headers), type=Types.DATA).to_buffer(frame, 0)
+    greeted(None, SimpleNamespace(conn=peer, sfm_endpoint="eve"), bytes(frame))
+    assert not passed
+    assert noted.lines == ["eve: headers that are no table"]
+
+
+@pytest.mark.parametrize("odd", [[], {}, ["task"], 1, 1.5, b"task"])
+@pytest.mark.parametrize("kind", ["req", "reply"])
+def test_a_channel_that_is_no_text_is_refused(odd, kind):
+    noted = Noted()
+    for channel, topic in ((odd, "challenge"), ("task", odd)):
+        message = sent("north", "server", channel, topic)
+        message[-1].headers[MessageHeaderKey.MSG_TYPE] = kind
+        gate.Gate(noted).process_message(pytest.fail, *message)
+    assert [line.rpartition(" ")[2] for line in noted.lines] == ["(name)"] * 2
+
+
+def test_what_a_party_has_sent_waits_within_a_bound(manager):
+    """The thread that reads a connection goes on when there is room again; others' connections are not affected."""
+    made, work = gate.Gate(Noted()), threading.Event()
+    made._arrived = Arrived(1000)
+    held: list[int] = []
+
+    def working(neighbour: object, frame: bytes) -> None:
+        work.wait(30)
+        held.append(len(frame))
+
+    manager.process_frame_task = working
+
+    def line(party: str) -> SimpleNamespace:
+        peer = SimpleNamespace(
+            get_conn_properties=lambda: {"peer_cn": party}, connector=SimpleNamespace(mode=Mode.PASSIVE)
+        )
+        return SimpleNamespace(conn=peer)
+
+    def read(party: str) -> None:
+        for _ in range(5):
+            made.process_frame(None, manager, line(party), bytes(400))
+
+    threads = [threading.Thread(target=read, args=(party,)) for party in ("eve", "north")]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    assert made._arrived._waiting == {"eve": 800, "north": 800}
+    work.set()
+    for thread in threads:
+        thread.join(30)
+    manager.frame_mgr_executor.shutdown()
+    assert held == [400] * 10
+    assert not made._arrived._waiting
 
 
 class Line(Connection):

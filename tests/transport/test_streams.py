@@ -75,6 +75,8 @@ def test_the_process_of_a_job_takes_what_its_plan_needs(receiver):
     receiver.bound.widen(1 << 30)
     assert receiver.takes(1, 1 << 30)
     assert not receiver.takes(2, (1 << 30) + 1)
+    assert receiver.takes(2, 1 << 30)
+    assert not receiver.takes(3, 1)  # one that is sent again, and no more
 
 
 def test_one_sender_has_few_streams_at_a_time(receiver):

@@ -59,7 +59,7 @@ def at_once(sim: Simulation, view: str, numbers: Sequence[int]) -> np.ndarray | 
     if not sim.exchange.compiled or works_by is None:  # nodes without a server are neither
         return None
     if works_by == "subject":
-        if not work.draws_everybody_always or sim.noise is None:
+        if not work.draws_all_always or sim.noise is None:
             return None
         if view == "server":
             parts = contributions(sim, numbers[0])

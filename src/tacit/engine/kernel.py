@@ -63,7 +63,7 @@ class Kernels(NamedTuple):
                it
     sent       (totals of the lanes, keys and weights of one silo's noise) -> what that silo sends: their sum, with its
                share of the noise
-    nobody     (broadcast, frozen, state, arrays, batches of nobody) -> the sum before anybody contributed
+    zeros      (broadcast, frozen, state, arrays, batches of an empty silo) -> the sum before any silo contributed
     own        (broadcast, frozen, states, arrays, batches, counts, used) -> the silos' own models, every leaf [silos,
                …]
     """
@@ -72,7 +72,7 @@ class Kernels(NamedTuple):
     each: Callable[..., Any]
     aggregate: Callable[[ServerState, tuple[Total, ...], Any], ServerState]
     sent: Callable[[tuple[Total, ...], Any], Total]
-    nobody: Callable[[Any, Params, Any, Arrays, Any], Summed]
+    zeros: Callable[[Any, Params, Any, Arrays, Any], Summed]
     own: Callable[..., Params]
 
 
@@ -158,7 +158,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
             assert isinstance(total, Steps)
             assert grid is not None
             total = plain.noised(total, grid, noise, *keys)
-        return rule.update(step, server, as_numbers(numbers, total), divisors)
+        return rule.update(step, server, plain.released(as_numbers(numbers, total)), divisors)
 
     def sent(numbers: list[jax.Array], totals: tuple[Total, ...], keys: Any) -> Total:
         terms = with_numbers(numbers)
@@ -169,12 +169,11 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
         assert terms.grid is not None
         return plain.share(vector, terms.grid, terms.noise, terms.silos, *keys)
 
-    def nobody(
-        numbers: list[jax.Array], broadcast: Any, frozen: Params, state: Any, arrays: Arrays, nothing: Any
+    def zeros(
+        numbers: list[jax.Array], broadcast: Any, frozen: Params, state: Any, arrays: Arrays, empty: Any
     ) -> Summed:
-        found = jax.eval_shape(local, numbers, broadcast, frozen, arrays, (state, nothing, jnp.float32(0)))
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found.vector)
-        return Summed(zeros, jnp.int32(0))
+        found = jax.eval_shape(local, numbers, broadcast, frozen, arrays, (state, empty, jnp.float32(0)))
+        return Summed(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), found.vector), jnp.int32(0))
 
     def own(numbers: list[jax.Array], *given: Any) -> Params:
         broadcast, frozen, states, arrays, batches, counts, used = given
@@ -186,7 +185,7 @@ def _compiled(structure: jax.tree_util.PyTreeDef, objective: Objective, plain: P
 
         return _one_by_one(one_silo, None, (states, batches, counts), used)[1]
 
-    return jax.jit(work), jax.jit(each), jax.jit(aggregate), jax.jit(sent), nobody, jax.jit(own)
+    return jax.jit(work), jax.jit(each), jax.jit(aggregate), jax.jit(sent), zeros, jax.jit(own)
 
 
 def _one_by_one(

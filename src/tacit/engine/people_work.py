@@ -2,7 +2,7 @@
 
 A person is known by a key, the same in all silos. Who is in a round is drawn from that key under a secret that all
 silos have in common; which of a person's records are used, under a secret of the silo that holds them. So a silo by
-itself, on a federation, does what it does beside the others in the simulator, and no person changes what is drawn for
+itself, on a federation, does what it does next to the others in the simulator, and no person changes what is drawn for
 another.
 """
 
@@ -60,7 +60,7 @@ class PeopleWork(Worker):
         self._weights = self._checked_weights(facts, site.totals)
         self._layout = self.method.work.learning.layout(site.learner.objective, site.learner.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
-        self._draws_everybody = site.exchange.hidden_sampling  # no silo knows who is left out
+        self._draws_all = site.exchange.hidden_sampling  # no silo knows who is left out
         self._lanes = Lanes()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
@@ -74,15 +74,14 @@ class PeopleWork(Worker):
         return weights
 
     @property
-    def draws_everybody_always(self) -> bool:
+    def draws_all_always(self) -> bool:
         """Whether every round has the same people with the same records."""
-        everybody = self.method.work.rate == 1 or self._draws_everybody
-        return everybody and self.method.work.most_records is None
+        return (self.method.work.rate == 1 or self._draws_all) and self.method.work.most_records is None
 
     def draw(self, number: int) -> Drawn:
         """The people of a round: all whose turn it is, by one coin, whatever the number of silos and records."""
         method = self.method
-        if self.draws_everybody_always:
+        if self.draws_all_always:
             turn = (number - 1) % method.work.groups
             if turn not in self._arrangements:
                 entries = np.flatnonzero(shares(self._subject, method.work.groups) == turn)

@@ -70,7 +70,7 @@ class SiloWork(Worker):
         most = most_at_once if marks is not None else power_of_two(-(-len(self._here) // LANES))
         self.group = min(most_at_once, most)
         self._rows = [Rows(k, silo.start, len(silo), silo.offsets) for k, silo in enumerate(federation.silos)]
-        self._nobody: Summed | None = None
+        self._zeros: Summed | None = None
         self._own_groups: list[Group] = []
         self._lanes = Lanes()
 
@@ -127,13 +127,13 @@ class SiloWork(Worker):
         return Contributed(vectors, _put_back(given.states, groups, kept), not_finite)
 
     def nothing(self, given: Given) -> Summed:
-        """The sum before anybody contributed: zeros, the same in every round."""
-        if self._nobody is None:
+        """The sum before any silo contributed: zeros, the same in every round."""
+        if self._zeros is None:
             silo = Rows(0, 0, 0, np.zeros(1, int))
             drawn = self.schedule.draw([silo], [self.randomness.stream("nobody")], 1)
-            nobody = jax.tree.map(lambda leaf: leaf[0], drawn)
-            self._nobody = self.kernels.nobody(given.broadcast, given.frozen, self._first_state, given.arrays, nobody)
-        return self._nobody
+            empty = jax.tree.map(lambda leaf: leaf[0], drawn)
+            self._zeros = self.kernels.zeros(given.broadcast, given.frozen, self._first_state, given.arrays, empty)
+        return self._zeros
 
     def _work(self, given: Given, total: Summed, lane: list[Group]) -> tuple[Summed, list[Any]]:
         """``total`` and the sum over one lane's silos, and what they keep, group by group."""

@@ -90,6 +90,6 @@ class Worker:
         raise NotImplementedError
 
     @property
-    def draws_everybody_always(self) -> bool:
+    def draws_all_always(self) -> bool:
         """Whether every round has the same people with the same records."""
         return False

@@ -134,6 +134,14 @@ class Plain(Exchange):
         std = noise.std / jnp.sqrt(jnp.float32(silos))
         return vector.added(noise_steps(_normals(keys, weights, vector.low.shape), std, step))
 
+    def released(self, total: jax.Array) -> jax.Array:
+        """What the server works with, of the sum ``[numbers]`` with all of its noise; a variant may change it.
+
+        Simulator and federation both call it, inside the compiled round. It sees no records and no part of a single
+        silo: it is post-processing, so that every guarantee of the plain exchange stays.
+        """
+        return total
+
 
 @dataclass(frozen=True)
 class PlainTerms(Terms):

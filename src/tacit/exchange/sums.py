@@ -128,7 +128,7 @@ class SumFacts:
 
     silos    how many silos there are
     people   how many people, or slots for people; 1 where contributions are not those of people
-    bound    the largest entry of anybody's contribution
+    bound    the largest entry of a contribution
     noise    the noise in the sum; None where there is none
     records  the most records of one person in one silo, where that is declared
     rate     the public rate at which a person enters a round

@@ -6,7 +6,17 @@ from tacit.kernels.exact_sums import Counts, Steps, bounded, clipped
 from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn
 from tacit.kernels.noise import gaussian, key_words, nonce_words
 from tacit.kernels.noisy_descent import StepTally, noisy_descend
-from tacit.kernels.people import ClippedVectors, Local, PeopleSum, each_person, people_sum
+from tacit.kernels.people import (
+    ClippedVectors,
+    Computation,
+    Gradient,
+    LocalTraining,
+    PeopleSum,
+    Person,
+    RecordGradients,
+    each_person,
+    people_sum,
+)
 from tacit.kernels.training import (
     Arrays,
     Objective,
@@ -25,13 +35,17 @@ __all__ = [
     "Batches",
     "ClippedSum",
     "ClippedVectors",
+    "Computation",
     "Counts",
+    "Gradient",
     "Lane",
     "Layout",
-    "Local",
+    "LocalTraining",
     "Objective",
     "PeopleSum",
+    "Person",
     "PoissonBatches",
+    "RecordGradients",
     "Rows",
     "Sampled",
     "Schedule",

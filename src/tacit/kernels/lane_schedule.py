@@ -8,7 +8,7 @@ every core is busy even where one silo holds most of the people. All of it on th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from math import prod
 
@@ -30,8 +30,6 @@ CHUNK_ROWS = 512
 CHUNK_NUMBERS = 1 << 15
 # Gradients of single records are as large as models.
 RECORD_NUMBERS = 1 << 20
-# A size is worth its compilation if the next larger one would add this much to the rows of a round.
-MERGE_COST = 0.04
 # The work that does not depend on a person's records (copy, clip, add), in rows.
 PERSON_COST = 2
 # Up to this many chunks per lane are assigned one by one to the lane with the least work.
@@ -92,7 +90,6 @@ class Layout:
     batch_size  records per local step; None: all of a person's
     together    a person's records are one batch, never in pieces (Cox)
     apart       every record's gradient is clipped on its own, and takes as much space as a model
-    left_out    sizes that are not worth a compilation: see :meth:`suited`
     """
 
     parameters: int
@@ -100,7 +97,6 @@ class Layout:
     batch_size: int | None = None
     together: bool = False
     apart: bool = False
-    left_out: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -129,28 +125,6 @@ class Layout:
         """The smallest size: below it, the model costs more than the padding."""
         return max(1, self.pass_rows // 32)
 
-    def suited(self, counts: np.ndarray) -> Layout:
-        """The same layout with fewer sizes, for people with ``counts [people]`` records and subsets of them.
-
-        Every size takes a second or two to compile. One whose people would hardly make more work in the next larger
-        size is left out: each adds at most MERGE_COST of all rows.
-        """
-        counts = counts[counts > 0]
-        sizes = self._sizes_for(counts)
-        place = np.searchsorted(sizes, counts)
-        people = np.bincount(place, minlength=len(sizes))[: len(sizes)]
-        most = MERGE_COST * np.maximum(counts, sizes[np.minimum(place, len(sizes) - 1)]).sum()
-        left_out: list[int] = []
-        while len(sizes) > 1:
-            extra = people[:-1] * np.diff(sizes)
-            i = int(np.argmin(extra))
-            if extra[i] > most:
-                break
-            left_out.append(int(sizes[i]))
-            people[i + 1] += people[i]
-            sizes, people = np.delete(sizes, i), np.delete(people, i)
-        return replace(self, left_out=tuple(sorted(left_out)))
-
     def shapes(self, counts: np.ndarray) -> tuple[list[Shape], np.ndarray]:
         """The shapes that people with ``counts [people]`` records need, and each one's place in that list."""
         sizes, cap = self._sizes_for(counts), self._cap
@@ -169,13 +143,7 @@ class Layout:
 
     def _sizes_for(self, counts: np.ndarray) -> np.ndarray:
         largest = max(int(counts.max(initial=1)), self.smallest) if self.together else self._cap
-        sizes = self._sizes(largest)
-        kept = ~np.isin(sizes, self.left_out)
-        kept[-1] = True
-        return sizes[kept]
-
-    def _sizes(self, largest: int) -> np.ndarray:
-        """Powers of two up to ``largest``, with one size between two of them as far as a pass reaches."""
+        # powers of two up to the largest, with one size between two of them as far as a pass reaches
         powers = self.smallest * 2 ** np.arange(max(0, power_of_two(largest) // self.smallest).bit_length())
         between = powers[(powers >= 2) & (powers < self.pass_rows)] * 3 // 2
         sizes = np.union1d(powers, between)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -35,38 +35,112 @@ from tacit.kernels.lane_schedule import Lane, Layout, People, Shape
 from tacit.kernels.training import Arrays, Objective
 from tacit.models import Params, parameter_count
 
-Kind = Literal["training", "gradient", "record-gradients"]
 # Integers that are added up exactly: people of up to 2^20 steps each in single precision (a product with ones is as
 # fast as the plain weighted sum), and counts in 32 bits.
 TOGETHER = 16
 COUNTS_TOGETHER = 256
 
 
-@dataclass(frozen=True)
-class Local:
-    """What is computed from each person's records.
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Computation:
+    """What is computed from one person's records before it is clipped.
 
-    kind        training          ``x_u - x`` after local training
-                gradient          the gradient of the person's mean loss at the global model (it points uphill)
-                record-gradients  the mean of the person's record gradients, each clipped on its own (one that is not
-                                  finite counts as zero)
-    epochs      training: passes over a person's records
-    rate        training: the step's size
-    batch_size  training: records per step, in the order in which they are arranged; None: all of a person's
+    The result is clipped, weighted, rounded, and replaced by zero where it is not finite, whatever it is. So the
+    guarantee does not depend on :meth:`vector`, which is traced: it must not branch on a number.
 
-    Cox has no loss per record: all records of a person are one batch, ``record-gradients`` and ``batch_size`` are
-    refused, and who has fewer than two records has an empty comparison and contributes exactly zero.
+    A subclass is a frozen dataclass and a tree to JAX: its fields are numbers, which are data, unless they are marked
+    as static.
+
+    descends    the result points uphill, as a gradient does: the server steps against it
+    batch_size  records per step, in the order in which they are arranged; None: all of a person's
+    apart       every record has a vector of its own
+
+    Cox has no loss per record: all records of a person are one batch, ``apart`` and ``batch_size`` are refused, and
+    who has fewer than two records has an empty comparison and contributes exactly zero.
     """
 
-    kind: Kind = "training"
-    epochs: int = 1
-    rate: float = 1.0
-    batch_size: int | None = None
+    descends: ClassVar[bool] = True
+    apart: ClassVar[bool] = False
+
+    @property
+    def batch_size(self) -> int | None:
+        return None
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
+
+    def vector(self, person: Person) -> jax.Array:
+        """``[parameters]``, in the order of ``ravel_pytree``."""
+        raise NotImplementedError
+
+    def counted(self, person: Person) -> tuple[jax.Array, jax.Array]:
+        """The vector, and how many of the records counted as zero because they were not finite."""
+        return self.vector(person), jnp.int32(0)
 
     def layout(self, objective: Objective, params: Params, arrays: Arrays) -> Layout:
         """The layout with which people have to be arranged for this work."""
-        size = self.batch_size if self.kind == "training" else None
-        return Layout.of(objective, params, arrays, batch_size=size, apart=self.kind == "record-gradients")
+        return Layout.of(objective, params, arrays, batch_size=self.batch_size, apart=self.apart)
+
+
+class Gradient(Computation):
+    """The gradient of the person's mean loss at the global model."""
+
+    def vector(self, person: Person) -> jax.Array:
+        return person.gradient()
+
+
+class RecordGradients(Computation):
+    """The mean of the person's record gradients, each clipped on its own; one that is not finite counts as zero."""
+
+    apart = True
+
+    def counted(self, person: Person) -> tuple[jax.Array, jax.Array]:
+        mean, share_lost = person.mean(person.clipped_records, person.params)
+        return mean, jnp.round(share_lost * person.count).astype(jnp.int32)
+
+
+class LocalTraining(Computation):
+    """``x_u - x`` after local training.
+
+    epochs  passes over a person's records
+    rate    the step's size
+
+    Side by side, each person's training stops after its own last step. A further step on nothing would be no step
+    only where nothing overflows, and would make what a person adds depend on how many records the others have.
+    """
+
+    descends = False
+
+    epochs: int = 1
+    rate: float = 1.0
+    batch_size: int | None = field(default=None, metadata={"static": True})
+
+    def vector(self, person: Person) -> jax.Array:
+        gradient: Callable[[jax.Array, Params], Params]
+        steps: jax.Array | int = self.epochs
+        if person.is_whole:
+            everything = person.batch(jnp.int32(0), person.count)
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return person.batch_gradient(params, everything)
+        elif self.batch_size is None:
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                return person.gradient_at(params)
+        else:
+            size = self.batch_size
+            batches = jnp.maximum(1, -(-person.count // size))
+            steps = self.epochs * batches
+
+            def gradient(t: jax.Array, params: Params) -> Params:
+                first = t % batches * size
+                return person.gradient_at(params, first, jnp.minimum(size, person.count - first))
+
+        def step(t: jax.Array, params: Params) -> Params:
+            return jax.tree.map(lambda p, g: p - self.rate * g, params, gradient(t, params))
+
+        trained = jax.lax.fori_loop(0, steps, step, person.params)
+        return ravel_pytree(jax.tree.map(jnp.subtract, trained, person.params))[0]
 
 
 class PeopleSum(NamedTuple):
@@ -107,18 +181,18 @@ def people_sum(
     arrays: Arrays,
     params: Params,
     lane: Lane,
-    local: Local,
+    computes: Computation,
     clip: float | jax.Array,
     scale: float | jax.Array,
     counts: Counts | None = None,
 ) -> PeopleSum:
     """The weighted sum over one lane's people; lanes may run in threads of their own.
 
-    ``lane`` comes from ``arrange(…, local.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
-    weight and scale have to be at most 2^20, and so has a count. Epochs, rate, clip and scale are data:
-    changing them compiles nothing.
+    ``lane`` comes from ``arrange(…, computes.layout(…))``. ``scale`` is the number of steps that make 1: vectors times
+    weight and scale have to be at most 2^20, and so has a count. Clip, scale and the numbers of
+    ``computes`` are data: changing them compiles nothing.
     """
-    work = _Work.of(objective, frozen, arrays, params, lane, local, clip, scale, counts)
+    work = _Work.of(objective, frozen, arrays, params, lane, computes, clip, scale, counts)
     total = _nothing(parameter_count(params))
     for people in lane.people:
         total = _add_people(work, people, total)
@@ -131,14 +205,14 @@ def each_person(
     arrays: Arrays,
     params: Params,
     lane: Lane,
-    local: Local,
+    computes: Computation,
     clip: float | jax.Array,
 ) -> Iterator[ClippedVectors]:
     """The clipped vectors themselves, a chunk at a time: for exchanges that encrypt or shuffle what a person adds.
 
     Not weighted (weights only say who takes part). Whose work is not finite appears with zeros.
     """
-    work = _Work.of(objective, frozen, arrays, params, lane, local, clip)
+    work = _Work.of(objective, frozen, arrays, params, lane, computes, clip)
     for people in lane.people:
         index = np.asarray(people.index)
         for chunk in range(int(people.used)):
@@ -214,14 +288,11 @@ class _Work:
     """Everything that the work of one call needs. Static fields are compiled in; the numbers are data."""
 
     objective: Objective = field(metadata={"static": True})
-    kind: Kind = field(metadata={"static": True})
-    batch_size: int | None = field(metadata={"static": True})
     frozen: Params
     arrays: Arrays
     params: Params
     rows: jax.Array | None
-    epochs: np.int32
-    rate: np.float32
+    computes: Computation
     clip: jax.Array
     scale: jax.Array
     counts: Counts | None
@@ -235,15 +306,14 @@ class _Work:
         arrays: Arrays,
         params: Params,
         lane: Lane,
-        local: Local,
+        computes: Computation,
         clip: float | jax.Array,
         scale: float | jax.Array = 1.0,
         counts: Counts | None = None,
     ) -> _Work:
-        size = local.batch_size if local.kind == "training" else None
         floats = jax.tree.map(lambda number: jnp.asarray(number, jnp.float32), (clip, scale, counts))
-        numbers = np.int32(local.epochs), np.float32(local.rate), *floats
-        return cls(objective, local.kind, size, frozen, arrays, params, lane.rows, *numbers)
+        numbers = jax.tree.map(lambda n: np.int32(n) if isinstance(n, int) else np.float32(n), computes)
+        return cls(objective, frozen, arrays, params, lane.rows, numbers, *floats)
 
     def chunk(self, starts: jax.Array, counts: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """People side by side, ``[width]`` each: clipped vectors ``[width, parameters]``, how much was not finite, and
@@ -253,7 +323,7 @@ class _Work:
         """
 
         def person(start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            found, records_lost = self._vector(start, count)
+            found, records_lost = self.computes.counted(Person(self, start, count))
             vector, finite, below = bounded(found, self.clip)
             return vector, records_lost + ~finite, below
 
@@ -262,93 +332,69 @@ class _Work:
         vector, not_finite, below = person(starts[0], counts[0])
         return vector[None], not_finite[None], below[None]
 
-    def _vector(self, start: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What a person's records give before it is clipped, and how many of them counted as zero."""
-        if self.kind == "record-gradients":
-            mean, share_lost = self._over_records(self._clipped_records, self.params, start, count)
-            return mean, jnp.round(share_lost * count).astype(jnp.int32)
-        if self.kind == "gradient":
-            found = self._over_records(self._gradient, self.params, start, count)
-        else:
-            found = jax.tree.map(jnp.subtract, self._trained(start, count), self.params)
-        return ravel_pytree(found)[0], jnp.int32(0)
 
-    def _trained(self, start: jax.Array, count: jax.Array) -> Params:
-        """The person's model after local training.
+@dataclass(frozen=True)
+class Person:
+    """One person's records, as a :class:`Computation` sees them; ``count`` is their number, which is traced."""
 
-        Side by side, each person's training stops after its own last step. A further step on nothing would be no step
-        only where nothing overflows, and would make what a person adds depend on how many records the others have.
-        """
-        gradient: Callable[[jax.Array, Params], Params]
-        steps: jax.Array | np.int32 = self.epochs
-        if self.shape.whole:
-            everything = self._batch(start, count, jnp.int32(0), count)
+    work: _Work
+    start: jax.Array
+    count: jax.Array
 
-            def gradient(t: jax.Array, params: Params) -> Params:
-                return self._gradient(params, everything)
-        elif self.batch_size is None:
+    @property
+    def params(self) -> Params:
+        """The global model."""
+        return self.work.params
 
-            def gradient(t: jax.Array, params: Params) -> Params:
-                return self._over_records(self._gradient, params, start, count)
-        else:
-            size = self.batch_size
-            batches = jnp.maximum(1, -(-count // size))
-            steps = self.epochs * batches
+    @property
+    def is_whole(self) -> bool:
+        """Whether one batch holds all of the records."""
+        return self.work.shape.whole
 
-            def gradient(t: jax.Array, params: Params) -> Params:
-                first = t % batches * size
-                taken = jnp.minimum(size, count - first)
-                return self._over_records(self._gradient, params, start, count, first, taken)
+    def gradient(self) -> jax.Array:
+        """``[parameters]``, the gradient of the mean loss over the records, at the global model."""
+        return ravel_pytree(self.gradient_at(self.params))[0]
 
-        def step(t: jax.Array, params: Params) -> Params:
-            return jax.tree.map(lambda p, g: p - self.rate * g, params, gradient(t, params))
+    def gradient_at(self, params: Params, first: jax.Array | None = None, taken: jax.Array | None = None) -> Params:
+        """The same at other ``params``, as a tree; of the ``taken`` records from ``first`` on (default: all)."""
+        return self.mean(self.batch_gradient, params, first, taken)
 
-        return jax.lax.fori_loop(0, steps, step, self.params)
-
-    def _over_records(
-        self,
-        piece: Piece,
-        params: Params,
-        start: jax.Array,
-        count: jax.Array,
-        first: jax.Array | None = None,
-        taken: jax.Array | None = None,
-    ) -> Any:
+    def mean(self, piece: Piece, params: Params, first: jax.Array | None = None, taken: jax.Array | None = None) -> Any:
         """The mean of ``piece`` over the ``taken`` records from the person's ``first`` (default: all), in passes."""
-        first = jnp.zeros_like(count) if first is None else first
-        taken = count if taken is None else taken
-        batch_size, rows = self.batch_size, self.shape.rows
-        if self.shape.whole or (batch_size is not None and batch_size <= rows):
-            return piece(params, self._batch(start, count, first, taken))
+        first = jnp.zeros_like(self.count) if first is None else first
+        taken = self.count if taken is None else taken
+        batch_size, rows = self.work.computes.batch_size, self.work.shape.rows
+        if self.is_whole or (batch_size is not None and batch_size <= rows):
+            return piece(params, self.batch(first, taken))
 
         def add(i: jax.Array, total: Any) -> Any:
             size = jnp.minimum(rows, taken - i * rows)
-            part = piece(params, self._batch(start, count, first + i * rows, size))
+            part = piece(params, self.batch(first + i * rows, size))
             share = size / taken
             return jax.tree.map(lambda t, p: t + share * p, total, part)
 
-        shapes = jax.eval_shape(piece, params, self._batch(start, count, first, taken))
+        shapes = jax.eval_shape(piece, params, self.batch(first, taken))
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return jax.lax.fori_loop(0, (taken + rows - 1) // rows, add, zeros)
 
-    def _batch(self, start: jax.Array, count: jax.Array, first: jax.Array, taken: jax.Array) -> _Batch:
-        """``taken`` of a person's records from ``first`` on; padding repeats the person's own."""
-        nth = jnp.arange(self.shape.rows)
-        place = start + jnp.minimum(first + nth, jnp.maximum(count - 1, 0))
-        row = place if self.rows is None else self.rows.at[place].get(mode="clip")
-        features, labels = (array.at[row].get(mode="clip") for array in self.arrays)
+    def batch(self, first: jax.Array, taken: jax.Array) -> _Batch:
+        """``taken`` of the records from ``first`` on; padding repeats the person's own."""
+        work, nth = self.work, jnp.arange(self.work.shape.rows)
+        place = self.start + jnp.minimum(first + nth, jnp.maximum(self.count - 1, 0))
+        row = place if work.rows is None else work.rows.at[place].get(mode="clip")
+        features, labels = (array.at[row].get(mode="clip") for array in work.arrays)
         return _Batch(features, labels, (nth < taken).astype(jnp.float32))
 
-    def _gradient(self, params: Params, batch: _Batch) -> Params:
-        return jax.grad(self.objective.loss)(params, self.frozen, *batch)
+    def batch_gradient(self, params: Params, batch: _Batch) -> Params:
+        return jax.grad(self.work.objective.loss)(params, self.work.frozen, *batch)
 
-    def _clipped_records(self, params: Params, batch: _Batch) -> tuple[jax.Array, jax.Array]:
+    def clipped_records(self, params: Params, batch: _Batch) -> tuple[jax.Array, jax.Array]:
         """The mean over the batch of each record's clipped gradient: ``[parameters]``; and the share of those that are
         not finite."""
 
         def record(features: jax.Array, labels: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-            gradient = self._gradient(params, _Batch(features[None], labels[None], mask[None]))
-            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.clip)
+            gradient = self.batch_gradient(params, _Batch(features[None], labels[None], mask[None]))
+            vector, finite, _ = bounded(ravel_pytree(gradient)[0], self.work.clip)
             return vector, mask * ~finite
 
         vectors, lost = jax.vmap(record)(*batch)  # of a masked record: zeros

@@ -5,8 +5,8 @@ and multiplied by a weight. A subject's weights over all silos sum to at most 1,
 moves the sum over all silos by at most ``clip``. Noise is added in shares: every silo adds an equal part of its
 variance.
 
-A new method of this kind is an options class whose ``build`` gives ``SubjectWork`` (what a subject computes) and, where
-the server does something else than step along the mean, a ``ServerRule``, to :func:`per_subject`. The guarantee stays.
+A new method of this kind is an options class with another ``computes``; or its ``build`` gives another
+``SubjectWork`` or ``ServerRule`` to :func:`per_subject`. The guarantee stays.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit.kernels import Local
-from tacit.kernels.people import Kind
+from tacit.kernels import Computation, Gradient, LocalTraining, RecordGradients
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
@@ -56,9 +55,12 @@ class PerSubject(Options):
     """Keys of all methods whose unit is the subject.
 
     adaptive_clip  let the clip follow a quantile of the norms; ``clip`` is where it starts
+
+    ``computes`` is what a subject computes, where a method does not say more in a ``build`` of its own.
     """
 
     noise_key = "noise_multiplier"
+    computes: ClassVar[Computation] = Gradient()
 
     target_epsilon: keys.Target = None
     clip: keys.ClipKey = 1.0
@@ -68,6 +70,10 @@ class PerSubject(Options):
 
     def needs(self, unit: Unit) -> tuple[str, ...]:
         return ("silos", "subjects")
+
+    def build(self, facts: Facts) -> Method:
+        work = SubjectWork(kind=self.computes, rate=self.subject_sample_rate, weights="capped")
+        return per_subject(self, work, facts)
 
 
 def per_subject(
@@ -93,7 +99,7 @@ def per_subject(
     return Method(
         options.info,
         work,
-        server or ServerRule(clip=clip, descends=work.kind != "training"),
+        server or ServerRule(clip=clip, descends=work.learning.descends),
         (claim or SubjectClaim)(options.info, facts, clip, work, published),
         clip,
         Noise(clip.sigma * clip.norm, "shares"),
@@ -107,7 +113,7 @@ def per_subject(
 class SubjectWork(LocalWork):
     """What a subject's records give in one silo. ``rate``: at which a subject enters a round.
 
-    kind           what is computed (``learning.Local``)
+    kind           what is computed: a ``kernels.Computation``, or the name of one of Tacit's
     epochs         training: passes over a subject's records
     learning_rate  training: of a subject's own steps
     batch_size     training: records per step
@@ -118,7 +124,7 @@ class SubjectWork(LocalWork):
 
     worker = "tacit.engine.people_work:PeopleWork"
 
-    kind: Kind = "gradient"
+    kind: Computation | Literal["gradient", "record-gradients", "training"] = "gradient"
     epochs: int = 1
     learning_rate: float = 1.0
     batch_size: int | None = None
@@ -132,9 +138,13 @@ class SubjectWork(LocalWork):
         return self.weights == "records"
 
     @property
-    def learning(self) -> Local:
+    def learning(self) -> Computation:
         """What every subject does with its records."""
-        return Local(self.kind, self.epochs, self.learning_rate, self.batch_size)
+        if self.kind == "training":
+            return LocalTraining(self.epochs, self.learning_rate, self.batch_size)
+        if isinstance(self.kind, str):
+            return Gradient() if self.kind == "gradient" else RecordGradients()
+        return self.kind
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         """The weight of a subject's part in a silo, from its number of records there and in all silos."""
@@ -305,5 +315,5 @@ class SubjectSGD(PerSubject):
         if self.local_epochs is not None:
             numbers: dict[str, Any] = {"epochs": self.local_epochs, "learning_rate": self.local_learning_rate}
             return per_subject(self, SubjectWork(kind="training", **numbers, **common), facts)
-        kind: Kind = "record-gradients" if self.clip_first else "gradient"
+        kind = RecordGradients() if self.clip_first else Gradient()
         return per_subject(self, SubjectWork(kind=kind, **common), facts)

@@ -177,6 +177,10 @@ def verdict(own: Cell, neighbour: Cell, message: CellHeaders, *, own_port: bool)
         return "sender"
     if message.type not in ("req", "reply", "return"):
         return "name"
+    if not all(
+        name is None or isinstance(name, str) for name in (message.channel, message.topic, *(message.inner or ()))
+    ):
+        return "name"
     if message.type == "req" and not _is_allowed(ALLOWED[destination.kind, sender], message):
         return "topic"
     missed = [Cell.named(name) for name in message.missed]

@@ -30,13 +30,14 @@ from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.comm_error import CommError
-from nvflare.fuel.f3.drivers import aio_grpc_driver, grpc_driver
+from nvflare.fuel.f3.drivers import aio_grpc_driver, grpc_driver, socket_conn
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager, NullConnection
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
+from nvflare.fuel.f3.stats_pool import CounterPool, HistPool
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
@@ -76,15 +77,16 @@ from tacit.transport.channels import (
     verdict,
 )
 from tacit.transport.log import Refusals, escaped, log_of
-from tacit.transport.objects import MOST_HEADERS, ForbiddenObject, check_command, check_values, restrict
+from tacit.transport.objects import MOST_HEADERS, ForbiddenObject, check_command, check_values, is_table, restrict
 from tacit.transport.packed import PACKED
-from tacit.transport.streams import MOST_FRAME, PROCESS, Places, Stream, Streams, Unread
+from tacit.transport.streams import MOST_FRAME, PROCESS, Arrived, Places, Stream, Streams, Unread
 
 _HANDSHAKE = 10.0  # seconds
 _MOST_CALLS = 16  # connections of a party at a time: a silo has one, and one for each of 4 jobs
 _MOST_ASKED = 16  # messages of a party that are worked on at a time, apart from streams: each holds a thread
 _MOST_PASSED = 2 << 20  # bytes of a message that is forwarded: a part of a stream has 1 MB
 _MOST_NAME = 4096  # bytes of the message that names a neighbour
+_MOST_QUEUED = 128  # connections that wait for their TLS handshake: 5 by default
 _MTLS = "mtls"
 _UNKNOWN, _LOCAL = "unknown", "local-user"
 _TOKEN = "TOKEN"  # a column of a table
@@ -118,6 +120,7 @@ _REPLACED: tuple[tuple[Any, str], ...] = (
     (ClientManager, "authenticate"),
     (FederatedClientBase, "client_register"),
     (grpc_driver.Servicer, "Stream"),  # every connection holds one of 100 threads, and one party can open them all
+    (ConnManager, "process_frame"),  # what has arrived and is not worked on yet waits without a bound
     (ConnManager, "process_frame_task"),  # the name of a neighbour is unpacked, of any size, as often as it is sent
     (ConnManager, "update_endpoint"),  # every name under which a neighbour was connected is kept, with its message
     (ConnManager, "close_connection"),
@@ -126,6 +129,8 @@ _REPLACED: tuple[tuple[Any, str], ...] = (
     (grpc_driver.StreamConnection, "close"),
     (Auditor, "__init__"),  # `audit.log` grows without a bound, and text of others is lines in it
     (TrainingCommandModule, "check_status"),  # it shows the tokens of silos to every requester
+    (HistPool, "record_value"),  # statistics keep every name of a channel or a cell that a message has said
+    (CounterPool, "increment"),
 )
 # A message can hold objects that read and write files (:mod:`.objects`).
 _DECODERS = ((cells, "decode_payload"), (core_cells, "decode_payload"))
@@ -139,6 +144,8 @@ def close(kit: Path) -> None:
     for driver in (grpc_driver, aio_grpc_driver):  # by default, 2 GB are received before any of it is looked at
         options = [one for one in driver.GRPC_DEFAULT_OPTIONS if one[0] != _RECEIVED]
         driver.GRPC_DEFAULT_OPTIONS[:] = [*options, (_RECEIVED, MOST_FRAME)]
+    socket_conn.MAX_FRAME_SIZE = MOST_FRAME  # 2 GB: memory for a frame is taken when its first 16 bytes have come
+    TcpStreamServer.request_queue_size = _MOST_QUEUED
     needed = frozenset().union(*REQUESTS.values())
     kept = [one for one in ClientRequestProcessors.request_processors if needed.issuperset(one.get_topics())]
     if frozenset().union(*(one.get_topics() for one in kept)) != needed:
@@ -180,7 +187,7 @@ class Gate:
     def __init__(self, refusals: Refusals) -> None:
         self._note, self._write = refusals.note, refusals.write
         self._streams, self._asked = Streams(_is_open, PROCESS), Places(_MOST_ASKED)
-        self._calls, self._unread = Places(_MOST_CALLS), Unread()
+        self._calls, self._unread, self._arrived = Places(_MOST_CALLS), Unread(), Arrived()
 
     # -- messages
 
@@ -248,6 +255,21 @@ class Gate:
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections")
             yield from old(servicer, request_iterator, context)
 
+    def process_frame(self, old: Any, manager: Any, sfm_conn: Any, frame: Any) -> None:
+        """Called by the thread that reads a connection: it reads on when what has arrived before is worked on."""
+        party, length = _peer(sfm_conn.conn), len(frame)
+        self._arrived.wait(party, length)
+        try:
+            manager.frame_mgr_executor.submit(self._worked_on, manager, sfm_conn, frame, party)
+        except RuntimeError:  # the process ends
+            self._arrived.done(party, length)
+
+    def _worked_on(self, manager: Any, sfm_conn: Any, frame: Any, party: str) -> None:
+        try:
+            manager.process_frame_task(sfm_conn, frame)
+        finally:
+            self._arrived.done(party, len(frame))
+
     def process_frame_task(self, old: Any, manager: Any, sfm_conn: Any, frame: Any) -> None:
         """Called for everything that arrives over a connection. A neighbour says its name once, in a short message."""
         prefix = Prefix.from_bytes(frame) if len(frame) >= PREFIX_LEN else Prefix()
@@ -256,8 +278,11 @@ class Gate:
             is_named = sfm_conn.sfm_endpoint is not None
             if is_named or len(frame) > _MOST_NAME:
                 problem = f"it says its name {'a second time' if is_named else f'in {len(frame)} bytes'}"
+        headers = memoryview(frame)[PREFIX_LEN : PREFIX_LEN + prefix.header_len]
+        if headers and not is_table(headers[0]):
+            problem = "headers that are no table"
         try:
-            check_values(memoryview(frame)[PREFIX_LEN : PREFIX_LEN + prefix.header_len], MOST_HEADERS)
+            check_values(headers, MOST_HEADERS)
         except ForbiddenObject as error:
             problem = f"headers: {error}"
         if problem:
@@ -371,6 +396,9 @@ class Gate:
             reason = getattr(error, "reason", None) or type(error).__name__
             self._note(_LOCAL, f"a connection to the port for job processes ({escaped(reason)})")
             return
+        if not _is_own(request, server.connector.params):
+            self._note(_LOCAL, "a connection to the port for job processes (the certificate of another party)")
+            return
         old(server, request, client_address)
 
     def get_command(self, old: Any, launcher: Any, job_meta: Any, fl_ctx: Any) -> str:
@@ -413,7 +441,11 @@ class Gate:
     def pre_command(self, old: Any, authorizer: Any, conn: Any, args: list[str]) -> Any:
         name = getattr(conn.get_prop(ConnProps.CMD_ENTRY, None), "name", None)
         if name in COMMANDS:
-            return old(authorizer, conn, args)
+            is_allowed = old(authorizer, conn, args)
+            if not is_allowed:
+                user = conn.get_prop(ConnProps.USER_NAME, "") or _UNKNOWN
+                self._note(user, f"the command {escaped(name)} (right)")
+            return is_allowed
         return self._forbid(conn, f"the command {escaped(name)} (topic)")
 
     def get_job_meta(self, old: Any, module: Any, conn: Any, args: list[str]) -> None:
@@ -455,6 +487,12 @@ class Gate:
             shown.append(job)
         old(conn, shown)
 
+    def record_value(self, old: Any, pool: Any, category: Any, value: Any) -> None:
+        """Nothing: no command that Tacit accepts reads the statistics."""
+
+    def increment(self, old: Any, pool: Any, category: Any, counter_name: Any, amount: Any = 1) -> None:
+        """Nothing, as in :meth:`record_value`."""
+
     def init(self, old: Any, auditor: Any, audit_file_name: str) -> None:
         """NVFlare's audit without a file: it then writes nothing."""
         auditor.audit_file, auditor._lock = None, threading.Lock()
@@ -463,6 +501,19 @@ class Gate:
 def _length(message: Any) -> int:
     payload = message.payload
     return len(payload) if isinstance(payload, bytes | bytearray | memoryview) else 0
+
+
+def _is_own(request: ssl.SSLSocket, params: Mapping[str, Any]) -> bool:
+    """Whether the other side has the certificate of this process's own kit, as its job processes have."""
+    files = (params.get(key.value) for key in (DriverParams.SERVER_CERT, DriverParams.CLIENT_CERT))
+    own = [ssl.PEM_cert_to_DER_cert(_first_certificate(Path(file))) for file in files if file]
+    return request.getpeercert(binary_form=True) in own
+
+
+def _first_certificate(file: Path) -> str:
+    """Of a file that may hold a chain."""
+    text, end = file.read_text(encoding="ascii"), "-----END CERTIFICATE-----"
+    return text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
 
 
 def _certified(party: str, read: CellHeaders) -> str:

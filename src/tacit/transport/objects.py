@@ -53,6 +53,11 @@ _SIZED: Final = dict(enumerate(((1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (4, 1)),
 _CONTAINERS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
+def is_table(tag: int) -> bool:
+    """Whether a value of MessagePack with this tag is a table."""
+    return 0x80 <= tag < 0x90 or tag in (0xDE, 0xDF)
+
+
 def check_values(packed: bytes | memoryview, most: int) -> None:
     """Raise ForbiddenObject if MessagePack holds, or declares, more than ``most`` values, or containers more than
     ``MOST_DEPTH`` deep. Reads tags and lengths alone. Where the text breaks off or is malformed, msgpack stops, too."""

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from typing import Final
 
 MOST_BYTES: Final = 4 << 20  # of a message or a stream
-MOST_FRAME: Final = 16 << 20  # of what the transport receives in one piece, headers included
-AT_ONCE: Final = 8  # largest streams of one sender that are open
+MOST_FRAME: Final = 5 << 20  # of what the transport receives in one piece, headers included
+MOST_ARRIVED: Final = 64 << 20  # bytes of a party that have arrived and are not worked on yet
+AT_ONCE: Final = 8  # streams of MOST_BYTES of one sender that are open, or two of the largest
 MOST_OPEN: Final = 16  # streams of one sender that are open, of any size: each holds a thread
 MOST_UNREAD: Final = 320 << 20  # bytes for a party of runs: 4 jobs, each with one window of NVFlare's streams (64 MB)
 MOST_UNREAD_ANSWERS: Final = 32 << 20  # bytes for a requester: results come in parts of 5 MB, each asked for
@@ -86,6 +87,25 @@ class Unread:
                 self._waiting.pop(party, None)
 
 
+class Arrived:
+    """Bytes that have arrived from a party and are not worked on yet."""
+
+    def __init__(self, most: int = MOST_ARRIVED) -> None:
+        self._most, self._waiting, self._changed = most, Counter[str](), threading.Condition()
+
+    def wait(self, party: str, length: int) -> None:
+        """Count bytes, as soon as there is room for them; a single message may be as large as it is."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting[party] or self._waiting[party] + length <= self._most)
+            self._waiting[party] += length
+
+    def done(self, party: str, length: int) -> None:
+        with self._changed:
+            self._waiting[party] -= length
+            self._waiting += Counter()  # forget those without any
+            self._changed.notify_all()
+
+
 class Streams:
     """The streams that are open in this process. ``is_open`` says whether NVFlare still receives one."""
 
@@ -120,7 +140,7 @@ class Streams:
             before, arrived, began = own.get(stream, (0, 0, self._clock()))
             known = (max(before, declared), arrived + length, began)
             others = sum(max(one[:2]) for key, one in own.items() if key != stream)
-            if max(known[:2]) > most or max(known[:2]) + others > AT_ONCE * most:
+            if max(known[:2]) > most or max(known[:2]) + others > max(2 * most, AT_ONCE * MOST_BYTES):
                 return False
             own[stream] = known
         return True

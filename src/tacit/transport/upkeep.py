@@ -102,6 +102,7 @@ def limit_uploads(kit: Path) -> None:
     uploads.mkdir(parents=True, mode=0o700)
     submit, validate = JobCommandModule.submit_job, JobMetaValidator.validate
     asking: ContextVar[str] = ContextVar("asking", default="")
+    one_by_one = Lock()  # a job counts among those that wait when it is stored
 
     def submit_job(self: Any, conn: Any, args: list[str]) -> None:
         asking.set(conn.get_prop(ConnProps.USER_NAME, ""))
@@ -109,7 +110,7 @@ def limit_uploads(kit: Path) -> None:
             packed = b64decode(conn.get_prop(ConnProps.CMD_PROPS)[PACKED], validate=True)
         except (TypeError, KeyError, ValueError):
             packed = b""  # no archive: refused as such
-        with TemporaryDirectory(dir=uploads) as folder:
+        with one_by_one, TemporaryDirectory(dir=uploads) as folder:
             file = Path(folder, "job")
             file.write_bytes(packed)
             conn.set_prop(ConnProps.FILE_LOCATION, str(file))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tacit.errors import UserError
 from tacit.families.randomizers import standard_laplace
-from tacit.kernels import Local
+from tacit.kernels import LocalTraining
 from tacit.methods import option_keys as keys
 from tacit.methods.base import (
     Claim,
@@ -261,9 +261,9 @@ class ReportWork(LocalWork):
         return self.encoding.numbers
 
     @property
-    def learning(self) -> Local:
+    def learning(self) -> LocalTraining:
         """What every subject does with its records."""
-        return Local("training", self.epochs, self.learning_rate, self.batch_size)
+        return LocalTraining(self.epochs, self.learning_rate, self.batch_size)
 
 
 def one_encoder(crowd: Crowd) -> tuple[str, ...]:

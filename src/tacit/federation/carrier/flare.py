@@ -34,9 +34,9 @@ from tacit.federation.protocol.agreement import check_federated, taking_part
 from tacit.federation.request import PROGRESS, RESULTS, TOPIC, read_job
 from tacit.federation.server_host import OUTCOME, CoordinatorHost, Ended
 from tacit.federation.site.host import AnalyzerHost, SiloHost
-from tacit.federation.site.limits import megabytes
+from tacit.federation.site.limits import message_bytes
 from tacit.transport.packed import BARRIER
-from tacit.transport.streams import PROCESS
+from tacit.transport.streams import MOST_BYTES, PROCESS
 
 _CONTENT = "tacit"
 _CHECK = 0.02  # seconds between two looks at the barrier
@@ -74,7 +74,7 @@ def _handled(
     content = request.get(_CONTENT)
     answer = handler(content if isinstance(content, bytes) else b"")
     if topic == f"{TOPIC}-{CALL}" and host.admitted is not None:
-        PROCESS.widen(megabytes(host.admitted) << 20)
+        PROCESS.widen(MOST_BYTES + message_bytes(host.admitted))
     return _shareable(answer)
 
 
@@ -106,7 +106,7 @@ class Coordinator(Controller):
             party_log(kit).warning("refused job %s: %s", job, error)
             write_json(results / OUTCOME, Ended("refused", str(error), {SERVER: ("request",)})._asdict())
             return
-        PROCESS.widen(megabytes(request.plan) << 20)
+        PROCESS.widen(MOST_BYTES + message_bytes(request.plan))
         parties = taking_part(request.plan, kit.silos)
         here = [client.name for client in fl_ctx.get_engine().get_clients() if client.name in parties]
         task = Task(BARRIER, Shareable(), timeout=timeout)

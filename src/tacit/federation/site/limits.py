@@ -67,8 +67,15 @@ def parsed(text: str) -> dict[str, Any]:
         _check(f"has more than {MOST_VALUES} keys and values", count > MOST_VALUES)
         _check(_DEEP, depth > MOST_DEPTH + 1)
         _check(f"has a text of more than {MOST_NAME} characters", any(len(one) > MOST_NAME for one in texts))
+        if not all(map(_is_text, texts)):
+            raise UserError("malformed", "experiment", "has half of a character", "ask with `tacit submit`")
         level = [value for holder in (*(table.values() for table in tables), *lists) for value in holder]
     return content
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has whole characters only: JSON can name the halves of one."""
+    return not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
 
 
 def _check(problem: str, is_broken: bool) -> None:
@@ -156,10 +163,21 @@ _PROCESS, _PER_PARAMETER, _PER_SUBJECT, _PER_REPORT = 600 << 20, 80, 64, 128
 
 def megabytes(plan: Plan) -> int:
     """About how much memory a silo's process needs for the plan, from its public numbers alone."""
+    return (_PROCESS + _needed(plan)) >> 20
+
+
+def message_bytes(plan: Plan) -> int:
+    """No message of a run has more bytes, apart from what surrounds it: all that a silo holds for the plan. Where a
+    model's size is not public, or some of its layers are frozen and not counted, as much as a process needs."""
+    is_counted = plan.parameters is not None and not plan.experiment.model.freeze
+    return _needed(plan) + (0 if is_counted else _PROCESS)
+
+
+def _needed(plan: Plan) -> int:
     facts, parameters = plan.promise.facts, plan.parameters or 0
     subjects, known = facts.subjects or 0, sum_facts(plan.method, facts)
     ciphertext = getattr(plan.exchange, "key_bits", 0) // 4
-    need = _PROCESS + _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + 4 * ciphertext * (subjects + parameters)
+    need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + 4 * ciphertext * (subjects + parameters)
     if known.reports is not None:
         need += _PER_REPORT * known.reports.dimensions * known.reports.padded
-    return need >> 20
+    return need
