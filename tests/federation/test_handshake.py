@@ -42,8 +42,9 @@ def places(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @contextmanager
-def listening(kit: Path, trusts: Path) -> Iterator[None]:
-    """A TLS server with the certificate of a server's kit, for clients of the authority of the kits ``trusts``."""
+def listening(kit: Path, trusts: Path, sends: bytes = b"settings") -> Iterator[None]:
+    """A TLS server with the certificate of a server's kit, for clients of the authority of the kits ``trusts``. It
+    closes a connection after it has sent something."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(kit / "startup" / "server.crt", kit / "startup" / "server.key")
     context.load_verify_locations(trusts / "startup" / ROOT)
@@ -55,7 +56,7 @@ def listening(kit: Path, trusts: Path) -> Iterator[None]:
             while True:
                 plain, _ = door.accept()
                 with suppress(OSError), context.wrap_socket(plain, server_side=True) as secured:
-                    secured.send(b"settings")
+                    secured.sendall(sends)
 
     worker = threading.Thread(target=serve, daemon=True)
     worker.start()
@@ -79,6 +80,8 @@ def test_the_causes_of_a_missing_connection_have_different_codes(places):
         assert problem(new) is None
         assert problem(old) == "bad-certificate"
     with listening(new / "server", trusts=old / "server"):
+        assert problem(new) == "rejected"
+    with listening(new / "server", trusts=new / "server", sends=b""):  # as gRPC rejects a certificate
         assert problem(new) == "rejected"
 
 

@@ -35,7 +35,8 @@ def connection_problem(kit: Kit, field: str) -> UserError | None:
         ):
             secured.settimeout(_VERDICT)
             with suppress(TimeoutError):
-                secured.recv(1)
+                if not secured.recv(1):  # gRPC closes the connection without an alert
+                    return UserError("rejected", field, f"{server} does not accept this kit", new_kit)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _PERIOD:
             problem = f"the certificate of {server} is not valid now ({error.verify_message})"
