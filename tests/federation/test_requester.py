@@ -15,7 +15,7 @@ pytest.importorskip("nvflare")
 from tacit.errors import UserError
 from tacit.federation.demo import REQUESTER
 from tacit.federation.kits import Kit
-from tacit.federation.requester import _session, status
+from tacit.federation.requester import Asked, _collected, _Outcome, _session, status
 from tests.refusals import refuses
 
 from .worlds import experiment, federation, finished
@@ -98,6 +98,21 @@ def test_a_local_file_and_a_connection_fail_with_different_codes(error, code, tm
     monkeypatch.setattr("tacit.transport.client.connected", lambda *args, **more: SimpleNamespace(close=lambda: None))
     with refuses(code, "--kit"), _session(kit):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("rules", "names"),
+    [
+        ({"west": ["data"]}, ["west: data", "tacit federation check"]),
+        ({"west": ["data"], "east": ["methods"]}, ["east: methods", "tacit federation check", "policies"]),
+        ({"east": ["methods"]}, ["east: methods", "policies"]),
+    ],
+)
+def test_a_refusal_names_what_to_check(rules, names):
+    asked = Asked("a" * 32, "", "nowhere", ("west", "east"), 120)
+    with refuses("policy-forbids", "policy", names=names) as caught:
+        _collected(asked, None, _Outcome(status="refused", rules=rules))
+    assert ("federation check" in caught.value.fix) == ("west" in rules)
 
 
 def test_a_server_writes_no_file_and_reaches_no_service_on_a_requesters_machine(tmp_path, monkeypatch, capfd):

@@ -46,6 +46,7 @@ _MOST_LOG_BYTES = 1_000_000  # of nvflare.log in the requester's kit, before its
 _LEFT = "left.json"  # in the requester's kit: what is left of the budgets of silos, as they sent it last
 # Bytes that a file of a result may have: a model of 10^9 numbers; lines of many rounds; the others are read as a whole.
 _MOST = dict.fromkeys((*SHARED, OUTCOME), 16 << 20) | {MODEL: 4 << 30, LEDGER: 1 << 30, METRICS: 256 << 20}
+_OF_DATA = "check the label and the columns of the experiment, or ask the silo to run `tacit federation check`"
 _SHOWN = {"job": "job_id", "name": "name", "requester": "submitter_name", "state": "status"}  # of a job of NVFlare
 _MEMORY = "runs"  # in the requester's kit: requested runs, to be collected after detaching
 
@@ -337,8 +338,10 @@ def _collected(asked: Asked, results: Path | None, outcome: _Outcome) -> Run:
     state, reason = outcome.status, outcome.reason
     if state == "refused":
         silos = "; ".join(f"{silo}: {', '.join(map(str, rules))}" for silo, rules in outcome.rules.items())
-        problem = f"silos refuse the run ({silos})"
-        raise Forbidden("policy-forbids", "policy", problem, "plan within their policies, or ask them")
+        rules = {str(rule) for found in outcome.rules.values() for rule in found}
+        fixes = [_OF_DATA] if "data" in rules else []
+        fixes += ["plan within their policies, or ask them"] if rules != {"data"} else []
+        raise Forbidden("policy-forbids", "policy", f"silos refuse the run ({silos})", "; ".join(fixes))
     if state == EXPIRED:
         raise UserError("expired", "run", reason, "ask for a new run with `tacit submit`")
     if results is None or not (results / RESULT).is_file():
