@@ -9,6 +9,8 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 from typer.testing import CliRunner
@@ -76,6 +78,29 @@ def test_a_silo_does_not_start_with_a_file_that_is_missing_or_wrong(kits, tmp_pa
         called(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('subjects = "PATIENT_ID"\n', "subjects"),
+        ('subjects = "patient"\n[columns]\nage = "AGE"\n', "columns.age"),
+    ],
+)
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.parquet", "table.npz"])
+def test_a_silo_does_not_start_with_a_column_that_its_table_lacks(kits, tmp_path, name, text, field):
+    data, policy = tmp_path / "DATA.toml", tmp_path / "POLICY.toml"
+    policy.write_text(tomli_w.dumps(RULES))
+    frame, file = pd.DataFrame({"patient": [1], "age": [2]}), tmp_path / name
+    if name.endswith("npz"):
+        np.savez(file, **{column: frame[column].to_numpy() for column in frame})
+    elif name.endswith("parquet"):
+        frame.to_parquet(file)
+    else:
+        frame.to_csv(file, index=False)
+    data.write_text(f'path = "{name}"\n{text}')
+    with refuses("unknown-name", field, file=str(data), names=["patient", "age"]):
+        prepare_silo(kits / "silos" / "north", data, policy)
+
+
 RULES = {
     "requesters": [ANA],
     "methods": ["uldp-avg"],
@@ -99,6 +124,12 @@ def test_metrics_without_a_hold_out_are_warned_of_at_the_start(kits, tmp_path):
         assert (kit / "tacit" / "log.txt").read_text().count("metrics: true has no effect") == count
         found = silo_warnings(read_silo_data(data), read_section(policy, Policy, "POLICY.toml"))
         assert len(found) == count
+
+
+def test_a_hold_out_without_metrics_is_warned_of_at_the_start(kits, tmp_path):
+    (tmp_path / "DATA.toml").write_text('path = "t.csv"\nsubjects = "patient"\n[hold_out]\nfraction = 0.5\n')
+    options = read_silo_data(tmp_path / "DATA.toml")
+    assert [len(silo_warnings(options, Policy(**RULES, metrics=metrics))) for metrics in (True, False)] == [0, 1]
 
 
 def test_a_kit_that_is_in_use_is_named(kits):
@@ -213,6 +244,10 @@ def test_a_silo_looks_which_of_its_rows_an_experiment_would_use(tmp_path):
     (tmp_path / "table.csv").write_text("patient,age,ill\n1,40,0\n")
     with refuses("unknown-name", "data.categorical", names=["'sex'"]):
         called("federation", "check", tmp_path / "e.toml", "--data", tmp_path / "DATA.toml")
+    experiment = tmp_path / "e.toml"
+    experiment.write_text(experiment.read_text().replace('"patient"', '"patint"'))
+    with refuses("unknown-name", "columns.patint", names=["'patient'"]):
+        called("federation", "check", experiment, "--data", tmp_path / "DATA.toml")
 
 
 @pytest.mark.parametrize("option", ["--timeout", "--patience"])

@@ -276,8 +276,8 @@ def test_an_experiment_cannot_name_visits_where_the_silo_has_people(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "code", "field", "names"),
     [
-        ("AGE", "AGE_YEARS", "unknown-name", "columns.age", ["patient, AGE, pressure"]),
-        ('subjects = "', 'subjects = "NO_', "unknown-name", "subjects", ["patient, AGE, pressure"]),
+        ("AGE", "AGE_YEARS", "unknown-name", "columns.age", ["AGE, ill, patient"]),
+        ('subjects = "', 'subjects = "NO_', "unknown-name", "subjects", ["'patient'"]),
         ('path = "', 'path = "no', "file-not-found", "path", []),
     ],
 )

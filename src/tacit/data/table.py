@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pandas as pd
@@ -72,22 +72,31 @@ def refuse_rows(which: np.ndarray, column: str, state: str, code: str, field: st
 def read_file(path: str | Path, field: str = "data.path", *, leave_out: bool = False) -> Table:
     """The table in a file, by its ending; lines that cannot be read are refused, or left out."""
     path = Path(path)
-    if not path.is_file():
-        problem = f"there is no file '{path}'"
-        raise UserError("file-not-found", field, problem, "give the path of a csv, csv.gz, parquet or npz file")
-    reader = next((read for endings, read in _READERS.items() if path.name.lower().endswith(endings)), None)
-    if reader is None:
-        problem = f"'{path.name}' has an unknown ending"
-        raise UserError("wrong-file", field, problem, "use .csv, .csv.gz, .parquet or .npz")
-    try:
-        table = reader(path)
-    except _CORRUPT as error:
-        problem = f"'{path.name}' cannot be read ({_first_line(error)})"
-        raise UserError("file-damaged", field, problem, "check that the file is complete") from error
+    table = _read(path, field, _READERS)
     if table.unread and not leave_out:
         fix = f"give every line {len(table.names)} cells of text in UTF-8, none of which goes on in the next line"
         raise UserError("file-damaged", field, f"'{path.name}' has malformed lines ({table.unread})", fix)
     return _not_empty(table, field, path.name)
+
+
+def read_names(path: str | Path, field: str = "data.path") -> tuple[str, ...]:
+    """The names of a file's columns. Of a csv file, only the first line is read."""
+    return _read(Path(path), field, {**_READERS, _CSV: _read_csv_header}).names
+
+
+def _read(path: Path, field: str, readers: Mapping[tuple[str, ...], Callable[[Path], Table]]) -> Table:
+    if not path.is_file():
+        problem = f"there is no file '{path}'"
+        raise UserError("file-not-found", field, problem, "give the path of a csv, csv.gz, parquet or npz file")
+    reader = next((read for endings, read in readers.items() if path.name.lower().endswith(endings)), None)
+    if reader is None:
+        problem = f"'{path.name}' has an unknown ending"
+        raise UserError("wrong-file", field, problem, "use .csv, .csv.gz, .parquet or .npz")
+    try:
+        return reader(path)
+    except _CORRUPT as error:
+        problem = f"'{path.name}' cannot be read ({_first_line(error)})"
+        raise UserError("file-damaged", field, problem, "check that the file is complete") from error
 
 
 def from_frame(frame: pd.DataFrame) -> Table:
@@ -108,12 +117,10 @@ def _refuse_twins(names: Sequence[str], field: str) -> None:
 def _read_csv(path: Path) -> Table:
     """Every cell as it is written. One line is one row, whatever the lines around it are: no cell goes on in the next
     line, and a line that cannot be read is left out."""
-    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        content = file.read().removeprefix(codecs.BOM_UTF8)
-    header, *lines = [line for line in content.replace(b"\r\n", b"\n").split(b"\n") if line] or [b""]
-    cells_of = next(csv.reader([header.decode()], strict=True), [])
-    _refuse_twins([name for name in cells_of if name], "data.path")
-    names = tuple(name or f"Unnamed: {j}" for j, name in enumerate(cells_of))
+    with _opened_csv(path) as file:
+        content = file.read()
+    header, *lines = _csv_lines(content) or [b""]
+    names = _csv_names(header)
     rows = [line for line in lines if _is_row(line, len(names))]
     if not rows:
         return Table(names, 0, lambda name: np.empty(0, object), len(lines))
@@ -128,6 +135,27 @@ def _read_csv(path: Path) -> Table:
     return Table(
         names, len(rows), lambda name: found.column(name).to_numpy(zero_copy_only=False), len(lines) - len(rows)
     )
+
+
+def _read_csv_header(path: Path) -> Table:
+    with _opened_csv(path) as file:
+        header = next((found[0] for line in file if (found := _csv_lines(line))), b"")
+    return Table(_csv_names(header), 0, lambda name: np.empty(0, object))
+
+
+def _opened_csv(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+def _csv_lines(content: bytes) -> list[bytes]:
+    """The lines that are not empty."""
+    return [line for line in content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").split(b"\n") if line]
+
+
+def _csv_names(header: bytes) -> tuple[str, ...]:
+    cells_of = next(csv.reader([header.decode()], strict=True), [])
+    _refuse_twins([name for name in cells_of if name], "data.path")
+    return tuple(name or f"Unnamed: {j}" for j, name in enumerate(cells_of))
 
 
 def _is_row(line: bytes, width: int) -> bool:
@@ -194,8 +222,9 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:120]
 
 
+_CSV = (".csv", ".csv.gz")
 _READERS: dict[tuple[str, ...], Callable[[Path], Table]] = {
-    (".csv", ".csv.gz"): _read_csv,
+    _CSV: _read_csv,
     (".parquet",): _read_parquet,
     (".npz",): _read_npz,
 }

@@ -20,7 +20,7 @@ from tacit.errors import UserError, in_file
 from tacit.federation.kits import Kind, Kit, configure, read_secret, require_nvflare
 from tacit.federation.site.ledgers import register
 from tacit.federation.site.policy import Policy
-from tacit.federation.site.shard import SiloData, read_silo_data
+from tacit.federation.site.shard import SiloData, check_table, read_silo_data
 from tacit.planning.settings import read_section
 from tacit.transport.attendant import NVFLARE_LOG, PID, AlreadyRunning, check_idle
 from tacit.transport.log import log_of
@@ -67,9 +67,7 @@ def prepare_silo(path: Path, data: Path, policy: Path, new_budget: bool = False,
     """The kit of a silo; its data and policy files are read now, to find mistakes. Other options: :func:`register`."""
     kit = _prepared(path, "silo")
     options = read_silo_data(data)
-    if not Path(options.path).is_file():
-        problem = f"there is no file '{options.path}'"
-        raise UserError("file-not-found", "path", problem, "correct the path", options.file)
+    check_table(options)
     if options.pseudonyms is not None:
         with in_file(options.file):
             read_secret(Path(options.pseudonyms), "pseudonyms")
@@ -84,6 +82,8 @@ def silo_warnings(options: SiloData, policy: Policy) -> list[str]:
     """What a silo's files say that has no effect."""
     if policy.metrics and options.hold_out is None:
         return ["metrics: true has no effect, because the data file has no [hold_out]: metrics without noise stay here"]
+    if options.hold_out is not None and not policy.metrics:
+        return ["hold_out: its people are in no run and in no metric, because the policy has metrics = false"]
     return []
 
 

@@ -22,6 +22,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +37,8 @@ from tacit.data.invalid_rows import misfits
 from tacit.data.load import drawn, within_caps
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table import Table, cells, identifiers, read_file
-from tacit.errors import UserError, in_file
+from tacit.data.table import Table, cells, identifiers, read_file, read_names
+from tacit.errors import UserError, in_file, nearest
 from tacit.planning.plan import Plan
 from tacit.planning.settings import read_section
 from tacit.privacy.ledger import plain_file
@@ -122,8 +123,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     """
     with in_file(options.file):
         own = read_file(options.path, "path", leave_out=True)
-        if options.subjects not in own.names:
-            raise UserError("unknown-name", "subjects", *_no_column(options.subjects, own))
+        _check_columns(options, own.names)
         here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
         table = _renamed(own, options)
     data = plan.data
@@ -131,7 +131,8 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     assert known.subject_column is not None, "checked when the request was read"
     if known.subject_column not in table.names:
         problem = f"the table has no column '{known.subject_column}'"
-        fix = f'name the column of this table: columns.{known.subject_column} = "…"'
+        suggestion = nearest(known.subject_column, table.names)
+        fix = f'{suggestion} Or name the column of this table: columns.{known.subject_column} = "…"'
         raise UserError("unknown-name", f"columns.{known.subject_column}", problem, fix, options.file)
     ours = options.columns.get(known.subject_column, known.subject_column)
     if ours != options.subjects:
@@ -210,15 +211,22 @@ def _hashed(text: str, key: memoryview, person: bytes) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _no_column(name: str, table: Table) -> tuple[str, str]:
-    """The problem with a column that is missing, and the fix."""
-    return f"the table has no column '{name}'", f"known: {', '.join(table.names)}"
+def check_table(options: SiloData) -> None:
+    """UserError where the table is missing, or lacks a column that the data file names. No row of a csv is read."""
+    with in_file(options.file):
+        _check_columns(options, read_names(options.path, "path"))
+
+
+def _check_columns(options: SiloData, names: Sequence[str]) -> None:
+    for field, name in {
+        "subjects": options.subjects,
+        **{f"columns.{k}": v for k, v in options.columns.items()},
+    }.items():
+        if name not in names:
+            raise UserError("unknown-name", field, f"the table has no column '{name}'", nearest(name, names))
 
 
 def _renamed(table: Table, options: SiloData) -> Table:
-    for theirs, ours in options.columns.items():
-        if ours not in table.names:
-            raise UserError("unknown-name", f"columns.{theirs}", *_no_column(ours, table))
     names = {ours: theirs for theirs, ours in options.columns.items()}
     hidden = set(options.columns) - set(names)  # another column is called so in the experiment
     kept = [name for name in table.names if name in names or name not in hidden]
