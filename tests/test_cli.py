@@ -260,6 +260,20 @@ def test_silos_alone_are_compared_by_the_average_over_silos():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "is_shown"),
+    [(0.0, 0.89, False), (0.3, 0.89, False), (1.0, 0.2, False), (0.9, 0.2, True), (2.5, 0.8, True)],
+)
+def test_a_metric_that_its_noise_hides_is_not_printed(value, error, is_shown):
+    result = {
+        "method": {"label": "uldp-avg"}, "personal": [], "over_silos": {}, "baselines": {},
+        "evaluation": {"standard_errors": {"log_loss": error}}, "metrics": {"log_loss": value},
+    }  # fmt: skip
+    (cell,) = metrics_table(result).columns[1].cells
+    assert (f"{value:.4f}" in cell) == is_shown
+    assert f"{error:.2f}" in cell
+
+
 def test_the_help_of_a_sweep_loses_no_word():
     shown = " ".join(CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "200"}).stdout.split())
     assert "every key of (" not in shown

@@ -66,7 +66,7 @@ def page(run: RunFiles) -> Page:
 def headline(run: RunFiles) -> Html:
     """The guarantees and the metrics."""
     numbers = cards(
-        (words.metric(name), words.number(run.metrics.get(name)), _card_note(run, name))
+        (words.metric(name), _card_number(run, name), _card_note(run, name))
         for name in run.metric_names
         if run.metrics.get(name) is not None
     )
@@ -75,10 +75,19 @@ def headline(run: RunFiles) -> Html:
     return section("The result", promise(run), numbers or without, status, name="result")
 
 
+def _card_number(run: RunFiles, name: str) -> str:
+    value = run.metrics.get(name)
+    return words.hidden(value, _noise_of(run, name)) or words.number(value)
+
+
+def _noise_of(run: RunFiles, name: str) -> float | None:
+    return (run.evaluation.get("standard_errors") or {}).get(name)
+
+
 def _card_note(run: RunFiles, name: str) -> Html:
     start = run.curve[0].metrics.get(name) if len(run.curve) > 1 and run.curve[0].round == 0 else None
     trained = f"Before training: {words.number(start)}." if start is not None else ""
-    error = (run.evaluation.get("standard_errors") or {}).get(name)
+    error = _noise_of(run, name)
     noisy = f"Standard error of its noise: {words.number(error)}." if error is not None else ""
     return join([words.metric_note(run, name), noisy, trained], "<br>")
 

@@ -109,6 +109,16 @@ def number(value: float | None) -> str:
     return f"{value:,.{decimals(value)}f}".replace("-", MINUS)
 
 
+def hidden(value: float | None, error: float | None) -> str:
+    """What to print for a metric that its noise hides: one that is cut off, or smaller than its standard error. Empty
+    for all others. Metrics with noise are cut off at the ends of their range: 0, and 1 for shares."""
+    if value is None or error is None:
+        return ""
+    if value <= error:
+        return f"below its noise (± {number(error)})"
+    return f"cut off at 1 (± {number(error)})" if value == 1.0 else ""
+
+
 def difference(value: float | None, other: float | None) -> str:
     """``value - other`` with its sign, as precise as the two are shown."""
     if value is None or other is None:

@@ -173,7 +173,7 @@ def metrics_table(result: dict[str, Any]) -> Table:
     """A row per metric, and one for the worst silo if silos have models of their own. Scores of models of one silo
     each cannot be ranked against each other: ranking metrics of such models are compared by their average over silos,
     in an extra row."""
-    from tacit.report.words import worst_silo
+    from tacit.report.words import hidden, worst_silo
 
     for_all = {"shared model": result["shared"]} if result.get("shared") else {}
     columns = {result["method"]["label"]: result, **for_all, **result["baselines"]}
@@ -187,7 +187,9 @@ def metrics_table(result: dict[str, Any]) -> Table:
             for name, scores in columns.items()
         }
         first, *others = map(_metric, shared.values())
-        table.add_row(metric, f"{first} ± {errors[metric]:.4f}" if metric in errors else first, *others)
+        if metric in errors:
+            first = hidden(result["metrics"][metric], errors[metric]) or f"{first} ± {errors[metric]:.4f}"
+        table.add_row(metric, first, *others)
         if metric in averaged:
             by_silo = [scores.get("over_silos", {}).get(metric) for scores in columns.values()]
             table.add_row("  mean of silos", *map(_metric, by_silo))
