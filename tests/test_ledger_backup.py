@@ -15,7 +15,8 @@ from tacit.federation.kits import FederationOptions, Kit, make_kits
 from tacit.federation.site.ledgers import known_ledgers
 from tacit.ledgers.backup import backup, restore
 from tacit.ledgers.recheck import check
-from tacit.privacy import Ledger, Nothing
+from tacit.privacy import Gaussian, Ledger
+from tacit.privacy.ledger import place
 from tacit.transport.attendant import start, stop
 from tacit.ui.main import app
 from tests.refusals import refuses
@@ -36,7 +37,8 @@ least_records = 10
 
 def release(file: Path, number: int) -> None:
     with Ledger(file) as book:
-        book.append(run="r", party="north", round=number, mechanism="m", step=number, events={"place": Nothing()})
+        events = {place("subject", "public", "zero-out"): Gaussian(5.0)}
+        book.append(run="r", party="north", round=number, mechanism="m", step=number, events=events)
 
 
 def rounds(file: Path) -> list[int]:
@@ -168,7 +170,9 @@ def test_a_kit_refuses_a_state_older_than_it_remembers_although_the_file_is_gone
 
 def test_the_ledger_of_a_kit_is_checked_by_what_its_policy_protects(kit, tmp_path):
     started(kit, tmp_path)
-    (found,), _ = check([kit.path])
+    (found,), (total,) = check([kit.path])
+    assert total.limit == 6.0
+    assert total.left == pytest.approx(6.0 - total.epsilon["public"].recorded)
     assert Path(found.ledger) == tmp_path / "DATA.ledger.jsonl"
     assert (found.place, set(found.epsilon)) == ("subject/zero-out", {"public"})
 

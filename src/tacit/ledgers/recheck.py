@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
 from tacit.errors import TacitError, UserError
@@ -55,6 +55,9 @@ from tacit.privacy import (
     spent,
 )
 from tacit.privacy.ledger import place
+
+if TYPE_CHECKING:
+    from tacit.federation.site.policy import Policy
 
 Lines = Sequence[Mapping[str, Any]]
 Status = Literal["ok", "under-counted", "not recomputed"]
@@ -131,6 +134,8 @@ class Total:
     place: str
     delta: float
     epsilon: Mapping[str, Cost]
+    limit: float | None = None  # epsilon_in_total of the silo's policy
+    left: float | None = None  # of the limit, as the silo counts it
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,7 @@ class _Scope:
     relation: Relation
     views: tuple[View, ...]
     delta: float
+    policy: Policy | None = None
 
     @property
     def place(self) -> str:
@@ -158,10 +164,17 @@ class _Scope:
     def epsilon(self, lines: Lines, view: View) -> float:
         return cost(spent(lines, place(self.unit, view, self.relation)), self.delta).epsilon
 
+    def left(self, lines: Lines) -> dict[str, float]:
+        """The limit of the policy and what is left of it; nothing without a limit."""
+        if self.policy is None or math.isinf(limit := self.policy.epsilon_in_total):
+            return {}
+        return {"limit": limit, "left": max(0.0, limit - self.policy.epsilon(lambda where: spent(lines, where)))}
+
 
 def check(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
     """Every run in ``paths`` (ledgers, budget files, run folders and the kits of silos), and the total of every ledger
-    that has several runs. Lines of a budget file are recomputed where the folder of their run is among the paths."""
+    that has several runs, or is a silo's. Lines of a budget file are recomputed where the folder of their run is among
+    the paths."""
     places = dict(map(_place, paths))
     lines = {file: _lines(file) for file in places}
     own = {file: _known(file.parent) for file in places if file.name == LEDGER and (file.parent / PLAN).is_file()}
@@ -177,13 +190,14 @@ def check(paths: Sequence[Path]) -> tuple[list[Checked], list[Total]]:
             found.append(checked)
             recorded += some
             again += recomputed
-        if len(runs) > 1:
+        if len(runs) > 1 or scope is not None:
             whole = _subject_scope(recorded)
             # recomputed lines of a silo are about subjects only
             if scope is not None and (_are_same(recorded, again) or scope.place == whole.place):
                 whole = scope
             costs = _compared(recorded, again, whole)
-            totals.append(Total(str(file), len(runs), len(recorded), whole.place, whole.delta, costs))
+            left = {} if scope is None else scope.left(recorded)
+            totals.append(Total(str(file), len(runs), len(recorded), whole.place, whole.delta, costs, **left))
     return found, totals
 
 
@@ -199,7 +213,7 @@ def _place(path: Path) -> tuple[Path, _Scope | None]:
     file, kit = ledger_of(path)
     assert kit is not None, "the folder is a kit"
     policy = read_section(settings(kit)[1], Policy, "POLICY.toml")
-    return file, _Scope(policy.unit, policy.relation, tuple(map(View.parse, policy.against)), policy.delta)
+    return file, _Scope(policy.unit, policy.relation, tuple(map(View.parse, policy.against)), policy.delta, policy)
 
 
 def _accounting(line: Mapping[str, Any]) -> int:

@@ -27,7 +27,9 @@ def check(
     ],
     as_json: Json = False,
 ) -> None:
-    """Recompute what runs of earlier versions cost. Exit code 3 if one was under-counted or has no plan.
+    """Show what each run in a ledger cost, and what is left of a silo's limit; recompute runs of earlier versions.
+
+    Exit code 3 if a run was under-counted or has no plan.
 
     The output names the advisories for which a run was recomputed, and those for which it was not.
     """
@@ -93,7 +95,8 @@ def show_checked(found: Sequence[Checked], totals: Sequence[Total]) -> None:
         style = "red" if each.status != "ok" else "yellow" if each.not_checked else None
         show_untrusted(f"{head}: {'; '.join(filter(None, (status, _costs(each), each.reason)))}", style)
     for total in totals:
-        show_untrusted(f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines; {_costs(total)}")
+        left = "" if total.left is None else f"; {total.left:.3f} is left of epsilon_in_total = {total.limit:g}"
+        show_untrusted(f"{total.ledger}: total of {total.runs:,} runs, {total.lines:,} lines; {_costs(total)}{left}")
     for advisory in ADVISORIES:
         yes = sum(advisory.name in each.checked for each in found)
         no = sum(advisory.name in each.not_checked for each in found)
