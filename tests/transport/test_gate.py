@@ -518,6 +518,23 @@ print("north" in text, "secret-token" in text)
 """
 
 
+def test_the_log_says_that_a_silo_joined_before_it_had_left(monkeypatch):
+    """A copy of its kit may run; NVFlare listens to the one that came last."""
+    manager, lines = SimpleNamespace(name_to_clients={}), []
+    made = gate.Gate(Noted())
+    monkeypatch.setattr(made, "_write", lambda party, line: lines.append(line))
+    request = Message({"client_name": "north", "client_type": "regular"}, None)
+
+    def joined(manager: SimpleNamespace, request: Message, context: None) -> SimpleNamespace:
+        manager.name_to_clients["north"] = SimpleNamespace(name="north")
+        return manager.name_to_clients["north"]
+
+    for _ in range(2):
+        made.authenticate(joined, manager, request, None)
+    assert lines[0] == "joined  north"
+    assert lines[1].startswith("joined  north again")
+
+
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_requester_sees_no_token_of_a_silo(tmp_path, closes):
     (tmp_path / "tacit").mkdir()

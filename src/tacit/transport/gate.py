@@ -354,9 +354,11 @@ class Gate:
             self._note(_PARTY.get(_UNKNOWN), f"a login as {escaped(name)}, of another kind ({escaped(kind)})")
             fl_ctx.set_prop(FLContextKey.UNAUTHENTICATED, "a login of another kind", sticky=False)
             return None
+        was_there = name in manager.name_to_clients if isinstance(name, str) else False
         client = old(manager, request, fl_ctx)
         if client is not None and client.name in manager.name_to_clients:  # a silo or the analyzer, by its certificate
-            self._write(client.name, f"joined  {escaped(client.name)}")
+            again = " again, and had not left: does a copy of its kit run?" if was_there else ""
+            self._write(client.name, f"joined  {escaped(client.name)}{again}")
         return client
 
     def client_register(self, old: Any, client: Any, project_name: Any, fl_ctx: Any) -> None:
