@@ -42,3 +42,12 @@ def test_engines_do_not_ask_for_concrete_exchanges_or_workers(shape):
 
 def test_there_is_one_loop_over_rounds(shape):
     assert shape.run_loops() == 1
+
+
+def test_a_field_of_an_exchange_does_not_hide_a_function():
+    from tacit.exchange.plain import Plain
+
+    with pytest.raises(TypeError) as caught:
+        type("Rounded", (Plain,), {"__annotations__": {"step": float}, "step": 0.1})
+    assert "step" in str(caught.value)
+    assert type("Rounded", (Plain,), {"__annotations__": {"rounding": float}, "rounding": 0.1})

@@ -28,6 +28,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from tacit.crypto import EVERYONE, Identity, Replayed
@@ -88,6 +89,13 @@ class Exchange:
     carries_once: ClassVar[bool] = False
     repeats: ClassVar[bool] = True
     noise_from_silos_only: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """A field in the place of a function would be a number where the function is called."""
+        functions = {name for base in cls.__mro__[1:] for name, value in vars(base).items() if isfunction(value)}
+        hidden = functions & set(vars(cls).get("__annotations__", ()))
+        if hidden:
+            raise TypeError(f"{cls.__name__}: {', '.join(sorted(hidden))} is a function of exchanges: rename the field")
 
     # -- what a plan asks
 
