@@ -79,6 +79,7 @@ TABLES = {
     "UserError": CODES,
     "Forbidden": CODES,
     "InvalidSetting": CODES,
+    "refuse_rows": CODES,
     "Refused": REFUSALS,
     "BadShares": REFUSALS,
     "RoundFailed": REFUSALS,

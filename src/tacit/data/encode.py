@@ -127,7 +127,7 @@ class FeatureEncoder:
         """One numeric column ``[rows]`` as floats, declared stand-ins filled in; NaN only where it will be centred."""
         values = as_numbers(table.column(name, "data.numeric"), name)
         fix = "replace the values or drop the rows"
-        refuse_rows(np.isinf(values), name, "infinite", "not-finite", "data.numeric", fix)
+        refuse_rows("not-finite", "data.numeric", np.isinf(values), name, "infinite", fix)
         missing = np.isnan(values)
         if not missing.any():
             return values
@@ -136,7 +136,7 @@ class FeatureEncoder:
             return np.where(missing, stand_in, values)
         if self.missing == "refuse":
             fix = "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows"
-            refuse_rows(missing, name, "missing", "missing-values", "data.numeric", fix)
+            refuse_rows("missing-values", "data.numeric", missing, name, "missing", fix)
         return values
 
     def _standardized(self, name: str, values: np.ndarray, silo: np.ndarray | None) -> np.ndarray:
@@ -168,7 +168,7 @@ class FeatureEncoder:
             raise UserError("undeclared-value", "data.categorical", problem, fix)
         if self.missing == "refuse":
             fix = 'set data.missing = "center" or give the gap a category of its own'
-            refuse_rows(codes < 0, name, "missing", "missing-values", "data.categorical", fix)
+            refuse_rows("missing-values", "data.categorical", codes < 0, name, "missing", fix)
         return codes
 
     def _silo_of(self, table: Table) -> np.ndarray:
@@ -272,7 +272,7 @@ def _label_numbers(values: np.ndarray, name: str) -> np.ndarray:
     except UserError as error:
         fix = "name a numeric column, or set data.task and data.classes"
         raise UserError(error.code, "data.label", error.problem, fix) from error
-    refuse_rows(~np.isfinite(numbers), name, "missing or infinite", "missing-values", "data.label", NO_LABEL)
+    refuse_rows("missing-values", "data.label", ~np.isfinite(numbers), name, "missing or infinite", NO_LABEL)
     return numbers
 
 
@@ -282,14 +282,14 @@ def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
         problem = f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}"
         fix = "declare data.task and data.classes, or correct the table"
         raise UserError("undeclared-value", "data.label", problem, fix)
-    refuse_rows(codes < 0, name, "missing", "missing-values", "data.label", NO_LABEL)
+    refuse_rows("missing-values", "data.label", codes < 0, name, "missing", NO_LABEL)
     return codes
 
 
 def _survival(table: Table, label: SurvivalLabel) -> np.ndarray:
     time = _label_numbers(table.column(label.time, "data.label.time"), label.time)
     event = _classes(table.column(label.event, "data.label.event"), label.event, Labels("binary", BINARY))
-    refuse_rows(time <= 0, label.time, "not positive", "out-of-range", "data.label.time", "give times above 0")
+    refuse_rows("out-of-range", "data.label.time", time <= 0, label.time, "not positive", "give times above 0")
     return np.column_stack([time, event]).astype(np.float32)
 
 

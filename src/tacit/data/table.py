@@ -63,7 +63,7 @@ class Table:
         return Table(self.names, int(which.sum()), lambda name: self.read(name)[which])
 
 
-def refuse_rows(which: np.ndarray, column: str, state: str, code: str, field: str, fix: str) -> None:
+def refuse_rows(code: str, field: str, which: np.ndarray, column: str, state: str, fix: str) -> None:
     """Refuse a table with rows ``which`` (a mask) whose cell of a column is in a ``state``, such as missing."""
     if which.any():
         raise UserError(code, field, f"column '{column}' is {state} in {int(which.sum())} rows", fix)

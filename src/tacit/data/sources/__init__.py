@@ -278,7 +278,7 @@ def _sorted_names(values: np.ndarray) -> tuple[str, ...]:
 def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     """The distinct values of a column, numbered in order of appearance ``[rows]``; a gap is refused."""
     codes, _ = pd.factorize(values, use_na_sentinel=True)
-    refuse_rows(codes < 0, column, "missing", "missing-values", field, "fill the gaps or drop the rows")
+    refuse_rows("missing-values", field, codes < 0, column, "missing", "fill the gaps or drop the rows")
     return codes.astype(np.int32)
 
 

@@ -209,13 +209,13 @@ def _values(table: Table, column: str, names: tuple[str, ...] | None) -> np.ndar
             problem = f"'{column}' also holds '{unknown}'"
             raise UserError("undeclared-value", "--categories", problem, "add it to the categories")
         missing = numbers < 0
-    refuse_rows(missing, column, "missing", "missing-values", "--column", "fill the gaps or drop the rows")
+    refuse_rows("missing-values", "--column", missing, column, "missing", "fill the gaps or drop the rows")
     return numbers
 
 
 def _people(table: Table, subject: str) -> np.ndarray:
     who, _ = pd.factorize(table.identifiers(subject, "--subject"), use_na_sentinel=True)
-    refuse_rows(who < 0, subject, "missing", "missing-values", "--subject", "fill the gaps or drop the rows")
+    refuse_rows("missing-values", "--subject", who < 0, subject, "missing", "fill the gaps or drop the rows")
     return who
 
 
