@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
 from tacit.data.table import Table, from_frame, gaps, match_names, numbers_in, refuse_rows
 from tacit.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)

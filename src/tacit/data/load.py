@@ -9,10 +9,9 @@ record or person, so that other people do not either.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from tacit.data import assignment
 from tacit.data.encode import Federation, Part, Records
@@ -20,6 +19,10 @@ from tacit.data.options import DataOptions, Labels
 from tacit.data.sources import SILOS, Raw, find_source, mixed, record_keys, subject_keys
 from tacit.data.table import match_names
 from tacit.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 # what is done with a subject who is in more silos than the cap allows
 OverCap = Literal["drop", "refuse"]

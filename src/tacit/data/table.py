@@ -20,16 +20,18 @@ import zlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from tacit.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,8 @@ _EXACT = 2.0**53  # floats from here on are rounded
 
 def cells(values: pd.Series | np.ndarray) -> np.ndarray:
     """Any column as numbers or as texts."""
+    import pandas as pd
+
     if isinstance(values.dtype, np.dtype) and values.dtype.kind in "iuf":
         return np.asarray(values)
     # no factorize: True, 1 and 1.0 are one value to it, and the first row would decide which
@@ -282,6 +286,8 @@ def texts(values: np.ndarray) -> np.ndarray:
 
 def gaps(values: np.ndarray) -> np.ndarray:
     """Mask ``[rows]`` of the cells that say nothing."""
+    import pandas as pd
+
     return np.asarray(pd.isna(values))
 
 
@@ -349,6 +355,8 @@ def _as_named(text: str, known: Container[str]) -> str:
 
 def _text(value: Any) -> str | None:
     """One value of any type as text; a float without a fraction is written as the integer that it is."""
+    import pandas as pd
+
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return None
     if isinstance(value, np.number | np.bool_):
@@ -358,6 +366,8 @@ def _text(value: Any) -> str | None:
 
 def _distinct(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
     """The number of each cell's text ``[rows]``, -1 where there is none, and the texts."""
+    import pandas as pd
+
     codes, distinct = pd.factorize(values, use_na_sentinel=True)
     return codes, list(texts(np.asarray(distinct)))
 

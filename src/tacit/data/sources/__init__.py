@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.encode import FeatureEncoder, Federation, Part, Records, Unpaid, feature_columns, read_labels
 from tacit.data.options import Columns, DataOptions, Labels, SurvivalLabel, declared_columns, declared_labels
@@ -34,8 +34,12 @@ from tacit.data.table import (
 from tacit.errors import UserError, nearest
 from tacit.names import BuiltIn, find
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
 ENVIRONMENT = "TACIT_DATA"
-Given = pd.DataFrame | Table | None  # what stands in for a file
+Given: TypeAlias = "pd.DataFrame | Table | None"  # what stands in for a file
 SUBJECTS, SILOS = "data.subjects.column", "data.silos.column"
 
 
@@ -259,6 +263,8 @@ def _refuse_leaks(declared: Declaration, options: DataOptions) -> None:
 
 def _silos(table: Table, column: str, known: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Silo numbers ``[rows]`` and silo names: in the ``known`` order, else sorted (numbers as numbers)."""
+    import pandas as pd
+
     values = texts(table.column(column, SILOS))
     _numbered(values, column, SILOS)
     names = known or _sorted_names(pd.unique(values))
@@ -277,6 +283,8 @@ def _sorted_names(values: np.ndarray) -> tuple[str, ...]:
 
 def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     """The distinct values of a column, numbered in order of appearance ``[rows]``; a gap is refused."""
+    import pandas as pd
+
     codes, _ = pd.factorize(values, use_na_sentinel=True)
     refuse_rows("missing-values", field, codes < 0, column, "missing", "fill the gaps or drop the rows")
     return codes.astype(np.int32)
@@ -404,6 +412,8 @@ def record_keys(raw: Raw) -> np.ndarray:
 def _keys(table: Table, subject_column: str | None) -> np.ndarray:
     """Keys ``[rows]`` uint64 made from the person's identifier, or from everything that a row says and how many equal
     rows come before it: adding or removing a row changes no other key (of equal rows, the last one's goes)."""
+    import pandas as pd
+
     if subject_column is not None:
         return identifier_keys(table.identifiers(subject_column, SUBJECTS))
     keys = np.zeros(table.rows, np.uint64)
@@ -415,6 +425,8 @@ def _keys(table: Table, subject_column: str | None) -> np.ndarray:
 
 def identifier_keys(identifiers: np.ndarray) -> np.ndarray:
     """Keys ``[rows]`` uint64 of identifiers (text): that of the integer where one is written, else that of the text."""
+    import pandas as pd
+
     codes, distinct = pd.factorize(identifiers)
     texts = pd.Series(distinct, dtype=object).astype(str)
     whole = texts.str.fullmatch(r"0|-?[1-9][0-9]{0,17}").to_numpy(bool)
@@ -426,6 +438,8 @@ def identifier_keys(identifiers: np.ndarray) -> np.ndarray:
 
 def _cell_keys(values: np.ndarray) -> np.ndarray:
     """Keys ``[rows]`` of cells, by what is written in them: cells of one key say the same in every use."""
+    import pandas as pd
+
     written, missing = as_written(values), gaps(values)
     written[missing] = ""
     keys = pd.util.hash_array(written, categorize=False)

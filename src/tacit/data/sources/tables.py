@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel
 from tacit.data.sources import Declaration, Folder, read_builtin, table_source
@@ -220,6 +219,8 @@ CREDITCARD_NUMERIC = {
 
 def read_creditcard(options: DataOptions, rng: np.random.Generator) -> Table:
     """The held-out payments, and the frauds and a tenth of the honest payments of the rest."""
+    import pandas as pd
+
     names = "creditcard_f32.parquet", "creditcard.parquet", "creditcard.csv", "creditcard.csv.gz"
     table = read_file(CREDITCARD_FILES.file(options, *names))
     fraud = numbers_in(table.column("Class", "data.path")).astype(np.int32)
@@ -283,6 +284,8 @@ RENAMED = {"s": "student", "d": "lecturer", "studage": "student_age", "lectage":
 
 def read_insteval(options: DataOptions, rng: np.random.Generator) -> Table:
     """All 73,421 ratings in plain words."""
+    import pandas as pd
+
     file = INSTEVAL_FILES.file(options, "insteval.csv.gz", "insteval.csv", "InstEval.csv")
     frame = pd.read_csv(file).rename(columns=RENAMED)
     frame["lecturer"] = pd.factorize(frame["lecturer"], sort=True)[0] + 1
@@ -355,6 +358,8 @@ STAY_INDICATORS = (
 
 def read_diabetes(options: DataOptions, rng: np.random.Generator) -> Table:
     """Stays after which a readmission was possible."""
+    import pandas as pd
+
     with np.load(DIABETES_FILES.file(options, "diabetes130_ready.npz")) as file:
         kept = ~file["died_or_hospice"]
         frame = pd.DataFrame(file["X"][kept], columns=[str(name) for name in file["feature_names"]])
