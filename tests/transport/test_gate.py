@@ -384,7 +384,10 @@ def test_what_a_party_has_sent_waits_within_a_bound(manager):
     threads = [threading.Thread(target=read, args=(party,)) for party in ("eve", "north")]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    end = time.monotonic() + 20
+    while made._arrived._waiting.total() < 1600 and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.2)
     assert made._arrived._waiting == {"eve": 800, "north": 800}
     work.set()
     for thread in threads:
