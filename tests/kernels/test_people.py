@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, reduce
 
@@ -433,3 +434,15 @@ def test_lanes_in_threads_give_the_same_sum():
         sums = list(pool.map(work, lanes))
     again = total_of("mlp", local, starts, counts, np.ones(8))
     np.testing.assert_array_equal(reduce(PeopleSum.plus, sums).total.integers(), again.total.integers())
+
+
+def test_computations_with_the_same_fields_are_different_structures():
+    """Otherwise what is compiled for one could be used for the other."""
+    from tacit.kernels import Computation, Gradient, RecordGradients
+
+    class Own(Computation):
+        """As :class:`Gradient`, under another name."""
+
+    structures = [jax.tree.structure(one) for one in (Gradient(), RecordGradients(), Own())]
+    assert all(one != other for one, other in itertools.combinations(structures, 2))
+    assert jax.tree.structure(Own()) == structures[2]

@@ -20,8 +20,8 @@ Formal guarantees, for any records, rates and weights:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -67,7 +67,21 @@ class Computation:
         return None
 
     def __init_subclass__(cls) -> None:
-        jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
+        """Structure names the class: JAX takes two classes with the same fields for equal structures."""
+        made: Any = dataclass(frozen=True)(cls)
+        numbers = [one.name for one in fields(made) if not one.metadata.get("static")]
+        static = [one.name for one in fields(made) if one.metadata.get("static")]
+
+        def flattened(one: Any) -> tuple[list[Any], tuple[Any, ...]]:
+            return [getattr(one, name) for name in numbers], (cls, *(getattr(one, name) for name in static))
+
+        def restored(structure: tuple[Any, ...], values: Sequence[Any]) -> Any:
+            one = object.__new__(made)
+            for name, value in (*zip(numbers, values, strict=True), *zip(static, structure[1:], strict=True)):
+                object.__setattr__(one, name, value)
+            return one
+
+        jax.tree_util.register_pytree_node(made, flattened, restored)
 
     def vector(self, person: Person) -> jax.Array:
         """``[parameters]``, in the order of ``ravel_pytree``."""
