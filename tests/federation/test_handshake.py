@@ -30,7 +30,7 @@ ANA = "ana@example.org"
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory) -> tuple[Path, Path]:
-    """Kits, and those that were made anew for the same federation: the same names and port, another authority."""
+    """Kits, and new ones for the same federation: the same names and port, another authority."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         server = {"host": "localhost", "port": probe.getsockname()[1]}
