@@ -41,8 +41,9 @@ from tacit.privacy.accounting.events import Event, Largest, Unprotected, composi
 _GENESIS = "0" * 64
 _ID = "ledger"  # the key of the line with the id
 # which accounting wrote a line; lines without the key are of the first. Lines of earlier ones may count too little:
-# tacit.ledgers.recheck.ADVISORIES says which advisory is about which
-ACCOUNTING = 3
+# tacit.ledgers.recheck.ADVISORIES says which advisory is about which. Settings of a plan have the meaning that they had
+# then: tacit.engine.folder.plan_content
+ACCOUNTING = 4
 
 
 def mark_of(noise: str) -> str:

@@ -121,6 +121,7 @@ class Exposure:
                      party learns those; None where there are no such weights
     pairwise         where silos add the noise, and more that cancels in pairs: what the view learns of one silo, over
                      what it would learn of a sum with the planned noise; None where there is no such noise
+    weight_bits      weights by records are rounded down to multiples of 2^-weight_bits; None: they are exact
     """
 
     unit: Unit
@@ -129,6 +130,7 @@ class Exposure:
     reveals: Reveals
     index: Index | None = None
     pairwise: float | None = None
+    weight_bits: int | None = None
 
     @property
     def colluding(self) -> int:
