@@ -15,7 +15,7 @@ from tacit.exchange import PersonVectors, Session
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted
 from tacit.families.weighting.exchange import Weighted
 from tacit.families.weighting.paillier import insecure_key_for_tests
-from tacit.families.weighting.silo import WeightedSilo
+from tacit.families.weighting.paillier_silo import PaillierSilo
 from tests.exchange.test_masked_security import flipped, truncated, unsigned
 from tests.exchange.test_weighted_sum import (
     COUNTS,
@@ -27,6 +27,7 @@ from tests.exchange.test_weighted_sum import (
     Insecure,
     contributions,
     expected,
+    groups_of,
     members,
     session,
     streams,
@@ -206,13 +207,13 @@ def test_c_people_without_records_look_like_others():
 
 
 def test_c_control_without_the_phantom_record_the_server_sees_who_is_absent(monkeypatch):
-    begin = WeightedSilo.open
+    begin = PaillierSilo.open
 
-    def as_published(silo: WeightedSilo) -> bytes:
-        silo._counts = silo._counts - (silo.name == silo.terms.leader)
+    def as_published(silo: PaillierSilo) -> bytes:
+        silo._counts.of_slots = silo._counts.of_slots - (silo.name == silo.terms.leader)
         return begin(silo)
 
-    monkeypatch.setattr(WeightedSilo, "open", as_published)
+    monkeypatch.setattr(PaillierSilo, "open", as_published)
     with refuses("out-of-range", kind=Refused):
         session()
     present = COUNTS + (np.arange(PEOPLE) == 4)
@@ -319,7 +320,7 @@ def test_messages_of_an_earlier_round_and_second_ones_are_refused():
         run.sum(2, people, streams(), carry)
     assert run.server.total is None
     run.server.begin(3)
-    message = run.silos["clinic 0"].begin(3, people[0], streams()[0])
+    message = run.silos["clinic 0"].begin(3, groups_of(people[0]), streams()[0])
     run.server.receive("clinic 0", message)
     with refuses("replayed", kind=Replayed, peer="clinic 0"):
         run.server.receive("clinic 0", message)
@@ -329,16 +330,16 @@ def test_messages_of_an_earlier_round_and_second_ones_are_refused():
 
 def test_a_key_of_another_length_and_a_short_one_are_refused():
     class TooShort(Insecure):
-        key = insecure_key_for_tests(256)
+        secret = insecure_key_for_tests(256)
 
     class Checked(Insecure):
         silo = Weighted.silo
 
     with refuses("bad-key", kind=Refused, peer="server"):
-        Session(TooShort(precision=PRECISION), terms(), members(COUNTS))
+        Session(TooShort(protocol="paillier", precision=PRECISION), terms(), members(COUNTS))
     # and without the door for tests, a silo takes no key so short
     with refuses("bad-key", kind=Refused):
-        Session(Checked(precision=PRECISION), terms(), members(COUNTS))
+        Session(Checked(protocol="paillier", precision=PRECISION), terms(), members(COUNTS))
 
 
 def test_keys_that_the_server_puts_in_the_middle_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 from tacit.exchange import Keys, Members, PersonVectors, Session, SumFacts
 from tacit.exchange.post import OutOfTurn, TooFew
 from tacit.exchange.session import delivered
+from tacit.exchange.sums import checked_groups, longer
 from tacit.families.weighting.exchange import Weighted
 from tacit.families.weighting.paillier import insecure_key_for_tests
-from tacit.families.weighting.server import WeightedServer
-from tacit.families.weighting.silo import WeightedSilo
-from tacit.families.weighting.terms import WeightedTerms, agreed, common_multiple, sampling_slots, slot_width
+from tacit.families.weighting.paillier_server import PaillierServer
+from tacit.families.weighting.paillier_silo import PaillierSilo
+from tacit.families.weighting.paillier_terms import PaillierTerms, agreed, common_multiple, sampling_slots, slot_width
 from tacit.privacy import Noise, Randomness, View
 from tacit.privacy.invalid import InvalidArgument
 from tests.refusals import advised, refuses
@@ -27,8 +29,8 @@ COUNTS = np.array([[1, 0, 3, 5, 0, 0], [2, 1, 3, 0, 0, 0], [0, 1, 3, 1, 0, 5]])
 STREAMS = Randomness(bytes(32))
 
 
-def terms(noise: float = 0.0, *, rate: float = 1.0, hidden: bool = False, numbers: int = NUMBERS) -> WeightedTerms:
-    facts = SumFacts(3, PEOPLE, 1.0, Noise(noise, "shares"), records=5, rate=rate)
+def terms(noise: float = 0.0, *, rate: float = 1.0, hidden: bool = False, numbers: int = NUMBERS) -> PaillierTerms:
+    facts = SumFacts(3, PEOPLE, 1.0, Noise(noise, "shares"), records=5, rate=rate, norm=math.sqrt(numbers))
     names = tuple(f"clinic {number}" for number in range(3))
     return agreed("run", names, numbers, facts, PRECISION, BITS, hidden)
 
@@ -41,20 +43,33 @@ def members(counts: np.ndarray) -> list[Members]:
 class Insecure(Weighted):
     """With a key that is quick to use and easy to break."""
 
-    key = KEY
+    secret = KEY
 
-    def server(self, terms: WeightedTerms, keys: Keys) -> WeightedServer:
-        return WeightedServer(terms, keys, self.grid, key=self.key)
+    def server(self, terms: PaillierTerms, keys: Keys) -> PaillierServer:
+        return PaillierServer(terms, keys, self.grid, key=self.secret)
 
-    def silo(self, terms: WeightedTerms, keys: Keys, members: Members) -> WeightedSilo:
-        return WeightedSilo(terms, keys, self.grid, members, insecure_for_tests=True)
-
-
-INSECURE = Insecure(precision=PRECISION)
+    def silo(self, terms: PaillierTerms, keys: Keys, members: Members) -> PaillierSilo:
+        return PaillierSilo(terms, keys, self.grid, members, insecure_for_tests=True)
 
 
-def session(made: WeightedTerms | None = None, counts: np.ndarray = COUNTS, carry=delivered) -> Session:
-    return Session(INSECURE, made or terms(), members(counts), carry=carry)
+INSECURE = Insecure(protocol="paillier", precision=PRECISION)
+
+
+def groups_of(people: PersonVectors, most: int = 2) -> Iterator[PersonVectors]:
+    """The same people in groups, made when they are asked for."""
+    for first in range(0, len(people.places), most):
+        yield PersonVectors(people.places[first : first + most], people.vectors[first : first + most])
+
+
+class Grouped(Session):
+    """Every silo's people in groups of two."""
+
+    def sum(self, number: int, contributions: Iterable[PersonVectors], *rest, **options) -> np.ndarray:
+        return super().sum(number, [groups_of(own) for own in contributions], *rest, **options)
+
+
+def session(made: PaillierTerms | None = None, counts: np.ndarray = COUNTS, carry=delivered) -> Session:
+    return Grouped(INSECURE, made or terms(), members(counts), carry=carry)
 
 
 def contributions(seed: int = 0, numbers: int = NUMBERS, counts: np.ndarray = COUNTS) -> list[PersonVectors]:
@@ -88,7 +103,7 @@ def test_the_sum_is_that_of_the_plain_weights_round_after_round():
 @pytest.mark.parametrize("packed", [1, 2, 3])
 def test_numbers_may_share_ciphertexts_or_not(packed):
     made = terms()
-    made = WeightedTerms(**{**made.__dict__, "packed": packed})
+    made = PaillierTerms(**{**made.__dict__, "packed": packed})
     run, people = session(made), contributions()
     np.testing.assert_allclose(run.sum(1, people, streams()), expected(people), rtol=1e-12, atol=1e-15)
     assert made.outputs == math.ceil(NUMBERS / packed)
@@ -105,7 +120,7 @@ def test_people_who_share_a_slot_are_clipped_apart_and_share_its_weight():
     """Both count n / N of the slot: removing one of them leaves the other's direction as it is."""
     own = Members(np.array([2, 2, 0]), np.array([1, 2, 5]))  # one silo's three people, two of them in slot 2
     nobody = Members(np.zeros(0, int), np.zeros(0, int))
-    run = Session(INSECURE, terms(), [own, nobody, nobody])
+    run = Grouped(INSECURE, terms(), [own, nobody, nobody])
     vectors = np.stack([np.full(NUMBERS, 10_000), np.full(NUMBERS, -4_000), np.full(NUMBERS, 600)])
     empty = PersonVectors(np.zeros(0, int), np.zeros((0, NUMBERS), np.int64))
     total = run.sum(1, [PersonVectors(np.arange(3), vectors), empty, empty], streams())
@@ -116,7 +131,7 @@ def test_a_slot_with_more_records_than_a_silo_may_count_is_counted_as_full_and_n
     full = Members(np.array([2, 2]), np.array([3, 3]))  # 6 records, and 5 are the most
     other = Members(np.array([2]), np.array([4]))
     nobody = Members(np.zeros(0, int), np.zeros(0, int))
-    run = Session(INSECURE, terms(), [full, other, nobody])
+    run = Grouped(INSECURE, terms(), [full, other, nobody])
     two = PersonVectors(np.arange(2), np.full((2, NUMBERS), 10_000))
     one = PersonVectors(np.arange(1), np.full((1, NUMBERS), 10_000))
     total = run.sum(1, [two, one, PersonVectors(np.zeros(0, int), one.vectors[:0])], streams())
@@ -137,10 +152,10 @@ def test_the_largest_contributions_and_counts_do_not_wrap_around():
 @pytest.mark.parametrize("noise", [0.0, 1e-4])
 def test_few_people_with_few_records_are_added_up_too(silos, people, records, noise):
     """Small common multiples leave slots little room beyond one contribution."""
-    facts = SumFacts(silos, people, 1.0, Noise(noise, "shares"), records=records)
+    facts = SumFacts(silos, people, 1.0, Noise(noise, "shares"), records=records, norm=math.sqrt(3))
     made = agreed("run", tuple("abc"[:silos]), 3, facts, 1e-8, BITS, False)
     counts = np.full((silos, people), records)
-    run = Session(Insecure(precision=1e-8), made, members(counts))
+    run = Grouped(Insecure(precision=1e-8), made, members(counts))
     own = PersonVectors(np.arange(people), np.full((people, 3), -(10**8)))
     total = run.sum(1, [own] * silos, [STREAMS.stream("noise", 1, silo) for silo in range(silos)])
     np.testing.assert_allclose(total, -people * silos * records / (1 + silos * records), atol=1e-12 + 10 * noise)
@@ -198,7 +213,7 @@ def test_no_round_before_setup():
     with refuses("out-of-turn", kind=OutOfTurn, peer="server"):
         run.server.begin(1)
     with refuses("out-of-turn", kind=OutOfTurn, peer="clinic 0"):
-        run.silos["clinic 0"].begin(1, contributions()[0], streams()[0])
+        run.silos["clinic 0"].begin(1, groups_of(contributions()[0]), streams()[0])
 
 
 # -- hidden sampling
@@ -233,28 +248,28 @@ def test_rates_that_are_no_fraction_of_few_slots_are_refused_with_one_that_is():
 def test_what_does_not_fit_the_modulus_is_refused_with_the_largest_number_of_records_that_does():
     facts = SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=1000)
     with refuses("out-of-range", "privacy.max_records_per_subject_and_silo") as found:
-        Weighted(precision=1e-10).check(facts)
+        Weighted(protocol="paillier", precision=1e-10).check(facts)
     cap = int(advised(found.value))
     largest = int(found.value.problem.split()[-1])
     assert cap == (largest - 1) // 5
     assert slot_width(facts, 1e-10, largest) + 2 <= 3072 < slot_width(facts, 1e-10, largest + 1) + 2
-    Weighted(precision=1e-10).check(SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=cap))
+    Weighted(protocol="paillier", precision=1e-10).check(SumFacts(5, 10_000, 1.0, Noise(1.0, "shares"), records=cap))
     assert 2000 < largest < 2100  # specification 4.6
 
 
 def test_a_number_of_records_beyond_all_moduli_is_refused_at_once():
     """The common multiple of a billion numbers would take hours and fill the memory."""
     with refuses("out-of-range", "privacy.max_records_per_subject_and_silo"):
-        Weighted().check(SumFacts(5, 100, 1.0, None, records=10**9))
+        Weighted(protocol="paillier").check(SumFacts(5, 100, 1.0, None, records=10**9))
 
 
 def test_a_grid_on_which_contributions_do_not_fit_64_bits_is_refused_with_one_that_is_not():
     for bound, precision in ((1.0, 1e-20), (1e15, 1e-8), (1e300, 1e-300)):
         facts = SumFacts(5, 100, bound, None, records=10)
         with refuses("out-of-range", "exchange.precision") as found:
-            Weighted(precision=precision).check(facts)
+            Weighted(protocol="paillier", precision=precision).check(facts)
         coarser = advised(found.value)
-        Weighted(precision=coarser).check(facts)
+        Weighted(protocol="paillier", precision=coarser).check(facts)
         assert coarser < 1e-18 * bound
 
 
@@ -266,14 +281,14 @@ def test_short_keys_and_missing_caps_are_refused():
     facts = SumFacts(5, 100, 1.0, None, records=10)
     for bits in (1024, 3071, 1_000_000):
         with refuses("out-of-range", "exchange.key_bits"):
-            Weighted(key_bits=bits).check(facts)
+            Weighted(protocol="paillier", key_bits=bits).check(facts)
     with refuses("missing", "privacy.max_records_per_subject_and_silo"):
-        Weighted().check(SumFacts(5, 100, 1.0))
+        Weighted(protocol="paillier").check(SumFacts(5, 100, 1.0))
     with refuses("too-few", "exchange.name"):
-        Weighted().check(SumFacts(1, 100, 1.0, None, 10))
+        Weighted(protocol="paillier").check(SumFacts(1, 100, 1.0, None, 10))
     with refuses("out-of-range", "exchange.precision"):
-        Weighted(precision=1.0).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
-    Weighted(precision=4e-4).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
+        Weighted(protocol="paillier", precision=1.0).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
+    Weighted(protocol="paillier", precision=4e-4).check(SumFacts(5, 100, 1.0, Noise(1.0, "shares"), 10))
 
 
 def test_contributions_that_break_a_bound_are_not_sent():
@@ -284,7 +299,11 @@ def test_contributions_that_break_a_bound_are_not_sent():
         ("out-of-range", PersonVectors(good[0].places, np.full_like(good[0].vectors, -(2**63)))),
         ("wrong-length", PersonVectors(good[0].places, good[0].vectors[:, :3])),
         ("out-of-range", PersonVectors(np.array([0, 0, 0]), good[0].vectors)),
+        ("wrong-length", PersonVectors(good[0].places, good[0].vectors.astype(np.float64))),
+        ("out-of-range", PersonVectors(np.array([0, 2, 0]), good[0].vectors)),  # in two groups
         ("mismatch", PersonVectors(np.array([1, 2, 3]), good[0].vectors)),  # the first of them has no records here
+        ("mismatch", PersonVectors(np.array([0, 2, PEOPLE]), good[0].vectors)),
+        ("mismatch", PersonVectors(np.array([0, 2, -1]), good[0].vectors)),
     ]
     for number, (code, own) in enumerate(wrong, start=1):
         with refuses(code, "contributions", InvalidArgument):
@@ -293,6 +312,42 @@ def test_contributions_that_break_a_bound_are_not_sent():
     counts[0, 0] = 6
     with refuses("out-of-range", "records", InvalidArgument):
         session(counts=counts)
+
+
+def test_a_contribution_that_breaks_a_bound_in_a_later_group_is_not_sent():
+    run, good = session(), contributions()
+    good[0].vectors[-1, 0] = run.terms.entry + 1
+    with refuses("out-of-range", "contributions", InvalidArgument):
+        run.sum(1, good, streams())
+    assert run.silos["clinic 0"].phase is None
+
+
+@pytest.mark.parametrize("scale", [1, 10_007, 3**34])
+def test_the_norm_of_a_contribution_is_compared_exactly(scale):
+    """3, 4, 12 and 84 have norm 85. In double precision the last of these norms and the next integer are equal."""
+    vector, norm = np.array([3, -4, 12, -84]) * scale, 85 * scale
+    assert not longer(vector, norm)
+    assert not longer(np.append(vector, 0), norm)
+    assert longer(np.append(vector, 1), norm)
+    assert longer(vector, norm - 1)
+    assert not longer(np.zeros(4, np.int64), 0)
+    assert longer(np.append(np.zeros(4, np.int64), -1), 0)
+
+
+def test_groups_are_checked_one_by_one_as_they_are_asked_for():
+    asked: list[int] = []
+
+    def groups() -> Iterator[PersonVectors]:
+        for place, vector in enumerate(([3, 4], [5, 0], [4, 4])):
+            asked.append(place)
+            yield PersonVectors(np.array([place]), np.array([vector]))
+
+    checked = checked_groups(groups(), 2, 5, 5, np.ones(3, int))
+    for place in range(2):
+        assert next(checked).places == place
+        assert asked == list(range(place + 1))
+    with refuses("out-of-range", "contributions", InvalidArgument):  # of entries up to 4, and of norm 5.7
+        next(checked)
 
 
 def test_nobody_colludes_with_the_server():

@@ -12,21 +12,24 @@ from tests.exchange.test_masked_training import experiment_with, simulation, wei
 from tests.refusals import refuses
 
 # 2048 bits are allowed, with a warning, and quicker
-EXCHANGE = {"name": "weighted", "key_bits": 2048}
+PAILLIER = {"name": "weighted", "protocol": "paillier", "key_bits": 2048}
+EXCHANGE = {"name": "weighted"}
+JOINT = {"name": "weighted", "key": "joint", "colluding": 1}
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 
 
 def weighted(experiment: dict, exchange: dict, method: str = "uldp-avg", **numbers) -> dict:
-    made = experiment_with(experiment, method, exchange, weights="records", **numbers)
+    made = experiment_with(experiment, method, exchange, weights="records-phantom", **numbers)
     return made | {"privacy": {"max_records_per_subject_and_silo": 4}}
 
 
-def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(experiment, visits):
+@pytest.mark.parametrize("exchange", [EXCHANGE, JOINT, PAILLIER], ids=["lattice", "joint", "paillier"])
+def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(exchange, experiment, visits):
     few = visits[visits.person < 20]
     numbers = {"subject_sample_rate": 0.6, "clip": 0.5}
     open_ = weighted(experiment, {"name": "plain"}, "uldp-sgd", disclose_counts=True, **numbers)
     plain = simulation(open_, few)
-    private = simulation(weighted(experiment, EXCHANGE | {"index": "list"}, "uldp-sgd", **numbers), few)
+    private = simulation(weighted(experiment, exchange | {"index": "list"}, "uldp-sgd", **numbers), few)
     for number in range(1, 4):
         assert plain.round(number) == private.round(number)
         # (people + silos) x precision, and what single precision rounds in the plain sum
@@ -37,7 +40,7 @@ def test_without_noise_the_model_is_that_of_the_plain_sum_with_the_same_weights(
 def test_with_hidden_sampling_everybody_works_and_some_are_left_out(experiment, visits):
     few = visits[(visits.person >= 12) & (visits.person < 20)]
     numbers = {"subject_sample_rate": 0.5, "clip": 0.5}
-    hidden = simulation(weighted(experiment, EXCHANGE | {"hidden_sampling": True}, "uldp-sgd", **numbers), few)
+    hidden = simulation(weighted(experiment, PAILLIER | {"hidden_sampling": True}, "uldp-sgd", **numbers), few)
     assert len(hidden.work.draw(1).entries) == len(hidden.work._subject)  # nobody here knows who will be left out
     for number in range(1, 21):  # a round in which all are left out moves nothing
         hidden.round(number)
@@ -56,7 +59,14 @@ def test_what_an_adaptive_clip_counts_stays_within_the_agreed_bound(quantile, ex
     people = run.work.subjects(run.work.draw(1), run.given(run.broadcast), grid).parts
     largest = 0.5 * 5 * max(quantile, 1 - quantile)
     assert largest <= bound <= 2 * largest  # the grid of sums is finer by powers of two
-    assert not any(beyond(own.vectors, grid.steps(bound)) for own in people)
+    norm = sum_facts(run.method, run.facts).norm
+    assert norm == pytest.approx(np.hypot(0.5, largest))
+    vectors = [vector for own in people for group in own for vector in group.vectors]
+    assert len(vectors) == len(run.work._subject)
+    assert not beyond(np.array(vectors), grid.steps(bound))
+    norms = np.linalg.norm(np.array(vectors, np.float64), axis=1) * 1e-8
+    assert norms.max() <= norm
+    assert norms.max() > bound  # a clipped vector and its count together
 
 
 def test_held_out_records_are_no_people_of_a_sum(experiment, visits):
@@ -100,9 +110,24 @@ def test_silos_and_server_have_a_guarantee_though_people_are_weighted_by_records
     assert any("colludes with no silo" in text for text in private.guarantees()[0].assumptions)
 
 
+def test_with_a_joint_key_the_server_may_collude_with_silos(experiment):
+    made = weighted(experiment, JOINT, noise_multiplier=3.0)
+    found = {str(guarantee.view): guarantee for guarantee in plan(made).guarantees()}
+    alone = {
+        str(g.view): g for g in plan(weighted(experiment, {"name": "weighted"}, noise_multiplier=3.0)).guarantees()
+    }
+    assert set(found) == {"public", "server", "silo", "server+silos:1"}
+    assert found["public"].epsilon == alone["public"].epsilon < np.inf
+    # the coalition sees the sum, and knows its own noise and records: as one silo does
+    assert found["server+silos:1"].epsilon == found["silo"].epsilon == alone["silo"].epsilon
+    assert not any("colludes with no silo" in text for text in found["server"].assumptions)
+
+
 def test_a_plan_says_that_its_key_is_short(experiment):
     for bits, said in ((2048, True), (3072, False), (4096, False)):
-        planned = plan(weighted(experiment, {"name": "weighted", "key_bits": bits}, noise_multiplier=3.0))
+        planned = plan(
+            weighted(experiment, {"name": "weighted", "protocol": "paillier", "key_bits": bits}, noise_multiplier=3.0)
+        )
         for guarantee in planned.guarantees():
             assert any(f"Paillier key of {bits} bits" in text for text in guarantee.assumptions) == said
 
@@ -110,14 +135,28 @@ def test_a_plan_says_that_its_key_is_short(experiment):
 @pytest.mark.parametrize(
     ("change", "code", "field", "names"),
     [
-        ({"exchange": {"name": "weighted", "key_bits": 1024}}, "out-of-range", "exchange.key_bits", ["1024", "3072"]),
-        ({"exchange": {"name": "weighted", "drop_outs": 1}}, "unknown-key", "exchange.drop_outs", ["weighted"]),
+        ({"exchange": PAILLIER | {"key_bits": 1024}}, "out-of-range", "exchange.key_bits", ["1024", "3072"]),
+        ({"exchange": PAILLIER | {"drop_outs": 1}}, "not-supported", "exchange.drop_outs", ["lattice"]),
+        ({"exchange": {"name": "weighted", "drop_outs": 2}}, "out-of-range", "exchange.drop_outs", ["3 silos"]),
+        (
+            {"exchange": {"name": "weighted", "hidden_sampling": True}},
+            "not-supported",
+            "exchange.hidden_sampling",
+            ["paillier"],
+        ),
+        ({"exchange": {"name": "weighted", "max_setup_mb": 1.0}}, "out-of-range", "exchange.max_setup_mb", []),
         ({"privacy": {}}, "missing", "privacy.max_records_per_subject_and_silo", []),
         (
-            {"privacy": {"max_records_per_subject_and_silo": 1000}},
+            {"exchange": PAILLIER, "privacy": {"max_records_per_subject_and_silo": 1000}},
             "out-of-range",
             "privacy.max_records_per_subject_and_silo",
             ["3001"],
+        ),
+        (
+            {"privacy": {"max_records_per_subject_and_silo": 3000}},
+            "out-of-range",
+            "privacy.max_records_per_subject_and_silo",
+            ["8,191", "2730"],
         ),
         (
             {"privacy": {"max_records_per_subject_and_silo": 4, "against": ["server+silos:1"]}},
@@ -132,10 +171,10 @@ def test_a_plan_says_that_its_key_is_short(experiment):
                 "method": {
                     "name": "uldp-sgd",
                     "noise_multiplier": 1.0,
-                    "weights": "records",
+                    "weights": "records-phantom",
                     "subject_sample_rate": 0.123456,
                 },
-                "exchange": {"name": "weighted", "hidden_sampling": True},
+                "exchange": PAILLIER | {"hidden_sampling": True},
             },
             "invalid-value",
             "method.subject_sample_rate",

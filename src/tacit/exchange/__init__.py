@@ -8,7 +8,16 @@ from tacit.exchange.base import Exchange, Keys, ServerRole, SiloRole, ThirdRole
 from tacit.exchange.masked import Masked
 from tacit.exchange.plain import Plain
 from tacit.exchange.session import Session, Summing
-from tacit.exchange.sums import Grid, Members, PersonVectors, ReportFacts, SumFacts, people_of, places_of
+from tacit.exchange.sums import (
+    Grid,
+    Members,
+    PersonVectors,
+    ReportFacts,
+    SumFacts,
+    checked_groups,
+    people_of,
+    places_of,
+)
 
 EXCHANGES: names.BuiltIn[type[Exchange]] = names.BuiltIn(names.EXCHANGES)
 # a built-in exchange, or one that an installed package adds
@@ -32,6 +41,7 @@ __all__ = [
     "SumFacts",
     "Summing",
     "ThirdRole",
+    "checked_groups",
     "find_exchange",
     "people_of",
     "places_of",

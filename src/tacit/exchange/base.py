@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from tacit.exchange.session import Summing
     from tacit.exchange.sums import Grid
 
-# What silos hand over: a sum inside the compiled round, integers on a grid, such integers of each subject, single
-# reports, or messages to neighbours.
+# What silos hand over: a sum inside the compiled round, integers on a grid, groups of subjects with such integers of
+# each, single reports, or messages to neighbours.
 Carried = Literal["sum", "integers", "subjects", "reports", "neighbours"]
 Place = Literal["shares", "once"]
 
@@ -134,6 +134,17 @@ class Exchange:
         return None
 
     @property
+    def weights(self) -> tuple[str, ...] | None:
+        """The values of ``method.weights`` that it carries without a party learning counts; None for exchanges that
+        have no weights of their own: silos weight their contributions."""
+        return None
+
+    @property
+    def weight_bits(self) -> int | None:
+        """Its weights are rounded down to multiples of 2^-weight_bits; None where they are exact."""
+        return None
+
+    @property
     def hidden_sampling(self) -> bool:
         """Whether silos do not know who is sampled either, so that they work on all subjects."""
         return False
@@ -157,6 +168,11 @@ class Exchange:
     def plan_parts(self, promise: Any) -> dict[str, PlanPart]:
         """What ``tacit plan`` shows of this exchange under a ``Promise``, next to guarantees, by its key in JSON."""
         return {}
+
+    def memory(self, people: int, numbers: int) -> int:
+        """About how many bytes a silo's side holds for ``people`` declared subjects and contributions of ``numbers``
+        numbers, next to what the method needs."""
+        return 0
 
     def slot_count(self, people: int) -> int:
         """How many slots there are for ``people`` declared subjects."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -102,10 +102,7 @@ class Masked(Exchange):
         if silos < 2:
             problem = "a masked sum needs at least two silos"
             raise UserError("too-few", "exchange.name", problem, 'use exchange.name = "plain"')
-        if 2 * self.drop_outs + self.colluding >= silos:
-            problem = f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos"
-            fix = f"use at most {max(0, (silos - 1 - self.colluding) // 2)} drop-outs, or fewer colluding silos"
-            raise UserError("out-of-range", "exchange.drop_outs", problem, fix)
+        check_drop_outs(self.drop_outs, self.colluding, silos)
         share = self._share(facts)
         if 0 < share < LEAST_SHARE:
             finer = self.precision * share / LEAST_SHARE
@@ -158,6 +155,14 @@ class Masked(Exchange):
         return ring_bits(self.grid.steps(facts.largest), math.sqrt(facts.silos) * self._share(facts))
 
 
+def check_drop_outs(drop_outs: int, colluding: int, silos: int) -> None:
+    """Refuse (UserError) numbers with which a server could open single silos."""
+    if 2 * drop_outs + colluding >= silos:
+        problem = f"2 drop_outs + colluding must be below the {silos} silos: else a server could open single silos"
+        fix = f"use at most {max(0, (silos - 1 - colluding) // 2)} drop-outs, or fewer colluding silos"
+        raise UserError("out-of-range", "exchange.drop_outs", problem, fix)
+
+
 @dataclass(frozen=True)
 class MaskedTerms(Terms):
     """The terms of a masked sum.
@@ -189,17 +194,70 @@ class MaskedTerms(Terms):
             raise Refused("bad-terms", f"sums in whole bytes, up to 64 bits, not {self.bits} bits")
 
     @property
-    def vector_bytes(self) -> int:
-        return self.numbers * self.bits // 8
+    def ring(self) -> PowerOfTwo:
+        return PowerOfTwo(self.numbers, self.bits)
 
     @property
     def longest(self) -> int:
-        """No message of a round has more bytes: a vector, or what is said of or to each silo."""
-        return self.vector_bytes + self.of_each_silo(_PER_SILO)
+        return of_a_round(self)
 
     def index(self, silo: str) -> int:
         """A silo's number as a holder of shares, from 1."""
         return self.silos.index(silo) + 1
+
+
+def of_a_round(terms: Any) -> int:
+    """No message of a round has more bytes: a vector, or what is said of or to each silo."""
+    return int(terms.ring.size + terms.of_each_silo(_PER_SILO))
+
+
+class MaskRing(Protocol):
+    """The group in which vectors are masked and added up.
+
+    size  bytes of a masked vector
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    def masked(self, vector: Any, plus: Sequence[MaskStream], minus: Sequence[MaskStream]) -> Any:
+        """A vector plus the masks of some streams, minus those of others."""
+
+    def added(self, vectors: Iterable[Any]) -> Any: ...
+
+    def to_bytes(self, vector: Any) -> bytes: ...
+
+    def from_bytes(self, data: bytes, sender: str) -> Any: ...
+
+
+class PowerOfTwo(NamedTuple):
+    """Vectors of ``numbers`` elements of Z_2^bits."""
+
+    numbers: int
+    bits: int
+
+    @property
+    def size(self) -> int:
+        return self.numbers * self.bits // 8
+
+    def masked(self, vector: np.ndarray, plus: Sequence[MaskStream], minus: Sequence[MaskStream]) -> np.ndarray:
+        return masked(vector, plus, minus, self.bits)
+
+    def added(self, vectors: Iterable[np.ndarray]) -> np.ndarray:
+        total = np.zeros(self.numbers, np.uint64)
+        for vector in vectors:
+            total += vector
+        return total
+
+    def to_bytes(self, vector: np.ndarray) -> bytes:
+        return to_bytes(vector, self.bits)
+
+    def from_bytes(self, data: bytes, sender: str) -> np.ndarray:
+        return from_bytes(data, self.bits)
+
+    def signed(self, elements: np.ndarray) -> Integers:
+        shift = np.int64(64 - self.bits)
+        return np.asarray((elements << np.uint64(shift)).view(np.int64) >> shift)
 
 
 class _Secrets(NamedTuple):
@@ -224,12 +282,12 @@ class MaskedSilo(SiloRole):
     """
 
     releases = (VECTORS,)
-    to_everyone = (KEYS, SURVIVORS)
+    to_everyone: ClassVar[tuple[str, ...]] = (KEYS, SURVIVORS)
 
-    terms: MaskedTerms
+    terms: Any  # MaskedTerms, or others terms with a ring, a threshold and an index
 
-    def __init__(self, terms: MaskedTerms, keys: Keys, grid: Grid) -> None:
-        super().__init__(PROTOCOL, terms, keys, grid)
+    def __init__(self, terms: Any, keys: Keys, grid: Grid, protocol: str = PROTOCOL) -> None:
+        super().__init__(protocol, terms, keys, grid)
         self._handlers = {
             SHARES: self._share,
             VECTORS: self._mask,
@@ -246,10 +304,14 @@ class MaskedSilo(SiloRole):
         """Start a round with this silo's vector ``[numbers]``."""
         terms = self.terms
         check_vector(contribution, terms.numbers, terms.largest)
+        drawn = discrete_gaussian(Fraction(terms.share), terms.numbers, noise)
+        return self._begin(number, (contribution + drawn).view(np.uint64))
+
+    def _begin(self, number: int, vector: Any) -> bytes:
+        """Start a round with a vector of the ring that has its noise in it."""
         self._post.begin(number)
         self._forget()
-        drawn = discrete_gaussian(Fraction(terms.share), terms.numbers, noise)
-        self._vector = (contribution + drawn).view(np.uint64)
+        self._vector = vector
         self._secrets = _Secrets(SealingKey(), KeyPair(), Secret.random())
         self._phase = SHARES
         return self._written(KEYS, self._secrets.sealing.public + self._secrets.pairs.public)
@@ -290,10 +352,10 @@ class MaskedSilo(SiloRole):
         for peer in sealed:
             mask = ours.pairs.mask(self._keys[peer][1], self._post.place(self.name, peer, "pair mask"))
             (plus if self.name < peer else minus).append(mask)
-        hidden = masked(self._vector, plus, minus, self.terms.bits)
+        hidden = self.terms.ring.masked(self._vector, plus, minus)
         self._forget_secrets()
         self._phase = SURVIVORS
-        return to_bytes(hidden, self.terms.bits)
+        return bytes(self.terms.ring.to_bytes(hidden))
 
     def _agree(self, content: bytes) -> bytes:
         """Sign who has survived; from here on the list is fixed."""
@@ -342,12 +404,12 @@ class MaskedSilo(SiloRole):
 class MaskedServer(ServerRole):
     """After the last phase ``total`` is the sum over ``survivors``; after a round that failed it is None."""
 
-    to_everyone = (KEYS, SURVIVORS)
+    to_everyone: ClassVar[tuple[str, ...]] = (KEYS, SURVIVORS)
 
-    terms: MaskedTerms
+    terms: Any  # as those of MaskedSilo
 
-    def __init__(self, terms: MaskedTerms, keys: Keys, grid: Grid) -> None:
-        super().__init__(PROTOCOL, terms, keys, grid)
+    def __init__(self, terms: Any, keys: Keys, grid: Grid, protocol: str = PROTOCOL) -> None:
+        super().__init__(protocol, terms, keys, grid)
         self.survivors: tuple[str, ...] = ()
         self._sharers: tuple[str, ...] = ()
         self._forget()
@@ -372,9 +434,10 @@ class MaskedServer(ServerRole):
         elif phase == KEYS:
             self._keys[sender] = two_keys(content, sender)[1]
         elif phase == VECTORS:
-            if len(content) != self.terms.vector_bytes:
-                reason = f"a vector of {len(content)} bytes where {self.terms.vector_bytes} are due"
+            if len(content) != self.terms.ring.size:
+                reason = f"a vector of {len(content)} bytes where {self.terms.ring.size} are due"
                 raise Refused("wrong-length", reason, sender)
+            self.terms.ring.from_bytes(content, sender)  # refused now, the silo counts as one that dropped out
             self._vectors[sender] = content
         elif phase == UNMASKING:
             self._shown[sender] = self._read_shares(sender, content)
@@ -394,7 +457,7 @@ class MaskedServer(ServerRole):
     def _next(self, phase: str) -> tuple[str | None, dict[str, bytes]]:
         self._there = tuple(sorted(self._inbox))
         if phase == UNMASKING:
-            self.total = self._sum()
+            self.total = self._opened_sum(self._sum())
             return None, {}
         following = PHASES[PHASES.index(phase) + 1]
         if phase == SHARES:
@@ -408,12 +471,14 @@ class MaskedServer(ServerRole):
             self.survivors, told = self._there, dict.fromkeys(self._there, b"")
         return following, dict.fromkeys(self._there, join_named(told))
 
-    def _sum(self) -> Integers:
+    def _opened_sum(self, elements: Any) -> Any:
+        """The sum that these elements of the ring are."""
+        return self.terms.ring.signed(elements)
+
+    def _sum(self) -> Any:
         """The survivors' vectors, less their own masks and what the others have left of their pairwise masks."""
-        bits = self.terms.bits
-        total = np.zeros(self.terms.numbers, np.uint64)
-        for silo in self.survivors:
-            total += from_bytes(self._vectors[silo], bits)
+        ring = self.terms.ring
+        total = ring.added(ring.from_bytes(self._vectors[silo], silo) for silo in self.survivors)
         plus: list[MaskStream] = []
         minus: list[MaskStream] = []
         for silo in self.survivors:
@@ -425,9 +490,7 @@ class MaskedServer(ServerRole):
             if silo not in self.survivors:
                 for name, stream in self._left_behind(silo):
                     (minus if name < silo else plus).append(stream)
-        unmasked = masked(total, plus, minus, bits)
-        shift = np.int64(64 - bits)
-        return np.asarray((unmasked << np.uint64(shift)).view(np.int64) >> shift)  # the sign of Z_2^bits
+        return ring.masked(total, plus, minus)
 
     def _left_behind(self, silo: str) -> Iterator[tuple[str, MaskStream]]:
         """The masks that survivors have in common with one who has sent shares, but no vector."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from tacit.privacy import Noise
 from tacit.privacy.invalid import InvalidArgument
 from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
+from tacit.privacy.proofs.weight_tables import WeightTable
 from tacit.privacy.randomness import shares
 
 Integers = npt.NDArray[np.int64]
@@ -134,6 +136,9 @@ class SumFacts:
     rate     the public rate at which a person enters a round
     reports  the reports that are added up, where people make such
     complete whether no silo may be missing: the guarantee counts on the noise of all of them
+    norm     the largest l2 norm of a contribution; None: that of the largest entry
+    weights  the public table of record weights, where contributions are weighted by the exchange
+    numbers  how many numbers a contribution has, where that is publicly known
     """
 
     silos: int
@@ -144,6 +149,9 @@ class SumFacts:
     rate: float = 1.0
     reports: ReportFacts | None = None
     complete: bool = False
+    norm: float | None = None
+    weights: WeightTable | None = None
+    numbers: int | None = None
 
     @property
     def largest(self) -> float:
@@ -159,11 +167,56 @@ class Members(NamedTuple):
 
 
 class PersonVectors(NamedTuple):
-    """What people of one silo add: their ``places [n]`` among its :class:`Members`, and ``vectors [n, numbers]`` in
-    steps of the grid, clipped and not weighted."""
+    """A group of people of one silo and what they add: their ``places [n]`` among its :class:`Members`, and ``vectors
+    [n, numbers]`` in steps of the grid, clipped and not weighted. A silo's contribution is an iterable of groups, each
+    of which is computed when it is asked for."""
 
     places: np.ndarray
     vectors: np.ndarray
+
+    @classmethod
+    def joined(cls, groups: Sequence[PersonVectors], numbers: int) -> PersonVectors:
+        """Several groups as one; each person adds ``numbers`` integers."""
+        places = np.concatenate([np.zeros(0, int), *(group.places for group in groups)])
+        return cls(places, np.concatenate([np.zeros((0, numbers), np.int64), *(group.vectors for group in groups)]))
+
+
+def checked_groups(
+    groups: Iterable[PersonVectors], numbers: int, entry: int, norm: int, counts: np.ndarray
+) -> Iterator[PersonVectors]:
+    """The same ``groups``, each checked when it is asked for.
+
+    numbers  how many integers each person adds
+    entry    the largest of them, in steps of the grid
+    norm     the largest l2 norm of a person's vector, in steps of the grid; checked exactly
+    counts   ``[people of the silo]`` records of each person
+
+    A programming error (InvalidArgument) where a group is not what was agreed on, where a person is in two groups or
+    twice in one, or has no records.
+    """
+    seen = np.zeros(len(counts), bool)
+    for group in groups:
+        places, vectors = group
+        if vectors.shape != (len(places), numbers) or vectors.dtype != np.int64:
+            raise InvalidArgument("wrong-length", "contributions", f"{numbers} integers of each person are due")
+        if beyond(vectors, entry) or any(longer(vector, norm) for vector in vectors):
+            raise InvalidArgument("out-of-range", "contributions", "a contribution beyond the agreed bound")
+        if not ((places >= 0) & (places < len(counts))).all() or not (counts[places] > 0).all():
+            raise InvalidArgument("mismatch", "contributions", "a contribution of a subject without records")
+        if seen[places].any() or len(np.unique(places)) != len(places):
+            raise InvalidArgument("out-of-range", "contributions", "two contributions of one subject")
+        seen[places] = True
+        yield group
+
+
+def longer(vector: Integers, norm: int) -> bool:
+    """Whether the l2 norm of ``vector [numbers]`` is larger than ``norm``, exactly: in whole numbers where a sum in
+    double precision cannot tell."""
+    numbers, square = vector.astype(np.float64), norm**2
+    found, doubt = float(numbers @ numbers), (len(vector) + 4) * 2.0**-52
+    if abs(found - square) > doubt * square:
+        return found > square
+    return sum(entry**2 for entry in vector.tolist()) > square
 
 
 def people_of(k: int, people: int, silos: int) -> np.ndarray:

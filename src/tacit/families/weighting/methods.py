@@ -43,6 +43,7 @@ from tacit.methods.per_subject import PerSubject, SubjectClaim, SubjectWork, per
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, Repeated, Unit, Unprotected
 from tacit.privacy.proofs import correlated_noise as correlated
 from tacit.privacy.proofs import subject_events as subjects
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -299,23 +300,29 @@ def check_weights(options: UldpSGD | UldpAvg, exchange: Carrier) -> None:
     correct that and need counts from elsewhere. Capped weights go half the way with what every silo knows by itself:
     each is at most 1 / m, so that they sum to at most 1 whatever the other silos hold.
     """
-    if options.weights != "records" and exchange.carries == "subjects":
-        raise UserError(
-            "not-supported", "method.weights", "the weighted exchange is for record weights", 'use weights = "records"'
-        )
-    if options.weights == "capped" and options.weight_cap is None:
-        raise UserError("missing", "method.weight_cap", "is missing: capped weights need it", "add it, for example 10")
-    if options.weights != "capped" and options.weight_cap is not None:
-        raise UserError(
-            "no-effect", "method.weight_cap", "is for capped weights", 'leave it out, or use weights = "capped"'
-        )
-    if options.weights == "records" and exchange.carries != "subjects" and not options.disclose_counts:
+    field, weights, carried = "method.weights", options.weights, exchange.weights
+    if carried is not None and weights not in carried:
+        known = ", ".join(f'"{name}"' for name in carried)
+        problem = f'"{weights}" is not supported by the {exchange.name} exchange'
+        raise UserError("not-supported", field, problem, f"use {known}")
+    capped = weights in ("capped", "records-capped")
+    if capped and options.weight_cap is None:
+        raise UserError("missing", "method.weight_cap", f'is missing: "{weights}" needs it', "add it, for example 10")
+    if not capped and options.weight_cap is not None:
+        problem = f'has no effect with weights = "{weights}"'
+        raise UserError("no-effect", "method.weight_cap", problem, 'leave it out, or use "capped" or "records-capped"')
+    if weights in RECORD_WEIGHTS and carried is None and not options.disclose_counts:
         raise UserError(
             "not-supported",
-            "method.weights",
+            field,
             f"with record weights in the {exchange.name} exchange, another party learns how many records a subject has",
             "use the weighted exchange, uniform weights, or accept it with disclose_counts = true",
         )
+
+
+def needed(options: UldpSGD | UldpAvg) -> tuple[str, ...]:
+    """The facts that weights need: N_max = silos times the most records of a subject in a silo."""
+    return ("silos", "subjects", *(("max_records",) if options.weights == "records-sqrt" else ()))
 
 
 def weighted(options: UldpSGD | UldpAvg) -> dict[str, Any]:
@@ -332,6 +339,9 @@ class UldpSGD(PerSubject):
     weights: keys.WeightsKey = "uniform"
     weight_cap: keys.WeightCap = None
     disclose_counts: keys.DiscloseCounts = False
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        return needed(self)
 
     def check(self, exchange: Carrier) -> None:
         check_weights(self, exchange)
@@ -362,6 +372,9 @@ class UldpAvg(PerSubject):
     @property
     def record_losses(self) -> str | None:
         return "batch_size" if self.batch_size is not None else None
+
+    def needs(self, unit: Unit) -> tuple[str, ...]:
+        return needed(self)
 
     def check(self, exchange: Carrier) -> None:
         check_weights(self, exchange)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from gmpy2 import mpz
 
@@ -9,12 +11,12 @@ from tacit.crypto import EVERYONE, KeyPair, MaskStream, Refused, SealingKey, Sec
 from tacit.crypto.mask_streams import KEY_BYTES
 from tacit.exchange.base import Keys, SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, join_named, named_parts, parted
-from tacit.exchange.sums import Grid, Members, PersonVectors, beyond
+from tacit.exchange.sums import Grid, Members, PersonVectors, checked_groups
 from tacit.families.weighting.blinding import blinding_for
 from tacit.families.weighting.oblivious_transfer import TransferReceiver
 from tacit.families.weighting.paillier import Ciphertexts, PublicKey, residues, units
-from tacit.families.weighting.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
-from tacit.privacy.invalid import InvalidArgument
+from tacit.families.weighting.paillier_terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, PaillierTerms
+from tacit.families.weighting.slot_counts import SlotCounts
 from tacit.privacy.mechanisms.discrete_gaussian import discrete_gaussian_integers
 from tacit.privacy.randomness import Stream
 
@@ -22,7 +24,7 @@ from tacit.privacy.randomness import Stream
 _BEFORE_TABLES = 150
 
 
-class WeightedSilo(SiloRole):
+class PaillierSilo(SiloRole):
     """One silo. Setup goes ``keys``, ``seed``, ``counts``; a round is ``sums``, or ``ready``, ``requests``, ``sums``
     where sampling is hidden. A message that is refused ends setup or the round; no other can take its place.
 
@@ -34,19 +36,16 @@ class WeightedSilo(SiloRole):
         requests   the server's offer                 one of M choices for each slot, the same in all silos, unseen
         sums       the slots                          the weighted sums of the contributions and noise, encrypted
 
-    Several people may have one slot u. They are clipped apart, and each counts n / N_u: N_u are the records of all of
-    them in all silos. A slot with more than R = ``terms.cap`` records here counts as one with R and contributes
-    nothing, in all rounds, so that N_u stays below ``terms.most``. ``proofs.weight_shifts.slot_shift`` proves how far
-    one person moves the sum.
+    Several people may have one slot u (:class:`SlotCounts`).
     """
 
     releases = (SUMS,)
     to_everyone = (KEYS,)
-    terms: WeightedTerms
+    terms: PaillierTerms
 
     def __init__(
         self,
-        terms: WeightedTerms,
+        terms: PaillierTerms,
         keys: Keys,
         grid: Grid,
         members: Members,
@@ -54,18 +53,8 @@ class WeightedSilo(SiloRole):
         workers: int = 1,
         insecure_for_tests: bool = False,
     ) -> None:
-        slots, counts = members
-        if slots.shape != counts.shape or not ((slots >= 0) & (slots < terms.people)).all():
-            raise InvalidArgument("out-of-range", "slots", f"slots from 0 to {terms.people - 1} are due")
-        if counts.min(initial=0) < 0 or counts.max(initial=0) > terms.cap:
-            problem = f"between 0 and {terms.cap} records of each person are due"
-            raise InvalidArgument("out-of-range", "records", problem)
         super().__init__(PROTOCOL, terms, keys, grid)
-        held = np.zeros(terms.people, np.int64)
-        np.add.at(held, slots, counts)
-        self._members = members
-        self._counts = np.minimum(held, terms.cap)  # of every slot
-        self._counted = (counts > 0) & (held <= terms.cap)[slots]  # of every person
+        self._counts = SlotCounts(members, terms.people, terms.cap)
         self._workers, self._insecure = workers, insecure_for_tests
         self._handlers = {
             SEED: self._deal,
@@ -115,7 +104,7 @@ class WeightedSilo(SiloRole):
             self._seed = Secret(opened)
         self._blinds = units(self._common_stream("blinds"), n, self.terms.people)
         phantom = int(self.name == leader)
-        blinded = [r * (int(count) + phantom) % n for r, count in zip(self._blinds, self._counts, strict=True)]
+        blinded = [r * (int(count) + phantom) % n for r, count in zip(self._blinds, self._counts.of_slots, strict=True)]
         for sign, stream in self._pair_streams("counts"):
             masks = residues(stream, n, self.terms.people)
             blinded = [(value + sign * mask) % n for value, mask in zip(blinded, masks, strict=True)]
@@ -133,8 +122,9 @@ class WeightedSilo(SiloRole):
     def _raised(self, inverses: Ciphertexts) -> dict[int, mpz]:
         """Enc(C_LCM n / N_u) of each person who counts here, with n records in slot u: one exponentiation for a person,
         not for each of a person's numbers."""
-        present, common = np.flatnonzero(self._counted).tolist(), self.terms.common
-        slots, counts = (column[self._counted].tolist() for column in self._members)
+        counted, common = self._counts.counted, self.terms.common
+        present = np.flatnonzero(counted).tolist()
+        slots, counts = (column[counted].tolist() for column in self._counts.members)
         chosen = Ciphertexts(self._key, [inverses.values[slot] for slot in slots])
         exponents = [
             int(self._blinds[slot] * count * common % self._key.n) for slot, count in zip(slots, counts, strict=True)
@@ -143,20 +133,16 @@ class WeightedSilo(SiloRole):
 
     # -- a round
 
-    def begin(self, number: int, contribution: PersonVectors, noise: Stream, preface: bytes = b"") -> bytes:
-        """Start round ``number`` (from 1) with what this silo's subjects add."""
-        terms, people = self.terms, contribution
+    def begin(self, number: int, contribution: Iterable[PersonVectors], noise: Stream, preface: bytes = b"") -> bytes:
+        """Start round ``number`` (from 1) with what this silo's subjects add. The groups are gathered: what is small
+        enough to be encrypted fits into memory."""
+        terms = self.terms
         if not self._set_up:
             raise OutOfTurn("a round before setup has ended", self.name)
-        if people.vectors.shape != (len(people.places), terms.numbers) or people.vectors.dtype != np.int64:
-            raise InvalidArgument("wrong-length", "contributions", f"{terms.numbers} integers of each person are due")
-        if beyond(people.vectors, terms.entry) or len(set(people.places.tolist())) != len(people.places):
-            problem = "a contribution beyond the agreed bound, or two of one person"
-            raise InvalidArgument("out-of-range", "contributions", problem)
-        if not (self._members.counts[people.places] > 0).all():
-            raise InvalidArgument("mismatch", "contributions", "a contribution of a subject without records")
+        groups = checked_groups(contribution, terms.numbers, terms.entry, terms.norm, self._counts.members.counts)
+        people = PersonVectors.joined(list(groups), terms.numbers)
         self._post.begin(number)
-        counted = self._counted[people.places]
+        counted = self._counts.counted[people.places]
         self._people, self._noise = PersonVectors(people.places[counted], people.vectors[counted]), noise
         if terms.sampling:
             self._phase = REQUESTS

@@ -31,7 +31,7 @@ _SQUARING, _DECRYPTION, _BLINDING = 1.5, 1000, 250
 
 
 @dataclass(frozen=True)
-class WeightedTerms(Terms):
+class PaillierTerms(Terms):
     """The terms of a weighted sum.
 
     run        a name that no other run has
@@ -40,6 +40,7 @@ class WeightedTerms(Terms):
     numbers    how many numbers a contribution has
     most       N_max: no slot has more records in all, the phantom record included
     entry      no entry of a contribution is larger, in steps of the grid
+    norm       no contribution has a larger l2 norm, in steps of the grid
     share      standard deviation of each silo's noise, in steps of the grid divided by C_LCM
     width      bits of one number's slot in a plaintext
     packed     numbers in one plaintext
@@ -51,6 +52,7 @@ class WeightedTerms(Terms):
     numbers: int
     most: int
     entry: int
+    norm: int
     share: int
     width: int
     packed: int
@@ -99,7 +101,7 @@ def common_multiple(most: int) -> int:
 
 def agreed(
     run: str, silos: tuple[str, ...], numbers: int, facts: SumFacts, precision: float, key_bits: int, hidden: bool
-) -> WeightedTerms:
+) -> PaillierTerms:
     """The terms for these facts; UserError, with what would fit, where they do not fit the modulus."""
     most, entry = _most_records(facts) * facts.silos + 1, _entry(facts, precision)
     if entry.bit_length() > _ENTRY_BITS:
@@ -118,7 +120,8 @@ def agreed(
     width, share = slot_width(facts, precision, most), share_of(facts, precision, most)
     packed = packing(facts.people, numbers, width, key_bits)
     sampling = sampling_slots(facts.rate) if hidden and facts.rate < 1 else None
-    return WeightedTerms(run, silos, facts.people, numbers, most, entry, share, width, packed, key_bits, sampling)
+    norm = Grid(precision).steps(facts.bound if facts.norm is None else facts.norm)
+    return PaillierTerms(run, silos, facts.people, numbers, most, entry, norm, share, width, packed, key_bits, sampling)
 
 
 def slot_width(facts: SumFacts, precision: float, most: int) -> int:

@@ -14,18 +14,18 @@ from tacit.exchange.post import SERVER, OutOfTurn, join, join_named, named_parts
 from tacit.exchange.sums import Grid
 from tacit.families.weighting.oblivious_transfer import TransferSender
 from tacit.families.weighting.paillier import Ciphertexts, SecretKey
-from tacit.families.weighting.terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, WeightedTerms
+from tacit.families.weighting.paillier_terms import COUNTS, KEYS, PROTOCOL, READY, REQUESTS, SEED, SUMS, PaillierTerms
 from tacit.privacy.randomness import Stream
 
 
-class WeightedServer(ServerRole):
+class PaillierServer(ServerRole):
     """No silo may be missing. After a round ``total`` holds the sums, times C_LCM and in steps of the grid."""
 
     to_everyone = (KEYS,)
-    terms: WeightedTerms
+    terms: PaillierTerms
 
     def __init__(
-        self, terms: WeightedTerms, keys: Keys, grid: Grid, *, key: SecretKey | None = None, workers: int = 1
+        self, terms: PaillierTerms, keys: Keys, grid: Grid, *, key: SecretKey | None = None, workers: int = 1
     ) -> None:
         super().__init__(PROTOCOL, terms, keys, grid)
         self._key = SecretKey.generate(terms.key_bits) if key is None else key
