@@ -79,10 +79,8 @@ METHODS |= {
     for name, kind in ALL.items()
     if name not in METHODS and not kind.info.pools and not kind.info.serverless
 }
-# 2048 bits are allowed, with a warning, and quicker
 EXCHANGES: dict[str, dict[str, Any]] = {
-    **{name: {"name": name} for name, kind in ALL_EXCHANGES.items() if kind.carries != "neighbours"},
-    "weighted": {"name": "weighted", "key_bits": 2048},
+    name: {"name": name} for name, kind in ALL_EXCHANGES.items() if kind.carries != "neighbours"
 }
 # with noise that cancels in pairs all silos take part, and no count is made beside the sum
 NOT_IN_PAIRS = ("silo_sample_rate", "adaptive_clip")
@@ -90,7 +88,7 @@ NOT_IN_PAIRS = ("silo_sample_rate", "adaptive_clip")
 
 def planned(experiment: dict[str, Any], method: str, carried: str = "plain", /, **sections: Any) -> Plan:
     """A plan of three rounds on the made table; ``sections`` add to those of the experiment."""
-    numbers = METHODS[method] | ({"weights": "records"} if carried == "weighted" else {})
+    numbers = METHODS[method] | ({"weights": "records-phantom"} if carried == "weighted" else {})
     if carried == "pairwise":
         numbers = {key: value for key, value in numbers.items() if key not in NOT_IN_PAIRS}
     facts = {

@@ -192,14 +192,15 @@ def test_without_a_seed_silos_share_their_coins_and_nothing_else(experiment, vis
         ("local-record", "plain", {}, 4),
         ("uldp-avg", "masked", {}, 10),
         ("dp-fedavg", "pairwise", {}, 7),
-        ("uldp-avg", "weighted", {}, 8),
-        ("uldp-sgd", "weighted", {"hidden_sampling": True}, 11),
+        ("uldp-avg", "weighted", {}, 15),
+        ("uldp-avg", "weighted", shortened("weighted"), 8),
+        ("uldp-sgd", "weighted", shortened("weighted", hidden_sampling=True), 11),
     ],
 )
 def test_a_release_is_announced_before_it_leaves_and_one_that_is_forbidden_does_not(
     method, exchange, more, step, experiment, visits
 ):
-    made = planned(experiment, method, exchange, exchange=shortened(exchange, **more))
+    made = planned(experiment, method, exchange, exchange=more)
     announced = []
 
     def hook(name):
@@ -537,15 +538,21 @@ def test_what_parties_apart_cannot_do_is_refused(change, experiment, visits):
 
 
 @pytest.mark.parametrize(
-    ("method", "exchange"),
-    [("uldp-avg", "masked"), ("dp-fedavg", "pairwise"), ("uldp-avg", "weighted"), ("ss-simple", "shuffled")],
+    ("method", "exchange", "more"),
+    [
+        ("uldp-avg", "masked", {}),
+        ("dp-fedavg", "pairwise", {}),
+        ("uldp-avg", "weighted", {"drop_outs": 1, "slots": 20}),
+        ("uldp-avg", "weighted", shortened("weighted")),
+        ("ss-simple", "shuffled", {}),
+    ],
 )
 def test_messages_that_the_server_has_not_signed_are_refused_and_change_nothing(
-    method, exchange, experiment, visits, few
+    method, exchange, more, experiment, visits, few
 ):
     """Before every message of the server's comes one that was altered, and one that says it is of a later round."""
     frame = few if exchange == "weighted" else visits
-    made = planned(experiment, method, exchange, exchange=shortened(exchange))
+    made = planned(experiment, method, exchange, exchange=more)
     federation = parties(made, frame)
     phases = federation.coordinator.phases()
     told, refused = next(phases), 0

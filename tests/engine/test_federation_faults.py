@@ -118,7 +118,7 @@ def test_a_masked_vector_that_is_none_is_refused_its_silo_named_and_the_others_g
 
     def signed(bytes_more: int) -> bytes:
         silo = federation.silos["south"]
-        content = bytes(silo.role.terms.vector_bytes + bytes_more)
+        content = bytes(silo.role.terms.ring.size + bytes_more)
         return silo._here.framed("exchange", silo.role._post.write(SERVER, "vectors", content))
 
     def harm(silo, step, answer):
@@ -150,6 +150,39 @@ def test_a_weighted_round_needs_every_silo(experiment, visits):
     with refuses("too-few", kind=RoundFailed, number=1, names=["south"]):
         federation.run(silent(("south", 7)))
     assert federation.coordinator.done == 0
+
+
+WEIGHTED_SETUP = 5  # phases: keys, seed, counts, tables, weights
+
+
+@pytest.mark.parametrize("phase", [1, 2, 3], ids=PHASES[1:4])
+def test_a_silo_that_vanishes_in_a_weighted_round_is_left_out_and_comes_back(phase, experiment, visits):
+    """In the second of three rounds. The subjects of the others have the weights that they had."""
+    few = visits[visits.person >= 48]  # each with a slot alone
+    made = planned(experiment, "uldp-avg", "weighted", exchange={"drop_outs": 1, "slots": 64}, method=QUIET)
+    expected, fine = simulated(made, few, rounds=0), Grid(1e-12)
+    for number in range(1, ROUNDS + 1):
+        is_left_out = number == 2 and phase <= PHASES.index("vectors")
+        work, given = expected.work, expected.given(expected.broadcast)
+        parts = work.integers(work.draw(number), given, fine).parts[[0, 2] if is_left_out else [0, 1, 2]]
+        total = fine.numbers(np.sum(parts, axis=0)).astype(np.float32)
+        expected.server = expected.kernels.aggregate(expected.server, (total,), ())
+    step = SETUP + WEIGHTED_SETUP + len(PHASES) + phase + 1
+    outcome = parties(made, few).run(silent(("south", step)))
+    assert outcome.rounds == ROUNDS
+    assert [(refusal.round, refusal.silo) for refusal in outcome.refusals] == [(2, "south")]
+    np.testing.assert_allclose(flat(outcome.model), flat(expected.model()), atol=1e-6)
+
+
+def test_setup_of_a_weighted_sum_needs_every_silo_though_some_may_vanish_later(experiment, visits):
+    made = planned(experiment, "uldp-avg", "weighted", exchange={"drop_outs": 1})
+    for step in range(SETUP + 1, SETUP + WEIGHTED_SETUP + 1):
+        federation = parties(made, visits[visits.person < 20])
+        if step == SETUP + 4:  # tables go to the first silo alone
+            continue
+        with refuses("too-few", kind=RoundFailed, names=["south"]):
+            federation.run(silent(("south", step)))
+        assert federation.coordinator.done == 0
 
 
 PAIRS = ("keys", "vectors", "seeds")

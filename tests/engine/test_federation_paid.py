@@ -29,12 +29,18 @@ PAID = {"evaluation": {"status": "paid", "noise_multiplier": 2.0}}
 
 
 @pytest.mark.parametrize(
-    ("method", "exchange"), [("uldp-avg", "masked"), ("local-record", "plain"), ("uldp-avg", "weighted")]
+    ("method", "exchange", "more"),
+    [
+        ("uldp-avg", "masked", {}),
+        ("local-record", "plain", {}),
+        ("uldp-avg", "weighted", {"slots": 20}),
+        ("uldp-avg", "weighted", shortened("weighted")),
+    ],
 )
 def test_metrics_that_are_paid_for_are_those_of_the_simulator_and_announced_before_they_leave(
-    method, exchange, experiment, visits
+    method, exchange, more, experiment, visits
 ):
-    made = planned(experiment, method, exchange, exchange=shortened(exchange), **PAID)
+    made = planned(experiment, method, exchange, exchange=more, **PAID)
     announced = []
 
     def hook(name):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tacit.crypto import Identity, Refused, Secret
 from tacit.engine.learner import WrongTree, packed, unpacked
 from tacit.exchange.post import SERVER, join, join_named, named_parts, parted, read_numbers, read_sums
 from tacit.families.shuffle.protocol import ANALYZER
+from tacit.families.weighting import lattice_server
 from tacit.families.weighting.paillier import SecretKey
 from tacit.federation.carrier.envelope import Call, Reply, SiloMetrics
 from tacit.federation.protocol.agreement import Greeting, RoundsDone, read_hello
@@ -39,7 +40,8 @@ PLANS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "disclosed": ("uldp-avg", "plain", {"method": {"weights": "records", "disclose_counts": True}}),
     "masked": ("uldp-avg", "masked", {"evaluation": PAID, "exchange": {"drop_outs": 1}}),
     "standardized": ("uldp-avg", "masked", {"data": {"standardize": "paid", "numeric": BOUNDED}}),
-    "weighted": ("uldp-avg", "weighted", {"exchange": shortened("weighted")}),
+    "weighted": ("uldp-avg", "weighted", {"exchange": {"drop_outs": 1, "slots": 6}}),
+    "paillier": ("uldp-avg", "weighted", {"exchange": shortened("weighted")}),
     "shuffled": ("ss-simple", "shuffled", {}),
     "pairwise": ("dp-fedavg", "pairwise", {}),
     "kept": ("scaffold", "plain", {}),
@@ -198,16 +200,18 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def one_key(monkeypatch):
-    """Messages to one coordinator are replayed to another one, which must have the same Paillier key."""
+    """Messages to one coordinator are replayed to another one, which must have the same keys."""
     made = SecretKey.generate
     keys: dict[int, SecretKey] = {}
     monkeypatch.setattr(SecretKey, "generate", lambda bits, **more: keys.setdefault(bits, made(bits, **more)))
+    of_lattices = cache(lattice_server.RingSecretKey)
+    monkeypatch.setattr(lattice_server, "RingSecretKey", of_lattices)
 
 
 @pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")
 @pytest.mark.parametrize(("name", "who"), CASES)
 def test_whatever_a_party_signs_is_refused_or_taken(name, who, experiment, visits, monkeypatch):
-    assert check(name, who, 2 if name == "weighted" else 6, 0, experiment, visits, monkeypatch) > 0
+    assert check(name, who, 2 if name in ("weighted", "paillier") else 6, 0, experiment, visits, monkeypatch) > 0
 
 
 class Recorded:
@@ -305,8 +309,8 @@ class Recorded:
         self._replayed(self._answers)
 
 
-# lies in the place of each message: 32,200 in all. Paillier ciphertexts take seconds
-MANY = {"weighted": 60}
+# lies in the place of each message. Ciphertexts take seconds
+MANY = {"weighted": 60, "paillier": 60}
 
 
 @pytest.mark.filterwarnings("ignore::tacit.families.weighting.paillier.WeakKeyWarning")

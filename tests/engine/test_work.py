@@ -33,7 +33,7 @@ def people_sim(**numbers: Any) -> Any:
 def parts(sim: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Subject, weight and number of records of everybody's part in a round, read from the lanes of work."""
     found = []
-    for lane in sim.work.draw(number).lanes:
+    for lane in (lane for part in sim.work.draw(number).parts for lane in part.lanes):
         for people in lane.people:
             used = slice(int(people.used))
             starts, counts, weights = (

@@ -44,7 +44,9 @@ from tacit.methods.base import ServerRule
 from tacit.models import Params, higher_is_better
 from tacit.planning.experiment import Experiment, read_experiment
 from tacit.planning.plan import Plan
+from tacit.planning.settings import read_toml
 from tacit.privacy import Guarantee, Randomness
+from tacit.privacy.ledger import ACCOUNTING
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
@@ -53,6 +55,9 @@ PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
 EVALUATIONS = 100  # most points on a curve, unless the plan says otherwise
 NOT_EVALUATED = Scores({}, {})
+# before this accounting, method.weights = "records" was n / (1 + N), which is "records-phantom" since, and the exchange
+# weighted had the protocol paillier alone
+_RECORDS_WITHOUT_PHANTOM = 4
 
 
 def free_folder(title: str) -> Path:
@@ -84,7 +89,7 @@ def read_json(path: Path, field: str) -> Any:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; an unfinished last line (a crash) is left out."""
+    """The lines of a file of metrics (or a ledger); an unfinished last line (a crash) is left out."""
     if not path.is_file():
         return []
     try:
@@ -92,6 +97,22 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     except ValueError:
         raise _damaged(path, "run") from None
+
+
+def plan_content(folder: Path) -> dict[str, Any]:
+    """The content of ``plan.toml`` in today's terms: a value that meant something else when the run began is replaced
+    by the one that means it now."""
+    content = read_toml(folder / PLAN, "experiment")
+    # lines are only ever appended: the first release is of the version that began the run
+    first = next((line for line in read_metrics(folder / LEDGER) if "run" in line), {"accounting": ACCOUNTING})
+    if first.get("accounting", 1) >= _RECORDS_WITHOUT_PHANTOM:
+        return content
+    method, exchange = content.get("method"), content.get("exchange")
+    if isinstance(method, Mapping) and method.get("weights") == "records":
+        content = {**content, "method": {**method, "weights": "records-phantom"}}
+    if isinstance(exchange, Mapping) and exchange.get("name") == "weighted":
+        content = {**content, "exchange": {"protocol": "paillier", **exchange}}
+    return content
 
 
 def read_encoder(path: Path, field: str) -> FeatureEncoder:
@@ -225,7 +246,7 @@ class Run:
             problem = f"'{folder}' has no result yet"
             raise UserError("unfinished", "run", problem, "finish it with `tacit run … --resume`")
         result = read_json(folder / RESULT, "run")
-        return cls(folder, read_experiment(folder / PLAN), result)
+        return cls(folder, read_experiment(plan_content(folder)), result)
 
     @property
     def metrics(self) -> dict[str, float | None]:

@@ -8,18 +8,22 @@ another.
 
 from __future__ import annotations
 
-from functools import reduce
+import time
+from collections.abc import Iterator
+from functools import partial, reduce
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from tacit.engine.kernel import LANES, Lanes, Worked
-from tacit.engine.worker import Contributed, Given, Worker
+from tacit.engine.worker import Contributed, Given, Worker, WorkTally
 from tacit.exchange import Grid, Members, PersonVectors
-from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, people_sum
+from tacit.kernels import ClippedVectors, Lane, PeopleSum, arrange, each_person, on_device, people_sum
 from tacit.kernels import drawn as draw_records
 from tacit.kernels.exact_sums import FINEST
+from tacit.kernels.lane_schedule import CHUNK_NUMBERS
 from tacit.methods import Facts
 from tacit.privacy.randomness import chosen, shares
 
@@ -27,12 +31,27 @@ if TYPE_CHECKING:
     from tacit.engine.simulate import LocalSilos
 
 
-class Drawn(NamedTuple):
-    """A round's people: lanes of work; of each subject in a silo (an entry), the number of the entry and its weight."""
+# Most numbers in the groups of subjects that are computed at once, one for each lane; a group has at least one chunk.
+GROUP_NUMBERS = 1 << 24
+
+
+class Arranged(NamedTuple):
+    """People that are arranged together: lanes of work; of each subject in a silo (an entry), the number of the entry
+    and its weight."""
 
     lanes: tuple[Lane, ...]
     entries: np.ndarray
     weights: np.ndarray
+
+
+class Drawn(NamedTuple):
+    """A round's people: all together, or silo by silo where an exchange carries what each of them adds."""
+
+    parts: tuple[Arranged, ...]
+
+    @property
+    def entries(self) -> np.ndarray:
+        return np.concatenate([part.entries for part in self.parts])
 
 
 class PeopleWork(Worker):
@@ -61,6 +80,7 @@ class PeopleWork(Worker):
         self._layout = self.method.work.learning.layout(site.learner.objective, site.learner.params, site.arrays)
         self._arrangements: dict[int, Drawn] = {}  # of all whose turn it is, by group
         self._draws_all = site.exchange.hidden_sampling  # no silo knows who is left out
+        self._apart = site.exchange.carries == "subjects"
         self._lanes = Lanes()
 
     def _checked_weights(self, facts: Facts, totals: np.ndarray | None = None) -> np.ndarray:
@@ -116,9 +136,16 @@ class PeopleWork(Worker):
     def _arranged(
         self, starts: np.ndarray, counts: np.ndarray, entries: np.ndarray, rows: np.ndarray | None = None
     ) -> Drawn:
-        weights = self._weights[entries]
-        lanes = arrange(starts, counts, weights, self._layout, rows=rows, lanes=LANES)
-        return Drawn(lanes, entries, weights)
+        weights, shared = self._weights[entries], None if rows is None else on_device(rows)
+        # entries are in the order of silos
+        inner = np.searchsorted(self._home[entries], np.arange(1, len(self._here) if self._apart else 1))
+        parts = zip(*(np.split(column, inner) for column in (starts, counts, entries, weights)), strict=True)
+        return Drawn(
+            tuple(
+                Arranged(arrange(first, count, weight, self._layout, rows=shared, lanes=LANES), own, weight)
+                for first, count, own, weight in parts
+            )
+        )
 
     def participants(self, drawn: Drawn) -> int:
         """Every silo takes part, if only with its share of the noise; how many people did is not public."""
@@ -135,49 +162,71 @@ class PeopleWork(Worker):
         def lane_sum(lane: Lane) -> PeopleSum:
             return people_sum(self.objective, frozen, arrays, params, lane, local, clip, scale, counts)
 
-        total = _added(tuple(self._lanes.run(lane_sum, drawn.lanes, "sum")))
+        total = _added(tuple(sums for part in drawn.parts for sums in self._lanes.run(lane_sum, part.lanes, "sum")))
         vector = total.total if method.clip.adaptive is None else total.total.followed_by(total.counted)
         return Worked((vector if grid is not None else vector.numbers(step),), states, (total.not_finite,))
 
     def integers(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
         """The contribution of every silo that is here, ``[silos, numbers]``: sums of what people add, each of them
         rounded toward zero after it is weighted, so that no subject moves the sum over silos by more than the clip."""
-        (params, clip), frozen, arrays, states = given
+        sums, tally = np.zeros((len(self._here), self._numbers), np.int64), WorkTally()
+        for part in drawn.parts:
+            for found, not_finite in self._lanes.run(partial(self._lane_sums, part, given, form), part.lanes, "each"):
+                sums += found
+                tally.not_finite += not_finite
+        return Contributed(sums, given.states, tally)
 
-        def lane_sums(lane: Lane) -> tuple[np.ndarray, int]:
-            sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
-            for found in each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip):
-                integers = self._integers(found, drawn.weights[found.places], float(clip), form)
-                home = self._home[drawn.entries[found.places]]
-                for k in np.unique(home):
-                    sums[k] += integers[home == k].sum(axis=0)
-                not_finite += found.not_finite
-            return sums, not_finite
-
-        sums, not_finite = zip(*self._lanes.run(lane_sums, drawn.lanes, "each"), strict=True)
-        return Contributed(np.sum(sums, axis=0), states, sum(not_finite))
+    def _lane_sums(self, part: Arranged, given: Given, form: Grid, lane: Lane) -> tuple[np.ndarray, int]:
+        """The sums of every silo over the people of a lane, ``[silos, numbers]``, and how much was not finite."""
+        sums, not_finite = np.zeros((len(self._here), self._numbers), np.int64), 0
+        for found in self._each(given, lane):
+            integers = self._integers(found, part.weights[found.places], float(given.broadcast[1]), form)
+            home = self._home[part.entries[found.places]]
+            for k in np.unique(home):
+                sums[k] += integers[home == k].sum(axis=0)
+            not_finite += found.not_finite
+        return sums, not_finite
 
     def subjects(self, drawn: Drawn, given: Given, form: Grid) -> Contributed:
-        """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted."""
-        (params, clip), frozen, arrays, states = given
+        """For every silo that is here, what each of its people adds: clipped, rounded toward zero, not weighted. A
+        stream of groups of people: only the next group of each lane is computed, when it is asked for."""
+        assert len(drawn.parts) == len(self._here), "people of several silos are arranged together"
+        silos, tally = enumerate(drawn.parts), WorkTally()
+        return Contributed([self._groups(k, part, given, form, tally) for k, part in silos], given.states, tally)
 
-        def lane_people(lane: Lane) -> list[tuple[np.ndarray, np.ndarray, int]]:
-            chunks = each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip)
-            return [
-                (
-                    drawn.entries[found.places],
-                    self._integers(found, np.ones(len(found.places)), float(clip), form),
-                    found.not_finite,
-                )
-                for found in chunks
-            ]
+    def _groups(self, k: int, part: Arranged, given: Given, form: Grid, tally: WorkTally) -> Iterator[PersonVectors]:
+        """What the people of the ``k``-th silo that is here add. Lanes make their next groups side by side."""
+        chunks = [self._chunks(k, part, given, form, lane) for lane in part.lanes]
+        while True:
+            start = time.perf_counter()
+            found = self._lanes.run(self._group, chunks, f"subjects {k}")
+            tally.seconds += time.perf_counter() - start
+            tally.not_finite += sum(not_finite for _, not_finite in found)
+            groups = [group for group, _ in found if len(group.places)]
+            if not groups:
+                return
+            del found  # a group that has been used is not kept
+            while groups:
+                yield groups.pop(0)
 
-        chunks = [chunk for lane in self._lanes.run(lane_people, drawn.lanes, "people") for chunk in lane]
-        entries = np.concatenate([np.zeros(0, int), *(own for own, _, _ in chunks)])
-        vectors = np.concatenate([np.zeros((0, self._numbers), np.int64), *(found for _, found, _ in chunks)])
-        home, first = self._home[entries], np.searchsorted(self._home, np.arange(len(self._here)))
-        people = [PersonVectors(entries[home == k] - first[k], vectors[home == k]) for k in range(len(self._here))]
-        return Contributed(people, states, sum(not_finite for _, _, not_finite in chunks))
+    def _chunks(
+        self, k: int, part: Arranged, given: Given, form: Grid, lane: Lane
+    ) -> Iterator[tuple[PersonVectors, int]]:
+        """The people of a lane, as many at a time as are computed at once, and how much was not finite."""
+        first = np.searchsorted(self._home, k)
+        for found in self._each(given, lane):
+            integers = self._integers(found, np.ones(len(found.places)), float(given.broadcast[1]), form)
+            yield PersonVectors(part.entries[found.places] - first, integers), found.not_finite
+
+    def _group(self, chunks: Iterator[tuple[PersonVectors, int]]) -> tuple[PersonVectors, int]:
+        """The next people of a lane as one group; an empty one after the last."""
+        most = max(1, GROUP_NUMBERS // (LANES * max(CHUNK_NUMBERS, self._numbers)))
+        taken = list(islice(chunks, most))
+        return PersonVectors.joined([people for people, _ in taken], self._numbers), sum(lost for _, lost in taken)
+
+    def _each(self, given: Given, lane: Lane) -> Iterator[ClippedVectors]:
+        (params, clip), frozen, arrays, _ = given
+        return each_person(self.objective, frozen, arrays, params, lane, self.method.work.learning, clip)
 
     def members(self) -> list[Members]:
         """The people of every silo that is here, with their slots and numbers of records; nothing without slots."""

@@ -38,6 +38,7 @@ from tacit.engine.folder import (
     evaluation_due,
     free_folder,
     metrics_line,
+    plan_content,
     read_encoder,
     read_json,
     read_metrics,
@@ -529,7 +530,7 @@ def _resumable(plan: Plan, folder: Path) -> Path:
         raise UserError("unfinished", "--resume", problem, "start a new run with --out")
     before, after = (
         _flat(located(experiment, plan.folder).spelled_out())
-        for experiment in (read_experiment(folder / PLAN), plan.experiment)
+        for experiment in (read_experiment(plan_content(folder)), plan.experiment)
     )
     for key in sorted(before.keys() | after.keys()):
         if key not in MAY_CHANGE and before.get(key) != after.get(key):

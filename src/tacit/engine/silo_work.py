@@ -18,7 +18,7 @@ import numpy as np
 
 from tacit.data import Federation
 from tacit.engine.kernel import LANES, Lanes, Summed, Worked
-from tacit.engine.worker import Contributed, Given, Worker
+from tacit.engine.worker import Contributed, Given, Worker, WorkTally
 from tacit.exchange import Grid
 from tacit.kernels import Rows, power_of_two
 from tacit.methods.base import Drawing
@@ -124,7 +124,7 @@ class SiloWork(Worker):
             for place, vector in zip(group.places, np.asarray(found.vector), strict=True):
                 if place < len(vectors):
                     vectors[place] = form.bounded(vector, bound)
-        return Contributed(vectors, _put_back(given.states, groups, kept), not_finite)
+        return Contributed(vectors, _put_back(given.states, groups, kept), WorkTally(not_finite))
 
     def nothing(self, given: Given) -> Summed:
         """The sum before any silo contributed: zeros, the same in every round."""

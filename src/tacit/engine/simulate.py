@@ -110,9 +110,8 @@ class LocalSilos:
         }
         return works[self.exchange.carries](drawn, self.given(broadcast), form)
 
-    def done(self, states: Any, not_finite: Any) -> None:
-        """Keep what a round leaves with the silos."""
-        self.states = states
+    def count(self, not_finite: int | jax.Array) -> None:
+        """Count what was not finite in a round."""
         if self.method.private:  # the others clip nothing
             self.not_finite = self.not_finite + not_finite
 
@@ -204,7 +203,8 @@ class Simulation(LocalSilos):
         if self.watch is not None:
             self.watch(self.server, totals, keys)
         self.server = self.kernels.aggregate(self.server, totals, keys)
-        self.done(states, sum(not_finite))
+        self.states = states
+        self.count(sum(not_finite))
         if number < self._rounds:
             self.prepare(number + 1)
         return self.work.participants(drawn)
@@ -228,8 +228,9 @@ class Simulation(LocalSilos):
         worked_for = time.perf_counter() - found_at
         noise = [self.randomness.stream("noise", number, silo) for silo in range(len(names))]
         total = self._session.sum(number, found.parts, noise, stream=self.randomness.stream("shuffler", number))
-        self.exchange_seconds = time.perf_counter() - start - worked_for
-        return Worked((jnp.asarray(total, jnp.float32),), found.states, (found.not_finite,))
+        tally = found.tally  # complete now that the exchange has taken everything
+        self.exchange_seconds = time.perf_counter() - start - worked_for - tally.seconds
+        return Worked((jnp.asarray(total, jnp.float32),), found.states, (tally.not_finite,))
 
     def keys(self, number: int) -> Any:
         """What the noise on a round's sum is drawn from, each silo's and the server's (:func:`noise_keys`)."""

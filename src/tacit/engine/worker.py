@@ -6,8 +6,10 @@ The work of a method names its worker (``LocalWork.worker``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import jax
 import numpy as np
 
 from tacit.engine.kernel import Summed, Worked
@@ -25,12 +27,24 @@ class Given(NamedTuple):
     states: Any
 
 
+@dataclass
+class WorkTally:
+    """What is known about work when it is done, which may be after the exchange has taken the last part of it.
+
+    not_finite  how much of what is clipped was not finite and counted as zero
+    seconds     spent on parts that were computed when the exchange asked for them
+    """
+
+    not_finite: int | jax.Array = 0
+    seconds: float = 0.0
+
+
 class Contributed(NamedTuple):
-    """What silos that are here hand to an exchange, one entry for each; what they keep; and how much was not finite."""
+    """What silos that are here hand to an exchange, one entry for each; what they keep; and the tally of the work."""
 
     parts: Sequence[Any] | np.ndarray
     states: Any
-    not_finite: int
+    tally: WorkTally
 
 
 class Worker:
@@ -70,7 +84,7 @@ class Worker:
         raise NotImplementedError
 
     def subjects(self, drawn: Any, given: Given, form: Grid) -> Contributed:
-        """Of each silo what each of its subjects adds (``PersonVectors``)."""
+        """Of each silo what each of its subjects adds: groups of ``PersonVectors``, each computed when asked for."""
         raise NotImplementedError
 
     def reports(self, drawn: Any, given: Given, form: Callable[[], Any]) -> Contributed:

@@ -3,7 +3,7 @@
 from tacit.kernels.batches import Batches, PoissonBatches, Rows, Sampled, Schedule
 from tacit.kernels.clipped_sum import ClippedSum, clipped_gradient_sum
 from tacit.kernels.exact_sums import Counts, Steps, bounded, clipped
-from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn
+from tacit.kernels.lane_schedule import Lane, Layout, arrange, drawn, on_device
 from tacit.kernels.noise import gaussian, key_words, nonce_words
 from tacit.kernels.noisy_descent import StepTally, noisy_descend
 from tacit.kernels.people import (
@@ -65,6 +65,7 @@ __all__ = [
     "key_words",
     "noisy_descend",
     "nonce_words",
+    "on_device",
     "people_sum",
     "power_of_two",
     "split_frozen",

@@ -173,14 +173,14 @@ def arrange(
     weights: np.ndarray,
     layout: Layout,
     *,
-    rows: np.ndarray | None = None,
+    rows: np.ndarray | jax.Array | None = None,
     lanes: int = 2,
 ) -> tuple[Lane, ...]:
     """Arrange people for the kernel, in ``lanes`` of equal cost.
 
     Person i has the places ``starts[i] .. starts[i] + counts[i] - 1``: positions in the record arrays, or in ``rows``
-    where that is given (see :func:`drawn`). A person with records in three silos is three entries. A person without
-    records or with weight 0 is left out and costs nothing.
+    where that is given (see :func:`drawn`; several arrangements can share one :func:`on_device`). A person with records
+    in three silos is three entries. A person without records or with weight 0 is left out and costs nothing.
     """
     starts, counts, weights = np.asarray(starts), np.asarray(counts), np.asarray(weights, np.float32)
     if not starts.shape == counts.shape == weights.shape or starts.ndim != 1:
@@ -201,7 +201,7 @@ def arrange(
     costs = [layout.costs(shape, padded[index]) for shape, index in zip(shapes, chunked, strict=True)]
     lane_of = np.split(_dealt(np.concatenate(costs), lanes), np.cumsum([len(own) for own in costs])[:-1])
     fields = np.append(starts, 0).astype(np.int32), padded.astype(np.int32), np.append(weights, np.float32(0))
-    shared = None if rows is None else jax.device_put(_padded(np.asarray(rows, np.int32)))
+    shared = on_device(rows) if isinstance(rows, np.ndarray) else rows
     result = []
     for lane in range(lanes):
         own = [index[of == lane] for index, of in zip(chunked, lane_of, strict=True)]
@@ -226,6 +226,12 @@ def drawn(
         return rows, first, counts
     kept = np.minimum(counts, most)
     return rows[nth < most], np.cumsum(kept) - kept, kept
+
+
+def on_device(rows: np.ndarray) -> jax.Array:
+    """``rows`` for :func:`arrange`, filled up to a power of two, so that random numbers of them share shapes."""
+    padding = np.zeros(power_of_two(len(rows)) - len(rows), np.int32)
+    return jax.device_put(np.concatenate([np.asarray(rows, np.int32), padding]))
 
 
 def _chunked(people: np.ndarray, width: int) -> np.ndarray:
@@ -273,11 +279,6 @@ def _dealt(costs: np.ndarray, lanes: int) -> np.ndarray:
         takes = np.repeat(np.arange(lanes), [len(t) for t in turns])
         lane_of[rest] = takes[np.argsort(np.concatenate(turns), kind="stable")][: len(rest)]
     return lane_of
-
-
-def _padded(rows: np.ndarray) -> np.ndarray:
-    """``rows`` filled up to a power of two, so that random numbers of them share shapes."""
-    return np.concatenate([rows, np.zeros(power_of_two(len(rows)) - len(rows), np.int32)])
 
 
 def _floor_power(number: int) -> int:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit.engine.kernel import LANES, Lanes, Worked
-from tacit.engine.worker import Contributed, Given, Worker
+from tacit.engine.worker import Contributed, Given, Worker, WorkTally
 from tacit.exchange import people_of
 from tacit.families.shuffle.encoders import batches_of
 from tacit.families.shuffle.protocol import Collected
@@ -114,7 +114,7 @@ class EncoderWork(Worker):
             collected.add(people[person], index, value)
 
         found, not_finite = self._everyone(drawn, given, form, add)
-        return Contributed([found], given.states, not_finite)
+        return Contributed([found], given.states, WorkTally(not_finite))
 
     def _everyone(
         self,
