@@ -23,4 +23,4 @@ def short_keys() -> Iterator[None]:
 
 def shortened(exchange: str, **options: Any) -> dict[str, Any]:
     """``options`` of ``[exchange]``, with a short key where the exchange has one."""
-    return options | ({"key_bits": SHORT_KEY} if exchange == "weighted" else {})
+    return options | ({"protocol": "paillier", "key_bits": SHORT_KEY} if exchange == "weighted" else {})

@@ -11,6 +11,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from tacit.engine.charges import events
+from tacit.engine.folder import Run, plan_content
 from tacit.ledgers.recheck import ADVISORIES, check
 from tacit.planning.plan import plan
 from tacit.privacy import Event, Gaussian, Ledger, PoissonSampled, Repeated
@@ -84,6 +85,35 @@ def test_weights_of_all_records_cost_a_silo_s_view_more_than_was_recorded(tmp_pa
     assert status == "under-counted"
     assert costs["silo"] == pytest.approx((11.48, 22.91), abs=5e-3)
     assert costs["public"] == pytest.approx((9.997, 9.997), abs=1e-3)
+
+
+@pytest.mark.parametrize(("accounting", "weights"), [(None, "records-phantom"), (3, "records-phantom"), (4, "records")])
+def test_record_weights_of_an_earlier_plan_keep_their_meaning(tmp_path, accounting, weights):
+    """Until accounting 3, "records" was n / (1 + N)."""
+    made = experiment({**BY_RECORDS, "disclose_counts": True}, {"name": "plain"})
+    run = folder(tmp_path / "run", made, {"public": Gaussian(5.0)})
+    if accounting is not None:
+        (run / "ledger.jsonl").unlink()
+        later(run / "ledger.jsonl", accounting)
+    later(run / "ledger.jsonl", ACCOUNTING, rounds=1)  # resumed with this version
+    (run / "result.json").write_text("{}")
+    assert plan_content(run)["method"]["weights"] == weights
+    assert Run.load(run).experiment.method["weights"] == weights
+    assert check([run])[0][0].status != "not recomputed"
+
+
+@pytest.mark.parametrize(("accounting", "protocol"), [(3, "paillier"), (4, None)])
+def test_the_weighted_exchange_of_an_earlier_plan_keeps_its_protocol(tmp_path, accounting, protocol):
+    run = folder(tmp_path / "run", experiment(BY_RECORDS, {"name": "weighted"}), {"public": Gaussian(5.0)})
+    (run / "ledger.jsonl").unlink()
+    later(run / "ledger.jsonl", accounting)
+    assert plan_content(run)["exchange"].get("protocol") == protocol
+
+
+def test_a_plan_of_a_run_without_releases_is_read_as_it_is(tmp_path):
+    run = folder(tmp_path / "run", experiment(BY_RECORDS, {"name": "weighted"}), {})
+    (run / "ledger.jsonl").unlink()
+    assert plan_content(run)["method"]["weights"] == "records"
 
 
 def test_subjects_of_a_federation_who_could_share_a_number_cost_two_clips(tmp_path):

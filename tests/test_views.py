@@ -11,7 +11,7 @@ from tacit.errors import UserError
 from tacit.planning.plan import plan
 
 AVG = {"name": "uldp-avg", "noise_multiplier": 5.0}
-BY_RECORDS = {**AVG, "weights": "records"}
+BY_RECORDS = {**AVG, "weights": "records-phantom"}
 DISCLOSED = {**BY_RECORDS, "disclose_counts": True}
 SERVER_S = {"name": "dp-fedavg", "noise_multiplier": 5.0}  # the server adds the noise
 PEOPLE_S = {"name": "ldp-gaussian", "local_epsilon": 4.0}

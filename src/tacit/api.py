@@ -12,9 +12,9 @@ import pandas as pd
 from tacit import report
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
-from tacit.engine.folder import PLAN, free_folder, write_json
+from tacit.engine.folder import free_folder, write_json
 from tacit.errors import DivergedWarning, UserError
-from tacit.planning.experiment import located, read_experiment
+from tacit.planning.experiment import located
 from tacit.planning.plan import Plan, plan
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:
     if of is not None:
         if out is not None:
             raise UserError("conflict", "--out", "is given together with --of", "keep one of the two")
-        before = read_experiment(Run.load(of).path / PLAN)
+        before = Run.load(of).experiment
         if before.spelled_out() != located(experiment.experiment, experiment.folder).spelled_out():
             problem = f"'{of}' is a run of another experiment"
             raise UserError("wrong-file", "--of", problem, "name the file that it was run from")

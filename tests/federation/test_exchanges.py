@@ -84,7 +84,7 @@ def asked_for(method: str, exchange: str, seed: int) -> dict:
     """The experiment of a cell. Exchanges that seal or encrypt for everybody have few people."""
     numbers = dict(METHODS[method])
     if exchange == "weighted":
-        numbers["weights"] = "records"
+        numbers["weights"] = "records-phantom"
     if exchange == "pairwise":
         numbers = {key: value for key, value in numbers.items() if key not in NOT_IN_PAIRS}
     few = exchange in ("weighted", "shuffled") or ALL[method].noise_key == "local_epsilon"

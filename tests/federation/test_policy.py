@@ -261,8 +261,8 @@ def test_with_a_seed_a_repeated_round_is_the_same_release_and_another_run_must_n
 
 
 HIDDEN = "seed = 7\n" + _WITHOUT_METRICS.replace(
-    "noise_multiplier = 8.0", 'noise_multiplier = 8.0\nsubject_sample_rate = 0.5\nweights = "records"'
-).replace('name = "masked"', 'name = "weighted"\nhidden_sampling = true').replace(
+    "noise_multiplier = 8.0", 'noise_multiplier = 8.0\nsubject_sample_rate = 0.5\nweights = "records-phantom"'
+).replace('name = "masked"', 'name = "weighted"\nprotocol = "paillier"\nhidden_sampling = true').replace(
     "max_silos_per_subject = 3", "max_silos_per_subject = 3\nmax_records_per_subject_and_silo = 5"
 )
 

@@ -12,6 +12,7 @@ from tacit.methods import Facts
 from tacit.methods.per_subject import SubjectWork
 from tacit.privacy import Gaussian, account
 from tacit.privacy.proofs.correlated_noise import noise_weights, sensitivity, strategy_column
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS, WeightTable
 from tests.methods.test_noise_added import CLIP, SIGMA, assert_independent, assert_variance, moves, silent
 from tests.methods.worlds import before_noise, epsilon, moved, planned, random_federation, simulation
 from tests.refusals import refuses
@@ -148,6 +149,16 @@ def test_capped_weights_do_not_depend_on_what_other_silos_hold():
     method, counts, facts = SubjectWork(weights="capped", weight_cap=3), np.array([1, 5]), Facts(silos=4)
     one, other = (method.weights_of(counts, totals, facts) for totals in (counts, counts + 50))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("weights", RECORD_WEIGHTS)
+@pytest.mark.parametrize("most", [30, None])
+def test_disclosed_counts_give_the_weights_of_the_table(weights, most):
+    counts, totals = np.array([1, 3, 20, 30]), np.array([1, 10, 50, 120])
+    cap = 7 if weights == "records-capped" else None
+    table = WeightTable(weights, 120, cap)  # four silos, or the largest number that there is
+    found = SubjectWork(weights=weights, weight_cap=cap).weights_of(counts, totals, Facts(silos=4, max_records=most))
+    np.testing.assert_array_equal(found, counts * table.floats()[totals])
 
 
 def test_capped_weights_are_private_for_every_view_without_disclosing_counts():

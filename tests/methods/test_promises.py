@@ -7,8 +7,20 @@ from functools import partial
 
 import pytest
 
+from tacit.families.weighting.methods import UldpAvg
+from tacit.methods import Facts
 from tacit.planning.preview import outlook
-from tacit.privacy import Event, Gaussian, GaussianMixture, PoissonSampled, Repeated, View, account
+from tacit.privacy import (
+    Event,
+    Exposure,
+    Gaussian,
+    GaussianMixture,
+    PoissonSampled,
+    Repeated,
+    Unprotected,
+    View,
+    account,
+)
 from tacit.privacy.accounting.account import delta_of
 from tacit.privacy.proofs.subject_events import summed_records
 from tests.methods.worlds import epsilon, planned, published
@@ -30,7 +42,7 @@ def five(method: dict, view: str = "public", **privacy):
 
 def record_weighted(view: str = "public", index: str = "slots", **changes):
     privacy = {"against": [view], "max_records_per_subject_and_silo": 20, "max_silos_per_subject": None}
-    method = {**AVG, "weights": "records", **changes.pop("method", {})}
+    method = {**AVG, "weights": "records-phantom", **changes.pop("method", {})}
     exchange = {"name": "weighted", "index": index}
     return planned(method, silos=5, rounds=100, privacy={**privacy, **changes}, exchange=exchange), view
 
@@ -131,6 +143,52 @@ PROVED = {
         24.38,
     ),
 }
+
+
+def in_slots(view: str, weights: str, cap: int | None = None, unit: str = "subject", **changes) -> Event:
+    """A round of five silos with at most 20 records of a subject each, weighted by records in all silos."""
+    method = UldpAvg(noise_multiplier=5.0, weights=weights, weight_cap=cap).build(Facts(silos=5, max_records=20))
+    numbers = {"relation": "zero-out", "index": "slots"} | changes
+    return method.claim.event(Exposure(unit=unit, view=View.parse(view), reveals="sum", **numbers))
+
+
+@pytest.mark.parametrize(
+    ("view", "weights", "cap", "shift", "expected"),
+    [
+        ("silo", "records", None, 160 / 81, 27.90),
+        ("silos:3", "records", None, 80 / 41, 44.59),
+        ("silo", "records-phantom", None, 1.7077, 22.91),
+        ("silos:3", "records-phantom", None, 1.6, 33.66),
+        ("server", "records", None, 1.98, 24.05),
+        ("server", "records-sqrt", None, 0.8 + 0.2**0.5, 13.17),
+        ("server", "records-capped", 10, 1.8, 21.18),
+    ],
+)
+def test_every_table_of_weights_in_slots(view, weights, cap, shift, expected):
+    event = in_slots(view, weights, cap)
+    colluding = View.parse(view).count if view.startswith("silo") else 0
+    assert event.noise_multiplier == pytest.approx(5 / (shift * math.sqrt(5 / (5 - colluding))), rel=1e-4)
+    assert account(Repeated(event, 100), 1e-5).epsilon == pytest.approx(expected, abs=5e-3)
+
+
+@pytest.mark.parametrize("weights", ["records", "records-phantom", "records-sqrt"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace"])
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_weights_that_are_rounded_cost_more_by_no_more_than_their_rounding(weights, relation, unit):
+    exact, rounded = (in_slots("server", weights, unit=unit, relation=relation, weight_bits=k) for k in (None, 24))
+    more = 5 / rounded.noise_multiplier - 5 / exact.noise_multiplier
+    assert more == pytest.approx((2 if relation == "replace" else 1) * 100 * 2**-24, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("weights", "cap", "record"),
+    [("records", None, 2), ("records-sqrt", None, 2 * 0.2**0.5), ("records-capped", 40, 1)],
+)
+def test_on_a_list_a_subject_moves_one_clip_and_a_record_its_own_bound(weights, cap, record):
+    assert in_slots("server", weights, cap, index="list") == Gaussian(5.0)
+    found = in_slots("server", weights, cap, unit="record", index="list")
+    assert found.noise_multiplier == pytest.approx(5 / record)
+    assert isinstance(in_slots("silo", weights, cap, index="list"), Unprotected)
 
 
 def test_a_plan_says_how_many_subjects_are_expected_to_share_a_slot():

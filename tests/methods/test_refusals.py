@@ -6,6 +6,7 @@ import pytest
 
 from tacit.errors import UserError
 from tacit.methods import METHODS
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
 from tests.methods.worlds import planned
 from tests.refusals import refuses
 
@@ -60,12 +61,40 @@ def test_a_list_of_rates_needs_one_for_every_silo(name):
     assert (found.code, found.field) == ("mismatch", "method.sample_rate")
 
 
-def test_record_weights_tell_counts_and_are_refused_unless_that_is_accepted():
-    for name in ("uldp-avg", "uldp-sgd"):
-        assert refused({"name": name, "weights": "records"}).field == "method.weights"
-        plan = planned({"name": name, "weights": "records", "disclose_counts": True, **NOISE})
-        found = {str(g.view): g.finite for g in plan.guarantees()}
-        assert found == {"public": True, "server": False, "silo": False}
+@pytest.mark.parametrize("name", ["uldp-avg", "uldp-sgd"])
+@pytest.mark.parametrize("weights", RECORD_WEIGHTS)
+def test_record_weights_tell_counts_and_are_refused_unless_that_is_accepted(name, weights):
+    method = {"name": name, "weights": weights, **({"weight_cap": 5} if weights == "records-capped" else {})}
+    found = refused(method)
+    assert (found.code, found.field) == ("not-supported", "method.weights")
+    plan = planned({**method, "disclose_counts": True, **NOISE})
+    assert {str(g.view): g.finite for g in plan.guarantees()} == {"public": True, "server": False, "silo": False}
+
+
+@pytest.mark.parametrize("weights", ["uniform", "capped", "records", "records-sqrt", "records-capped"])
+def test_paillier_carries_weights_with_a_phantom_record_and_no_others(weights):
+    found = refused({"name": "uldp-avg", "weights": weights}, exchange={"name": "weighted", "protocol": "paillier"})
+    assert (found.code, found.field) == ("not-supported", "method.weights")
+    assert "records-phantom" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("numbers", "caps", "code", "field"),
+    [
+        ({"weights": "capped"}, {}, "missing", "method.weight_cap"),
+        ({"weights": "records-capped"}, {}, "missing", "method.weight_cap"),
+        ({"weights": "records", "weight_cap": 5}, {}, "no-effect", "method.weight_cap"),
+        (
+            {"weights": "records-sqrt"},
+            {"max_records_per_subject_and_silo": None},
+            "missing",
+            "privacy.max_records_per_subject_and_silo",
+        ),
+    ],
+)
+def test_weights_need_the_numbers_of_their_formula_and_no_others(numbers, caps, code, field):
+    found = refused({"name": "uldp-sgd", "disclose_counts": True, **numbers}, privacy=caps)
+    assert (found.code, found.field) == (code, field)
 
 
 SURVIVAL = {"data": {"label": {"time": "t", "event": "e"}, "task": "survival"}, "model": {"name": "cox"}}

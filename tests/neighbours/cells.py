@@ -19,6 +19,7 @@ from tacit.exchange import EXCHANGES, Plain
 from tacit.methods import METHODS
 from tacit.planning.claims import exchanges_for
 from tacit.planning.plan import Plan
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
 from tests.neighbours import reports
 from tests.neighbours.checks import Case, Place, Verdict
 from tests.neighbours.engines import ENGINES, gossiped
@@ -75,7 +76,12 @@ NUMBERS |= {
     name: NOISY for name, kind in METHODS.items() if kind.info.private and name not in NUMBERS and name not in REPORTING
 }
 
-EXCHANGE: dict[str, dict[str, Any]] = {"weighted": {"key_bits": SHORT_KEY}, "pairwise": {"graph": "complete"}}
+# weights by records, and the other numbers that go with them
+DISCLOSED: dict[str, dict[str, Any]] = {
+    weights: {"weight_cap": 4} if weights == "records-capped" else {} for weights in RECORD_WEIGHTS
+}
+
+EXCHANGE: dict[str, dict[str, Any]] = {"pairwise": {"graph": "complete"}}
 
 
 @cache
@@ -141,6 +147,27 @@ SUMS = tuple(name for name, kind in EXCHANGES.items() if kind.carries in ("sum",
 SOME_MISSING = (*BATCHES, "subject-sgd", "uldp-naive", "dp-fedavg")
 IN_ONE = {"privacy": {"max_silos_per_subject": 1}}
 CROWD = 10
+
+
+def private_weights(weights: str, **exchange: Any) -> World:
+    """Subjects in all silos with more records than the cap of others, whose weights no party learns."""
+    return World(
+        lambda: table(records=20, targets=(DIVIDED,), others=12),
+        methods=("uldp-avg", "uldp-sgd"),
+        exchanges=("weighted",),
+        numbers={"weights": weights, **DISCLOSED[weights]},
+        sections={
+            "data": {"subjects": {"column": "person", "count": 24}},
+            "privacy": {"max_records_per_subject_and_silo": 20},
+            "exchange": exchange,
+        },
+        levels=900,
+        targets=(DIVIDED,),
+        units=("subject", "record"),
+        holders=(2,),
+    )
+
+
 WORLDS: dict[str, World] = {
     # vectors that turn around, subjects first and last in every order, more records than the cap, unequal silos
     "worst": World(table, exchanges=SUMS),
@@ -202,27 +229,34 @@ WORLDS: dict[str, World] = {
     "capped weights": World(
         table, methods=("uldp-avg",), exchanges=("plain", "masked"), numbers={"weights": "capped", "weight_cap": 2}
     ),
-    "disclosed weights": World(
-        table,
-        methods=("uldp-sgd",),
-        exchanges=("plain", "masked"),
-        numbers={"weights": "records", "disclose_counts": True},
+    **{
+        f"disclosed weights, {weights}": World(
+            table,
+            methods=("uldp-sgd",),
+            exchanges=("plain", "masked"),
+            numbers={"weights": weights, "disclose_counts": True, **cap},
+        )
+        for weights, cap in DISCLOSED.items()
+    },
+    # weights that nobody learns: what a silo holds itself counts by what the others hold. In slots that subjects share,
+    # and on a list; a silo that vanishes; and with the exact quotients of Paillier's protocol
+    "private weights, records": private_weights("records"),
+    **{
+        f"private weights, {weights}": replace(private_weights(weights), engines=("simulator",))
+        for weights in RECORD_WEIGHTS
+        if weights != "records"
+    },
+    **{
+        f"listed weights, {weights}": replace(
+            private_weights(weights, index="list"), methods=("uldp-sgd",), engines=("simulator",)
+        )
+        for weights in RECORD_WEIGHTS
+    },
+    "private weights, drop-outs": replace(
+        private_weights("records", drop_outs=1), methods=("uldp-avg",), engines=("federation",), missing=SILOS[1:2]
     ),
-    # weights that nobody learns: what a silo holds itself counts by what the others hold
-    "private weights": World(
-        lambda: table(records=20, targets=(DIVIDED,), others=12),
-        methods=("uldp-avg", "uldp-sgd"),
-        exchanges=("weighted",),
-        numbers={"weights": "records"},
-        sections={
-            "data": {"subjects": {"column": "person", "count": 24}},
-            "privacy": {"max_records_per_subject_and_silo": 20},
-        },
-        levels=900,
-        draws=2,
-        targets=(DIVIDED,),
-        units=("subject", "record"),
-        holders=(2,),
+    "private weights, paillier": replace(
+        private_weights("records-phantom", protocol="paillier", key_bits=SHORT_KEY), methods=("uldp-avg",)
     ),
     # subjects in one silo each, as promised; and silos that do not answer: what is released has the noise that is
     # counted, or is not released

@@ -29,7 +29,7 @@ ADAPTIVE = {"adaptive_clip": [None, None, {"quantile": 0.6, "count_noise": 4.0}]
 SILOS = {"silo_sample_rate": [1.0, 1.0, 0.5]}
 BATCH = {"sample_rate": [0.02, 0.1, 1.0], "batches_per_round": [1, 3]}
 PEOPLE = {"subject_sample_rate": [1.0, 0.1, 0.5]}
-WEIGHTS = {"weights": ["uniform", "uniform", "capped", "records"], "weight_cap": [None, 4]}
+WEIGHTS = {"weights": ["uniform", "uniform", "capped", "records-phantom"], "weight_cap": [None, 4]}
 REPORTS = {"local_epsilon": [1.0, 4.0, 8.0], "value_range": [0.5], "epochs": [1, 4], "batch_subjects": [100, 500]}
 PERSONAL = NOISY | ADAPTIVE | SILOS
 NODES = NOISY | {"nodes": ["silos", "subjects"]}
@@ -70,7 +70,12 @@ EXCHANGES: dict[str, dict[str, list[Any]]] = {
     "plain": {},
     "direct": {},
     "masked": {"drop_outs": [None, 1], "colluding": [None, 1]},
-    "weighted": {"key_bits": [2048], "index": [None, "list"], "hidden_sampling": [None, True]},
+    "weighted": {
+        "protocol": ["paillier"],
+        "key_bits": [2048],
+        "index": [None, "list"],
+        "hidden_sampling": [None, True],
+    },
     "shuffled": {"sealed": [None, False], "linked": [None, True]},
     "pairwise": {"graph": [None, "complete"], "drop_outs": [None, 1], "pairwise_multiplier": [None, 10.0]},
 }
@@ -194,6 +199,10 @@ def write_ledger(plans: dict[str, Any]) -> None:
 # -- models
 
 
+# the exchanges as they were when models were stored
+CARRIED = {"weighted": {"protocol": "paillier", "key_bits": 2048}}
+
+
 def models() -> Iterator[tuple[str, Any]]:
     import tempfile
 
@@ -201,7 +210,7 @@ def models() -> Iterator[tuple[str, Any]]:
 
     for method, exchange in cells(METHODS):
         with tempfile.TemporaryDirectory() as folder:
-            made = planned(experiment(), method, exchange)
+            made = planned(experiment(), method, exchange, exchange=CARRIED.get(exchange, {}))
             yield f"{method} {exchange}", flat(tacit.run(made, frame=visits(), out=Path(folder) / "run"))
 
 

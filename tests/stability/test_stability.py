@@ -16,7 +16,7 @@ from tacit.privacy.accounting.events import EVENTS, event_from_dict
 from tests.made import experiment, visits
 from tests.stability.events import EXAMPLES as EXAMPLE_EVENTS
 from tests.stability.events import kinds, stored
-from tests.stability.make import EXAMPLES, HERE, PLANS, flat, guarantees, read
+from tests.stability.make import CARRIED, EXAMPLES, HERE, PLANS, flat, guarantees, read
 
 KNOWN = read("plans")
 
@@ -56,7 +56,8 @@ def test_a_seed_gives_the_model_that_it_did(cell, tmp_path):
     from tests.engine.federated import planned
 
     method, exchange = cell.split()
-    found = flat(tacit.run(planned(experiment(), method, exchange), frame=visits(), out=tmp_path / "run"))
+    made = planned(experiment(), method, exchange, exchange=CARRIED.get(exchange, {}))
+    found = flat(tacit.run(made, frame=visits(), out=tmp_path / "run"))
     assert np.allclose(found, read("models")[cell], rtol=0, atol=1e-6)
 
 

@@ -34,6 +34,7 @@ from tacit.errors import UserError
 from tacit.planning.claims import exchanges_for
 from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee, Randomness, View, account
+from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
 
 CANARIES = 1000
 INPUT_CANARIES = 200
@@ -199,7 +200,7 @@ def _small(plan: Plan) -> Case:
         numbers["sample_rate"] = max(numbers["sample_rate"])
     if isinstance(numbers.get("relations"), tuple):  # names silos that the small federation does not have
         numbers["relations"] = "complete"
-    if numbers.get("weights") == "records":  # the plain exchange needs this confirmation
+    if numbers.get("weights") in RECORD_WEIGHTS:  # the plain exchange needs this confirmation
         numbers["disclose_counts"] = True
     silos = min(SILOS, facts.silos if not info.pools else SILOS)
     if info.serverless:  # the smallest network
@@ -213,6 +214,7 @@ def _small(plan: Plan) -> Case:
         subject_silos=min(silos, facts.silos_of_a_subject),
         exchange=exchange,
         delta=plan.promise.delta,
+        capped="max_records" in plan.options.needs(plan.promise.unit),
     )
 
 

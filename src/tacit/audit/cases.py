@@ -63,10 +63,11 @@ def case(
     crowd: int = CROWD,
     features: int = FEATURES,
     delta: float = 1e-5,
+    capped: bool = False,
 ) -> Case:
     """The case of a ``[method]`` for its unit: a subject has ``records`` records in each of its silos (all, unless
     ``subject_silos`` says otherwise), a silo is the first one, a record is a person's only one. ``exchange`` is an
-    ``[exchange]``; left out: plain."""
+    ``[exchange]``; left out: plain. ``capped``: caps are declared for records, too."""
     most = silos if subject_silos is None else subject_silos
     protects = unit or find_method(method["name"]).info.units[0]
     caps = {"max_records_per_subject_and_silo": records, "max_silos_per_subject": most, "over_silo_cap": "refuse"}
@@ -83,7 +84,7 @@ def case(
         "train": {"rounds": rounds},
         "privacy": {
             # with caps, another record could take the place of a removed one
-            **({} if protects == "record" else caps),
+            **({} if protects == "record" and not capped else caps),
             "delta": delta,
             **({} if unit is None else {"unit": unit}),
         },

@@ -21,14 +21,13 @@ silo's own ledger, which names no plan, F6 is not recomputed either.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, read_json
+from tacit.engine.folder import LEDGER, LOCAL, PLAN, RESULT, plan_content, read_json
 from tacit.errors import TacitError, UserError
 from tacit.exchange import EXCHANGES
 from tacit.kernels.batches import most_expected
@@ -399,11 +398,12 @@ def _simulated(promise: Promise, view: View) -> Event:
     others = facts.silos - promise.exposure(promise.unit, view).colluding
     if not view.holds_records or others < 1 or facts.moves_over:
         return alone.event(promise.unit, view)
-    from tacit.privacy.proofs.weight_shifts import largest_shift, phantom_weights
+    from tacit.privacy.proofs.weight_shifts import largest_shift
+    from tacit.privacy.proofs.weight_tables import WeightTable
 
     if promise.unit == "silo" or method.clip.sigma == 0:
         return alone.event(promise.unit, View.parse("public"))
-    table = phantom_weights(facts.silos * facts.max_records)
+    table = WeightTable("records-phantom", facts.silos * facts.max_records).floats()
     shift = largest_shift(table, others * facts.max_records, (facts.silos - others) * facts.max_records)
     shift = 2.0 if promise.unit == "record" else shift * (2.0 if promise.relation == "replace" else 1.0)
     return Gaussian(method.clip.effective_sigma / (shift * math.sqrt(facts.silos / others)))
@@ -423,7 +423,7 @@ def _known(folder: Path) -> _Known:
     """The plan of a run folder with the noise that was really used, not solved for again."""
     federated = not (folder / LOCAL).is_file()  # the exact numbers that only a simulator sees
     try:
-        content = tomllib.loads((folder / PLAN).read_text(encoding="utf-8"))
+        content = plan_content(folder)
         method, privacy = dict(content.get("method") or {}), dict(content.get("privacy") or {})
         if method.pop("target_epsilon", None) is not None:
             method |= _noise(str(method.get("name")), folder)
@@ -432,7 +432,7 @@ def _known(folder: Path) -> _Known:
         if federated:
             privacy["over_silo_cap"] = "refuse"
         return _Known(plan({**content, "method": method, "privacy": privacy}, folder=folder), federated)
-    except (TacitError, tomllib.TOMLDecodeError, OSError) as error:
+    except (TacitError, OSError) as error:
         return _Known(None, federated, str(error))
 
 

@@ -40,6 +40,7 @@ from tacit.kernels import Objective, Rows, Schedule, ServerStep, Steps, Work
 from tacit.models import Convexity, Params
 from tacit.privacy import AsPublished, Event, Exposure, Noise, Relation, Stream, Unit, Unprotected
 from tacit.privacy.mechanisms.noise_mechanisms import Randomizer
+from tacit.privacy.proofs.weight_tables import RecordWeights, WeightTable
 
 if TYPE_CHECKING:
     from tacit.methods.clips import Clip
@@ -193,6 +194,9 @@ class Carrier(Protocol):
     @property
     def compiled(self) -> bool: ...
 
+    @property
+    def weights(self) -> tuple[str, ...] | None: ...
+
 
 @dataclass(frozen=True)
 class Options:
@@ -319,6 +323,18 @@ class ReportNumbers(NamedTuple):
     numbers: tuple[int, int, int, Randomizer, int | None]
 
 
+class RecordWeighting(NamedTuple):
+    """Weights by a subject's records in all silos: the kind of table, and its cap where it has one."""
+
+    kind: RecordWeights
+    cap: int | None
+
+    def table(self, facts: Facts, bits: int | None = None) -> WeightTable | None:
+        """The public table, rounded down to ``bits``; None where nothing bounds a subject's records."""
+        most = facts.max_records
+        return None if most is None else WeightTable(self.kind, facts.silos * most, self.cap, bits)
+
+
 @part
 class LocalWork:
     """What a silo computes; the base works silo by silo.
@@ -332,9 +348,9 @@ class LocalWork:
     rate: float = 1.0
 
     @property
-    def needs_totals(self) -> bool:
-        """Whether silos must know how many records a subject has in all silos."""
-        return False
+    def record_weights(self) -> RecordWeighting | None:
+        """Weights by a subject's records in all silos; None where weights do not depend on them."""
+        return None
 
     def schedule(self, facts: Facts) -> Drawing:
         """How a silo draws what it looks at in a round."""

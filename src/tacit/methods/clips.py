@@ -57,6 +57,11 @@ class Shift(NamedTuple):
     counted: float = 0.0
 
 
+def _count(clip: Clip) -> float:
+    """The largest count in a contribution, in clips; 0 where there is none."""
+    return 0.0 if clip.adaptive is None else clip.sigma * clip.adaptive.sensitivity / clip.adaptive.count_noise
+
+
 @part
 class Clip:
     """An l2 bound. Subclasses say what it bounds (``of``), and by how much one unit then moves what is released.
@@ -104,8 +109,12 @@ class Clip:
     @property
     def largest_count(self) -> float:
         """The largest entry that a count has in a contribution, in clips: at least 1."""
-        adaptive = self.adaptive
-        return 1.0 if adaptive is None else max(1.0, self.sigma * adaptive.sensitivity / adaptive.count_noise)
+        return max(1.0, _count(self))
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest l2 norm of a contribution, the count included."""
+        return math.hypot(self.norm, self.norm * _count(self))
 
     def send(self, total: jax.Array, below: jax.Array, clip: jax.Array) -> jax.Array:
         """A contribution: a ``total`` that was clipped at ``clip``, and whether it was below."""
@@ -201,22 +210,26 @@ class RecordClip(Clip):
 class SubjectClip(Clip):
     """A subject's contribution in every silo is clipped and weighted, its weights over all silos summing to at most 1.
 
-    share  the most that one silo has of a subject's weight
+    share      the most that one silo has of a subject's weight
+    by_record  by how many clips one record moves the sum; None: by 2 ``share``
 
     A record that goes or comes may turn its subject's part in one silo around: 2 w clips. One that is replaced goes
-    from one subject and comes to another, in any silo: 4 w. An adaptive clip counts a subject in every silo with the
+    from one subject and comes to another, in any silo: 4 w. Where weights depend on counts in all silos, the subject's
+    other parts change as well: ``by_record``, or twice that. An adaptive clip counts a subject in every silo with the
     weight there: at most once over all silos.
     """
 
     of = "subject"
 
     share: float = 1.0
+    by_record: float | None = None
 
     def sensitivity(self, unit: Unit, relation: Relation, facts: Facts) -> Shift | None:
         twice = 2.0 if relation == "replace" else 1.0
         if unit == "silo":
             return None
-        moved = 2.0 * self.share * twice if unit == "record" else twice
+        by_record = 2.0 * self.share if self.by_record is None else self.by_record
+        moved = by_record * twice if unit == "record" else twice
         return Shift(moved, moved * self.counted)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tacit.planning.settings import AtLeastOne, Count, Natural, NotNegative, Positive, Rate
+from tacit.privacy.proofs.weight_tables import RecordWeights
 
 __all__ = ["AtLeastOne", "Count", "Natural", "NotNegative", "Positive", "Rate"]  # and the keys below
 
@@ -42,16 +43,21 @@ SubjectRate = Annotated[
 
 # -- subjects
 
-Weights = Literal["uniform", "records", "capped"]
+Weights = Literal["uniform", "capped"] | RecordWeights
 WeightsKey = Annotated[
     Weights,
     Field(
-        description="uniform: 1 / silos; records: n_su / (1 + N_u), which needs counts of all silos; "
-        "capped: min(n_su, weight_cap) / (weight_cap m) for at most m silos of a subject, which needs no other counts"
+        description="uniform: 1 / silos; capped: min(n_su, weight_cap) / (weight_cap m) for at most m silos of a "
+        "subject. Weights that need counts of all silos: records: n_su / N_u; records-phantom: n_su / (1 + N_u); "
+        "records-sqrt: n_su / sqrt(N_u N_max); records-capped: n_su / max(N_u, weight_cap)"
     ),
 ]
 WeightCap = Annotated[
-    Count | None, Field(description="capped weights: this many records of a subject in a silo count in full; public")
+    Count | None,
+    Field(
+        description="public; capped: this many records of a subject in a silo have the largest weight; "
+        "records-capped: this many records in all silos"
+    ),
 ]
 DiscloseCounts = Annotated[
     bool, Field(description="record weights: accept that a view learns the counts; it then has no guarantee")

@@ -29,6 +29,7 @@ from tacit.methods.base import (
     LocalWork,
     Method,
     Options,
+    RecordWeighting,
     ServerRule,
     part,
 )
@@ -36,6 +37,7 @@ from tacit.methods.clips import AdaptiveClip, SubjectClip
 from tacit.privacy import AsPublished, Event, Exposure, Gaussian, Noise, PoissonSampled, Unit, Unprotected
 from tacit.privacy.proofs import subject_events as subjects
 from tacit.privacy.proofs.weight_shifts import slot_record_shift, slot_shift
+from tacit.privacy.proofs.weight_tables import WeightTable
 
 # What is declared about all of them, apart from names.
 COMMON = Info(
@@ -93,7 +95,11 @@ def per_subject(
     claim      makes the claim, in place of :class:`SubjectClaim`
     """
     clip = SubjectClip(
-        norm=options.clip, sigma=options.noise_value, adaptive=options.adaptive_clip, share=work.largest_weight(facts)
+        norm=options.clip,
+        sigma=options.noise_value,
+        adaptive=options.adaptive_clip,
+        share=largest_weight(work, facts),
+        by_record=record_shift(work, facts),
     )
     people = options.subject_sample_rate / work.groups * (facts.subjects or 1)
     return Method(
@@ -134,8 +140,10 @@ class SubjectWork(LocalWork):
     groups: int = 1
 
     @property
-    def needs_totals(self) -> bool:
-        return self.weights == "records"
+    def record_weights(self) -> RecordWeighting | None:
+        if self.weights == "uniform" or self.weights == "capped":
+            return None
+        return RecordWeighting(self.weights, self.weight_cap)
 
     @property
     def learning(self) -> Computation:
@@ -148,14 +156,33 @@ class SubjectWork(LocalWork):
 
     def weights_of(self, counts: np.ndarray, totals: np.ndarray, facts: Facts) -> np.ndarray:
         """The weight of a subject's part in a silo, from its number of records there and in all silos."""
-        if self.weights == "records":
-            return counts / (1.0 + totals)
-        largest = np.full(len(counts), self.largest_weight(facts))
+        if self.record_weights is not None:
+            kind, cap = self.record_weights
+            table = self.record_weights.table(facts) or WeightTable(kind, int(totals.max(initial=1)), cap)
+            return np.asarray(counts * table.at(totals))
+        largest = np.full(len(counts), largest_weight(self, facts))
         return largest if self.weight_cap is None else largest * np.minimum(counts, self.weight_cap) / self.weight_cap
 
-    def largest_weight(self, facts: Facts) -> float:
-        """The most that one silo has of a subject's weight. Weights sum to at most 1: their squares to at most this."""
-        return {"uniform": 1.0 / facts.silos, "capped": 1.0 / facts.silos_of_a_subject, "records": 1.0}[self.weights]
+
+def largest_weight(work: SubjectWork, facts: Facts) -> float:
+    """The most that one silo has of a subject's weight. Weights sum to at most 1: their squares to at most this."""
+    if work.weights == "uniform":
+        return 1.0 / facts.silos
+    if work.weights == "capped":
+        return 1.0 / facts.silos_of_a_subject
+    assert work.record_weights is not None
+    table, most = work.record_weights.table(facts), facts.max_records
+    # n f(N) <= n f(n) <= R f(R), and 1 where nothing is known about R
+    return 1.0 if table is None or most is None else most * float(table.at(most))
+
+
+def record_shift(work: SubjectWork, facts: Facts, bits: int | None = None) -> float:
+    """By how many clips one record of a subject moves the sum. It may turn the subject's part in one silo around: 2 w.
+    Where weights depend on all records of the subject, its other parts change, too."""
+    table = None if work.record_weights is None else work.record_weights.table(facts, bits)
+    if table is None or facts.max_records is None:
+        return 2.0 * largest_weight(work, facts)
+    return slot_record_shift(table, facts.silos, facts.max_records)
 
 
 @dataclass(frozen=True)
@@ -176,9 +203,10 @@ class SubjectClaim(Claim):
     that is drawn (``subject_events.sampled_place``) with the largest of the three distances; or the coin is taken to be
     known, q = 1, where that costs less (specification 9.1: the sampled Gaussian of 2 w_s < 1 would be too small).
 
-    These hold where a part's weight does not depend on what other silos hold. Weights n f(N) of the exchange
-    ``weighted`` do: there the shift is that of ``privacy.proofs.weight_shifts``, and where subjects may share a slot,
-    coins hide nothing.
+    These hold where a part's weight does not depend on what other silos hold. Weights n f(N) do
+    (``privacy.proofs.weight_tables``). Without the whole subject the sum moves by N f(N) <= 1 clips, as with all
+    weights. One record also changes the weights of its subject's other parts, and in the exchange ``weighted`` subjects
+    may share a slot: there the shift is that of ``privacy.proofs.weight_shifts``, and coins hide nothing.
     """
 
     clip: SubjectClip
@@ -193,24 +221,25 @@ class SubjectClaim(Claim):
     def moved(self, exposure: Exposure) -> float:
         """By how many clips one unit moves what a view sees: the sum, or the parts of all silos in the l2 norm."""
         facts, clip = self.facts, self.clip
+        twice = 2.0 if exposure.replaces else 1.0
+        if exposure.unit == "record":
+            return twice * record_shift(self.work, facts, exposure.weight_bits)
         if self._shares_slots(exposure):
+            weights = self.work.record_weights
+            assert weights is not None
+            table = weights.table(facts, exposure.weight_bits)
+            assert table is not None
             assert facts.max_records is not None
-            if exposure.unit == "record":
-                shift = slot_record_shift(facts.silos, facts.max_records)
-            else:
-                shift = slot_shift(facts.silos, facts.max_records, exposure.colluding)
-            return 2.0 * shift if exposure.replaces else shift
+            return twice * slot_shift(table, facts.silos, facts.max_records, exposure.colluding)
         found = clip.sensitivity(exposure.unit, exposure.relation, facts)
         assert found is not None
-        if exposure.unit == "record":
-            return found.moved
         if exposure.reveals == "each":
             return found.moved * math.sqrt(clip.share)
         return found.moved * min(1.0, (facts.silos - exposure.colluding) * clip.share)
 
     def _shares_slots(self, exposure: Exposure) -> bool:
         """Whether weights depend on the records of a slot, which several subjects may share."""
-        return self.work.weights == "records" and exposure.index == "slots"
+        return self.work.record_weights is not None and exposure.index == "slots"
 
     def hides_coins(self, exposure: Exposure) -> bool:
         """Whether a subject who is not sampled changes nothing that the view sees, and it does not know who is. Counts
@@ -219,7 +248,7 @@ class SubjectClaim(Claim):
 
     def event(self, exposure: Exposure) -> Event:
         facts = self.facts
-        if self.work.weights == "records":
+        if self.work.record_weights is not None:
             # silos tell each other the counts, and the server carries them
             if exposure.reveals == "each" or (exposure.index is None and exposure.view.kind != "public"):
                 reason = "with record weights in this exchange, this view learns how many records people have"

@@ -135,7 +135,7 @@ class Promise:
         # a view that the exchange does not know is taken to see everything
         seen = self.exchange.reveals_to(view) or "each"
         factor = self.exchange.factor(view, self.facts.silos)
-        return Exposure(unit, relation, view, seen, self.exchange.index, factor)
+        return Exposure(unit, relation, view, seen, self.exchange.index, factor, self.exchange.weight_bits)
 
     def event(self, unit: Unit, view: View) -> Event:
         """What one round releases to ``view`` about one ``unit``; of a joint method, all rounds together."""

@@ -399,7 +399,22 @@ def sum_facts(method: Method, facts: Facts) -> SumFacts:
     if reports is not None:
         return SumFacts(silos, people, reports.value_range, reports=ReportFacts(*reports.numbers))
     if clip is not None and clip.of == "subject":
-        return SumFacts(silos, people, clip.largest, method.added_noise, facts.max_records, work.rate)
+        largest, norm, noise = clip.largest, clip.largest_norm, method.added_noise
+        weights, numbers = work.record_weights, facts.parameters
+        table = None if weights is None else weights.table(facts)
+        if numbers is not None and clip.adaptive is not None:
+            numbers += 1
+        return SumFacts(
+            silos,
+            people,
+            largest,
+            noise,
+            facts.max_records,
+            work.rate,
+            norm=norm,
+            weights=table,
+            numbers=numbers,
+        )
     bound = 0.0 if clip is None or clip.of == "number" else clip.largest
     return SumFacts(silos, silos, bound, method.added_noise)
 

@@ -216,7 +216,7 @@ def check_silos(plan: Plan, silos: Sequence[str], roster: Mapping[str, bytes], s
 
 def discloses_counts(plan: Plan) -> bool:
     """Whether silos disclose how many records each subject has, as the plan says and its guarantees count."""
-    return plan.method.work.needs_totals and plan.exchange.index is None
+    return plan.method.work.record_weights is not None and plan.exchange.index is None
 
 
 def longest_counts(plan: Plan) -> int:

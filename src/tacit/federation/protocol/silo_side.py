@@ -22,6 +22,7 @@ from tacit.engine.evaluate import constants_query, masked_sum, metric_values, me
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, WrongTree, is_finite, learner, unpacked
 from tacit.engine.simulate import LocalSilos, noise_keys, sum_noise
+from tacit.engine.worker import Contributed, WorkTally
 from tacit.exchange import SiloRole
 from tacit.exchange.post import SERVER, OutOfTurn, parted, read_sums, write_sums
 from tacit.federation.protocol import agreement
@@ -272,24 +273,23 @@ class SiloSide(Party):
         drawn = silos.work.draw(number)
         self._next = ("work", "metrics")  # the round before is over, even if this one fails
         self._leaving = self.plan.method.name, number
-        part, states, not_finite = self._contribution(number, drawn, broadcast)
-        silos.done(states, not_finite)
+        (part,), silos.states, tally = self._contribution(number, drawn, broadcast)
         self._remember(number)
         first = self.role.begin(number, part, self._randomness.stream("noise", number, self.place), preface)
+        silos.count(tally.not_finite)
         answer = self._sent("work", first, self.role.signs)
         self._next = ("exchange", "work", "metrics")
         return answer
 
-    def _contribution(self, number: int, drawn: Any, broadcast: Any) -> tuple[Any, Any, Any]:
-        """What this silo hands to the exchange, what it keeps, and how much was not finite."""
+    def _contribution(self, number: int, drawn: Any, broadcast: Any) -> Contributed:
+        """What this silo hands to the exchange, what it keeps, and the tally of its work."""
         silos = self.silos
         if self.plan.exchange.compiled:
             worked = silos.work.do(drawn, silos.given(broadcast))
             keys = noise_keys(silos.noise, number, self._randomness, [self.place])
             vector = silos.kernels.sent(worked.totals, (keys[0][:, 0], keys[1]) if keys else ())
-            return vector, worked.states, sum(worked.not_finite)
-        found = silos.contributed(drawn, broadcast, self.role.form)
-        return found.parts[0], found.states, found.not_finite
+            return Contributed([vector], worked.states, WorkTally(sum(worked.not_finite)))
+        return silos.contributed(drawn, broadcast, self.role.form)
 
     def _sent(self, phase: Phase, content: bytes, is_signed: bool) -> bytes:
         """A message of the exchange, after the ledger line that it may need."""

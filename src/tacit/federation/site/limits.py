@@ -176,8 +176,7 @@ def message_bytes(plan: Plan) -> int:
 def _needed(plan: Plan) -> int:
     facts, parameters = plan.promise.facts, plan.parameters or 0
     subjects, known = facts.subjects or 0, sum_facts(plan.method, facts)
-    ciphertext = getattr(plan.exchange, "key_bits", 0) // 4
-    need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + 4 * ciphertext * (subjects + parameters)
+    need = _PER_PARAMETER * parameters + _PER_SUBJECT * subjects + plan.exchange.memory(subjects, parameters)
     if known.reports is not None:
         need += _PER_REPORT * known.reports.dimensions * known.reports.padded
     return need
