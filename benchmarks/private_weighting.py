@@ -1,4 +1,4 @@
-"""How long private weighting and masked sums take: against python-paillier, by size, and whole rounds.
+"""How long private weighting with Paillier and masked sums take: against python-paillier, by size, and whole rounds.
 
     python -m benchmarks.private_weighting [--out FOLDER] [--only peer,table,round,masked,paper]
 
@@ -33,12 +33,13 @@ from tacit.exchange.session import silo_names
 from tacit.families.weighting.blinding import blinding_for
 from tacit.families.weighting.exchange import Weighted
 from tacit.families.weighting.paillier import Ciphertexts, SecretKey
-from tacit.families.weighting.server import WeightedServer
-from tacit.families.weighting.silo import WeightedSilo
-from tacit.families.weighting.terms import WeightedTerms
+from tacit.families.weighting.paillier_server import PaillierServer
+from tacit.families.weighting.paillier_silo import PaillierSilo
+from tacit.families.weighting.paillier_terms import PaillierTerms
 from tacit.privacy import Noise, Randomness
 
 PRECISION, BITS = 1e-8, 3072
+PAILLIER = Weighted(protocol="paillier", precision=PRECISION, key_bits=BITS)
 STREAMS = Randomness()
 KEY: list[SecretKey] = []
 
@@ -72,7 +73,7 @@ def peer(numbers: int = 1000, people: int = 20) -> dict:
 
     secret = key()
     facts = SumFacts(3, people, 1.0, Noise(1.0, "shares"), records=500 // 3)
-    terms = Weighted(PRECISION, BITS).terms("run", ["a", "b", "c"], numbers, facts)
+    terms = PAILLIER.terms("run", ["a", "b", "c"], numbers, facts)
     vectors = unit_vectors(people, numbers)
     one, two = (half.prime for half in secret.factors)
     public = phe.PaillierPublicKey(int(secret.public.n))
@@ -135,11 +136,11 @@ class Measured:
     def __getattr__(self, name: str) -> object:
         return getattr(self._exchange, name)
 
-    def server(self, terms: WeightedTerms, keys: Keys) -> WeightedServer:
-        return WeightedServer(terms, keys, self._exchange.grid, workers=self._workers)
+    def server(self, terms: PaillierTerms, keys: Keys) -> PaillierServer:
+        return PaillierServer(terms, keys, self._exchange.grid, workers=self._workers)
 
-    def silo(self, terms: WeightedTerms, keys: Keys, members: Members) -> WeightedSilo:
-        return WeightedSilo(terms, keys, self._exchange.grid, members, workers=self._workers)
+    def silo(self, terms: PaillierTerms, keys: Keys, members: Members) -> PaillierSilo:
+        return PaillierSilo(terms, keys, self._exchange.grid, members, workers=self._workers)
 
 
 class Stopwatch:
@@ -171,12 +172,17 @@ def weighted_round(numbers: int, people: int, silos: int, most: int, workers: in
     """Setup and one round; everybody has records in every silo, which is the most work."""
     cap = max(1, (most - 1) // silos)
     facts = SumFacts(silos, people, 1.0, Noise(1.0, "shares"), records=cap)
-    terms = Weighted(PRECISION, BITS).terms("run", silo_names([str(k) for k in range(silos)]), numbers, facts)
+    terms = PAILLIER.terms("run", silo_names([str(k) for k in range(silos)]), numbers, facts)
     vectors = unit_vectors(people, numbers)
     watch = Stopwatch()
     before, begun = processor(), time.perf_counter()
     members = [Members(np.arange(people), np.ones(people, np.int64))] * silos
-    session = Session(Measured(Weighted(PRECISION, BITS), workers), terms, members, carry=watch)
+    session = Session(
+        Measured(PAILLIER, workers),
+        terms,
+        members,
+        carry=watch,
+    )
     made = processor() - before
     setup_bytes = dict(watch.bytes)
     watch.bytes.clear()
@@ -184,7 +190,7 @@ def weighted_round(numbers: int, people: int, silos: int, most: int, workers: in
         watch.watch(silo, name, "begin", "receive")
     watch.watch(session.server, "server", "receive", "advance")
     streams = [STREAMS.stream("noise", 1, k) for k in range(silos)]
-    added = [PersonVectors(np.arange(people), vectors) for _ in range(silos)]
+    added = [[PersonVectors(np.arange(people), vectors)] for _ in range(silos)]
     setup_clock, begun = time.perf_counter() - begun, time.perf_counter()
     whole = timed(lambda: session.sum(1, added, streams, watch))
     clock = time.perf_counter() - begun
