@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 
 from tacit.errors import Deprecated
+from tacit.federation.protocol.agreement import mark
 from tacit.planning.experiment import Experiment
 from tacit.planning.plan import plan
 from tests.refusals import refuses
@@ -30,6 +31,12 @@ from tests.refusals import refuses
         ({"privacy": {"against": []}}, "too-few", "privacy.against", ["1"]),
         ({"evaluation": {"status": "paid"}}, "missing", "evaluation.noise_multiplier", []),
         ({"train": {"server_optimizer": "sdg"}}, "unknown-name", "train.server_optimizer", ["'sdg'", "'sgd'"]),
+        ({"governance": {"purpose": " "}}, "invalid-value", "governance.purpose", ["one line"]),
+        ({"governance": {"purpose": "two\nlines"}}, "invalid-value", "governance.purpose", []),
+        ({"governance": {"controllers": []}}, "too-few", "governance.controllers", []),
+        ({"governance": {"controllers": "A"}}, "wrong-type", "governance.controllers", []),
+        ({"governance": {"tuning": "unpaid"}}, "unknown-name", "governance.tuning", ["'not-accounted'"]),
+        ({"governance": {"legal_bases": "x"}}, "unknown-key", "governance.legal_bases", ["'legal_basis'"]),
         ({"data": {"silos": {"colum": "x"}}}, "unknown-key", "data.silos.colum", ["'column'"]),
         ({"data": {"test_fraction": 1.5}}, "out-of-range", "data.test_fraction", ["1.5"]),
         ({"data": {"subjects": 7}}, "wrong-type", "data.subjects", ["7"]),
@@ -114,6 +121,24 @@ def test_a_plan_written_as_toml_is_the_same_plan(experiment):
     assert again.options == made.options
 
 
+GOVERNANCE = {
+    "controllers": ["St. Brigid", "Harbour Clinic"], "purpose": "predict doctor visits", "legal_basis": "Art. 9(2)(j)",
+    "data_categories": ["visits"], "recipients": ["the public"], "retention": "10 years", "contact": "dpo@example.org",
+    "tuning": "none",
+}  # fmt: skip
+
+
+def test_governance_is_part_of_the_plan_that_silos_compare_and_changes_no_guarantee(experiment):
+    bare, made = plan(experiment), plan(experiment | {"governance": GOVERNANCE})
+    again = plan(tomllib.loads(made.to_toml()))
+    assert again.experiment.governance == made.experiment.governance
+    assert made.guarantees() == bare.guarantees()
+    other = plan(experiment | {"governance": GOVERNANCE | {"purpose": "set prices"}})
+    assert len({mark(bare), mark(made), mark(other)}) == 3
+    assert mark(again) == mark(made)
+    assert mark(plan(experiment | {"governance": {}})) != mark(made)
+
+
 def test_a_budget_that_a_method_cannot_keep_is_forbidden():
     with refuses("no-guarantee", "privacy.budget") as caught:
         plan({"privacy": {"budget": 3.0}})
@@ -135,6 +160,7 @@ def test_missing_and_broken_files_are_refused(tmp_path):
 
 def test_every_section_of_the_contract_is_known():
     sections = {"title", "seed", "data", "model", "method", "train", "privacy", "exchange", "evaluation", "engine"}
+    sections |= {"governance"}
     assert set(Experiment.model_fields) == sections
 
 

@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tacit.data import DataOptions, OverCap
 from tacit.data.options import Respelled, Section, Share, Whole
-from tacit.errors import Deprecated, UserError, nearest
+from tacit.errors import Deprecated, InvalidSetting, UserError, nearest
 from tacit.exchange import Exchange, find_exchange
 from tacit.kernels import ServerOptimizer
 from tacit.methods import METHODS, Options, find_method
@@ -98,6 +98,35 @@ class EngineOptions(Section):
     name: Literal["simulate"] = "simulate"
 
 
+def _one_line(text: str) -> str:
+    text = text.strip()
+    if not text or len(text) > 1000 or not text.isprintable():
+        raise InvalidSetting("invalid-value", "write one line of text, at most 1000 characters")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+Lines = Annotated[tuple[Line, ...], Field(min_length=1)]
+
+
+class GovernanceOptions(Section):
+    """``[governance]``: who processes the data, why, and on what basis. The privacy sheet prints it; no epsilon depends
+    on it. It is part of the plan that silos compare, so that a run for another purpose is another plan.
+
+    ``tuning`` says how settings were chosen: ``none``, before any result on these records was known; ``private``, by
+    results with noise that the ledger or budget file counts; ``not-accounted``, by other results on these records.
+    """
+
+    controllers: Lines | None = None
+    purpose: Line | None = None
+    legal_basis: Line | None = None
+    data_categories: Lines | None = None
+    recipients: Lines | None = None
+    retention: Line | None = None
+    contact: Line | None = None
+    tuning: Literal["none", "private", "not-accounted"] | None = None
+
+
 class Experiment(Section):
     """A whole experiment file."""
 
@@ -111,6 +140,7 @@ class Experiment(Section):
     exchange: ExchangeOptions = ExchangeOptions()
     evaluation: EvaluationOptions = EvaluationOptions()
     engine: EngineOptions = EngineOptions()
+    governance: GovernanceOptions = GovernanceOptions()
 
     def made_method(self) -> Options:
         """The options of the method as ``[method]`` describes it; a noise that is to be solved for is not known yet."""
