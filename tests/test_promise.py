@@ -562,3 +562,15 @@ def test_events_of_a_whole_run_are_given_for_everybody_and_to_everybody():
     whole = plan.events()
     assert set(whole) == set(events(plan.promise))
     assert bounded(whole[place("subject", View("public"), "zero-out")]) == by_view(plan)["public"].epsilon
+
+
+def test_what_was_read_from_the_table_makes_every_guarantee_conditional():
+    names = ("data.subjects.count", "data.silos.count")
+    plan = planned(data={"from_this_table": names})
+    assert plan.from_this_table == names
+    assert {found.as_dict()["valid"] for found in plan.guarantees() if found.finite} == {"only-if"}
+    assert all(name in found.assumptions[0] for found in plan.guarantees() if found.finite for name in names)
+    assert planned().from_this_table == ()
+    assert {found.valid for found in planned().guarantees()} == {"yes"}
+    with refuses("unknown-name", "data.from_this_table", names=["data.categorical"]):
+        planned(data={"from_this_table": ["data.categorical"]})

@@ -38,5 +38,6 @@ def test_the_json_of_a_guarantee_has_plain_values_and_a_word_for_infinity():
         "assumptions": ["no noise"],
         "as_published": {"epsilon": "inf", "valid": "no", "reason": "no bound"},
         "linkage": {"pseudonyms": 2, "epsilon": "inf"},
+        "valid": "yes",
     }
     assert Guarantee(*facts).as_dict()["linkage"] is None

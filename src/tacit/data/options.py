@@ -137,6 +137,7 @@ class DataOptions(Section):
     records_per_silo: Count | tuple[Count, ...] | None = None
     window_stride: Count = 1
     seed: Whole | None = None
+    from_this_table: tuple[str, ...] = ()
 
     @property
     def assigned_together(self) -> bool:

@@ -48,6 +48,10 @@ BY_LOT = "held-out people are drawn by lot, whatever their records say, and are 
 ASSIGNED = (
     "records were assigned to subjects and silos once: the assignment of all others stays when records are removed"
 )
+FROM_TABLE = (
+    "from-this-table: {names} were read from the table itself; the guarantee holds only if they are public anyway,"
+    " or would be the same without any one {unit}"
+)
 
 MAKES_ROOM = "with caps, a record that is removed makes room for another one, which the paper does not count"
 TWO_SUBJECTS = "a replaced record may change two subjects, whose other records a cap on silos moves: no bound is known"
@@ -110,6 +114,7 @@ class Promise:
     leaks           reasons outside the method why nothing can be promised
     once            what is released once, outside the rounds
     beforehand      what is assumed about how the data were made
+    from_table      declared settings that were read from the table, and so may reveal its records
     """
 
     options: Options
@@ -124,6 +129,7 @@ class Promise:
     leaks: tuple[str, ...] = ()
     once: tuple[Once, ...] = ()
     beforehand: tuple[str, ...] = ()
+    from_table: tuple[str, ...] = ()
 
     @cached_property
     def method(self) -> Method:
@@ -288,6 +294,7 @@ class Promise:
             self._assumptions(exposure) if finite else (_reason(event), *self.leaks[1:]),
             self._published(exposure, finite, rounds),
             linkage(event, self.delta) if finite and self.unit == "subject" else None,
+            "only-if" if finite and self.from_table else "yes",
         )
 
     def _published(self, exposure: Exposure, finite: bool, rounds: int | None) -> AsPublished | None:
@@ -314,7 +321,9 @@ class Promise:
         own, people = self.method.claim.assumptions(exposure), self.facts.subjects
         if self.unit == "subject" and people:
             own = (*own, TOLD_APART.format(subjects=people, chance=people**2 / 2.0**65))
-        return (*elsewhere, *seeded, *self.beforehand, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
+        read = FROM_TABLE.format(names=", ".join(self.from_table), unit=self.unit)
+        unconfirmed = (read,) if self.from_table else ()
+        return (*unconfirmed, *elsewhere, *seeded, *self.beforehand, *own, *paid, PUBLIC_SIZES, *linked, *travelled)
 
     def _planned(self, view: View) -> Event:
         return self.total(view, self.participations(self.facts.rounds))

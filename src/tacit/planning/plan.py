@@ -137,6 +137,11 @@ class Plan:
         train = self.experiment.train
         return ServerStep(train.server_optimizer, train.server_learning_rate)
 
+    @property
+    def from_this_table(self) -> tuple[str, ...]:
+        """The settings that were read from the private table: every guarantee holds only if they are public."""
+        return self.promise.from_table
+
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What this plan promises, one guarantee per view."""
         return self.promise.guarantees()
@@ -251,12 +256,25 @@ def _promise(experiment: Experiment, options: Options, exchange: Exchange, known
         leaks=(PER_SILO,) if experiment.data.standardize == "per-silo" else (),
         once=once,
         beforehand=(ASSIGNED,) if experiment.data.assigned_together else (),
+        from_table=_from_table(experiment),
     )
     if privacy.against is not None:
         return made
     trusts = () if exchange.noise_from_silos_only else info.trusts
     learns = {view for view in views if made.drops_for(view) or (exchange.index == "list" and view.holds_records)}
     return replace(made, against=tuple(view for view in views if view.kind not in trusts and view not in learns))
+
+
+def _from_table(experiment: Experiment) -> tuple[str, ...]:
+    """The settings that ``data.from_this_table`` names; each must be set."""
+    for name in experiment.data.from_this_table:
+        place: Any = experiment.model_dump(by_alias=True, exclude_unset=True)
+        for key in name.split("."):
+            if not isinstance(place, dict) or key not in place:
+                problem = f"'{name}' is not set in this experiment"
+                raise UserError("unknown-name", "data.from_this_table", problem, "name settings that the file has")
+            place = place[key]
+    return experiment.data.from_this_table
 
 
 def _facts(experiment: Experiment, options: Options, unit: Unit, known: SourceFacts) -> Facts:

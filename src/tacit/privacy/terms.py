@@ -187,7 +187,10 @@ class Linkage:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """An upper bound that is proved for this unit, relation, view and sampling scheme; infinity where there is none."""
+    """An upper bound that is proved for this unit, relation, view and sampling scheme; infinity where there is none.
+
+    ``valid`` is "only-if" where an assumption is known to be unconfirmed: declared values were read from the table.
+    """
 
     unit: Unit
     relation: Relation
@@ -199,6 +202,7 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     as_published: AsPublished | None = None
     linkage: Linkage | None = None
+    valid: Literal["yes", "only-if"] = "yes"
 
     @property
     def finite(self) -> bool:

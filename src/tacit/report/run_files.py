@@ -95,6 +95,7 @@ class StatedGuarantee(_Read):
     as_published: Annotated[
         StatedAsPublished | None, BeforeValidator(lambda value: value if isinstance(value, dict) else None)
     ] = None
+    valid: Text = "yes"  # or "only-if": an assumption is not confirmed
     linkage: Facts = {}  # of a person with two unlinked identifiers; empty in old folders
 
     @property

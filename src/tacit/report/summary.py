@@ -94,7 +94,8 @@ def _card_note(run: RunFiles, name: str) -> Html:
 
 def promise(run: RunFiles) -> Html:
     """The guarantees in sentences; the sheet with all details comes later."""
-    note = join([paragraph(words.seed(run)), paragraph(words.not_to_publish(run), class_="infinite")])
+    warnings = (words.not_to_publish(run), words.unconfirmed(run))
+    note = join([paragraph(words.seed(run)), *(paragraph(text, class_="infinite") for text in warnings)])
     nothing = words.no_promise(run)
     if nothing:
         consequence = "Anyone who sees the model, or the messages behind it, may learn about the people in the data."

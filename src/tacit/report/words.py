@@ -325,6 +325,12 @@ def not_to_publish(run: RunFiles) -> str:
     )
 
 
+def unconfirmed(run: RunFiles) -> str:
+    """What a finite guarantee depends on that the experiment file marks as read from the private table."""
+    found = next((line for line in run.guarantees if line.valid == "only-if" and line.assumptions), None)
+    return "" if found is None else f"Only if: {sentence(found.assumptions[0])}"
+
+
 def no_promise(run: RunFiles) -> str:
     """The plain sentence for a run without any finite guarantee; nothing where there is one."""
     if run.private:

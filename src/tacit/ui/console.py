@@ -233,6 +233,9 @@ def show_guarantees(guarantees: list[dict[str, Any]], *, rests_on: bool = False)
         for line in infinite:
             reason = line["assumptions"][0] if line["assumptions"] else "nothing is proved"
             show(f"{line['view']}: epsilon = infinity, because {reason}", "red")
+    unconfirmed = [line for line in guarantees if line.get("valid") == "only-if"]
+    if unconfirmed:
+        show(f"Only if: {unconfirmed[0]['assumptions'][0]}", "yellow")
     for line in guarantees:
         if line["as_published"]:
             verdict = f"as published, {line['view']}: {_as_published(line)}"
