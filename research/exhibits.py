@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from tacit.audit.bounds import guess, guesses_to_make, one_run_epsilon
-from tacit.audit.canaries import plant
-from tacit.audit.cases import case
-from tacit.audit.mechanism import observed, weigh
-from tacit.audit.one_run import score_uploads, train
+from tacit.auditing.bounds import guess, guesses_to_make, one_run_epsilon
+from tacit.auditing.canaries import plant
+from tacit.auditing.cases import case
+from tacit.auditing.mechanism import observed, weigh
+from tacit.auditing.one_run import score_uploads, train
 from tacit.engine.learner import learner
 from tacit.families.gossip.proofs import as_published_gossip, gaussian_event, gossip_exposure
 from tacit.families.shuffle.proofs import as_published_flame_simple

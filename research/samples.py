@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tacit.audit.cases import Case, case
+from tacit.auditing.cases import Case, case
 from tacit.methods import METHODS
 from tacit.planning.plan import Plan
 

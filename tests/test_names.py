@@ -66,3 +66,20 @@ def test_names_are_known_without_an_import_and_members_with_one():
 
 def test_the_analyzer_has_one_name_in_exchange_and_transport():
     assert ANALYZER == channels.ANALYZER
+
+
+EXPORTS = """
+import sys
+import tacit
+heavy = {"jax", "numpy", "pandas", "sklearn", "torch", "onnx", "mlflow"}
+assert not heavy & {name.split(".")[0] for name in sys.modules}, heavy & set(sys.modules)
+import tacit.auditing.bounds
+found = {name: getattr(tacit, name) for name in tacit.__all__}
+assert all(callable(member) for member in found.values()), found
+assert isinstance(tacit.plan({"data": {"source": "randhie"}}), tacit.Plan)
+"""
+
+
+def test_the_package_imports_what_it_exports_on_first_use():
+    done = subprocess.run([sys.executable, "-c", EXPORTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ import studies
 import tacit
 from research.exhibits import EXHIBITS, Exhibit
 from research.plots import Curve, Mark, Marks, Panel, curves, images, rows
-from tacit.audit import Audit, audit
+from tacit.auditing import Audit, audit
 from tacit.privacy import Randomness
 from tacit.report.audit_page import AUDIT, lower
 from tacit.report.page import RUN_STYLES

@@ -26,9 +26,9 @@ from research.attacks import (
     rebuild,
 )
 from research.samples import MUCH, PAIRS, SAMPLES, hardly_noisy
-from tacit.audit.cases import case
-from tacit.audit.mechanism import audit_mechanism, claim_of, observed, simulation
-from tacit.audit.views import contributions
+from tacit.auditing.cases import case
+from tacit.auditing.mechanism import audit_mechanism, claim_of, observed, simulation
+from tacit.auditing.views import contributions
 from tacit.data import Federation, Records
 from tacit.engine import load_federation
 from tacit.engine.kernel import outputs

@@ -7,6 +7,7 @@
     run = tacit.run(plan, frame=table)        # pandas in
     run.predict(new_rows)                     # pandas out
     tacit.compare([run, other])
+    tacit.audit(plan, frame=table)            # attack it: lower bounds on epsilon
 
 The commands of the same names do the same things; see ``tacit --help``.
 """
@@ -16,11 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tacit.api import Run, compare, plan, run
+    from tacit.api import Plan, Run, audit, compare, plan, run
     from tacit.errors import Forbidden, TacitError, UserError
     from tacit.families.survey.ask import survey
 
-__all__ = ["Forbidden", "Run", "TacitError", "UserError", "compare", "plan", "run", "survey"]
+__all__ = ["Forbidden", "Plan", "Run", "TacitError", "UserError", "audit", "compare", "plan", "run", "survey"]
 
 
 def __getattr__(name: str) -> Any:

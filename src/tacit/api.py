@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tacit.planning.experiment import located
 from tacit.planning.plan import Plan, plan
 
 if TYPE_CHECKING:
-    from tacit.audit import Audit
+    from tacit.auditing import Audit
 
 __all__ = ["Plan", "Run", "audit", "compare", "plan", "run"]
 
@@ -78,13 +79,13 @@ def audit(
     of: str | Path | None = None,
     progress: Progress | None = None,
     **numbers: Any,
-) -> tuple[Audit, Path]:
-    """Attack an experiment and write ``audit.json`` and ``audit.html``. Returns the audit and the path of its page.
+) -> Audit:
+    """Attack an experiment and write ``audit.json`` and ``audit.html``; ``page`` of the audit is the latter's path.
 
     ``of`` is a finished run of the same experiment: its report gets the audit as a section. ``numbers`` are those of
-    :func:`tacit.audit.audit`: canaries, input_canaries, runs, confidence.
+    :func:`tacit.auditing.audit`: canaries, input_canaries, runs, confidence.
     """
-    from tacit.audit import audit as attack
+    from tacit.auditing import audit as attack
 
     experiment = plan(plan_or_source)
     folder = _audit_folder(experiment, None if out is None else Path(out), None if of is None else Path(of))
@@ -94,7 +95,7 @@ def audit(
     page = report.write_audit(folder)
     if of is not None:
         report.write(folder)
-    return found, page
+    return replace(found, page=page)
 
 
 def _audit_folder(experiment: Plan, out: Path | None, of: Path | None) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from tacit.audit.bounds import (
+from tacit.auditing.bounds import (
     GaussianTradeOff,
     Guesses,
     ProvedTradeOff,

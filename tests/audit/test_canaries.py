@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.audit.audit import audit
-from tacit.audit.canaries import BLANKS, LAYER, Planted, plant
-from tacit.audit.one_run import audit_run, log_ratio, train
+from tacit.auditing.audit import audit
+from tacit.auditing.canaries import BLANKS, LAYER, Planted, plant
+from tacit.auditing.one_run import audit_run, log_ratio, train
 from tacit.engine import load_federation
 from tacit.engine.learner import Learner, learner
 from tacit.methods.per_subject import SubjectSGD

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import tacit
 from tacit import api, report
-from tacit.audit import Audit
-from tacit.audit.one_run import CanaryFinding
+from tacit.auditing import Audit
+from tacit.auditing.one_run import CanaryFinding
 from tacit.errors import UserError
 from tacit.report.audit_page import VERDICTS
 from tacit.ui.main import app
@@ -68,7 +68,7 @@ def test_an_audit_from_the_shell_writes_a_page_and_prints_one_object(private, tm
 def test_the_report_of_a_run_gets_the_audit_as_a_section(private, tmp_path):
     run = tacit.run(private, out=tmp_path / "run")
     assert 'id="audit"' not in run.report.read_text()
-    found, _ = api.audit(private, of=run.path, canaries=50, input_canaries=10, runs=60)
+    found = api.audit(private, of=run.path, canaries=50, input_canaries=10, runs=60)
     assert not found.refuted
     assert 'id="audit"' in run.report.read_text()
     with refuses("wrong-file", "--of"):
@@ -149,9 +149,10 @@ def test_where_people_protect_what_they_send_the_method_alone_is_attacked(privat
     exchange = "shuffled" if name.startswith("ss") else "plain"
     changes = [f"method={{name='{name}', local_epsilon=3.0}}", f"exchange.name={exchange}"]
     arguments = [*changes, "privacy.max_records_per_subject_and_silo=3", "train.rounds=1"]
-    found, page = api.audit(tacit.plan(private, arguments), out=tmp_path / "audit", runs=60)
+    found = api.audit(tacit.plan(private, arguments), out=tmp_path / "audit", runs=60)
     assert not found.canaries
     each = "shuffler+analyzer" if name.startswith("ss") else "server"
     assert {"public", each} <= {line.view for line in found.mechanism}
     assert found.verdict == "not-refuted"
-    assert "local epsilon 4" in page.read_text()
+    assert found.page is not None
+    assert "local epsilon 4" in found.page.read_text()

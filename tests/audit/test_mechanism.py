@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from research.samples import BATCHES, MUCH, PAIRS, SAMPLES, hardly_noisy
-from tacit.audit.cases import case, numbers_of
-from tacit.audit.mechanism import audit_mechanism, claim_of, simulation
-from tacit.audit.views import at_once, one_by_one
+from tacit.auditing.cases import case, numbers_of
+from tacit.auditing.mechanism import audit_mechanism, claim_of, simulation
+from tacit.auditing.views import at_once, one_by_one
 from tacit.methods import METHODS
 from tacit.privacy import Randomness, account
 

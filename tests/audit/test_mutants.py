@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from tacit.audit.cases import case
-from tacit.audit.mechanism import Finding, audit_mechanism, simulation
+from tacit.auditing.cases import case
+from tacit.auditing.mechanism import Finding, audit_mechanism, simulation
 from tacit.engine.people_work import PeopleWork
 from tacit.engine.simulate import Simulation
 from tacit.exchange import Plain

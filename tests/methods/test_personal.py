@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.stats import chi2
 
 import tacit
-from tacit.audit.views import contributions
+from tacit.auditing.views import contributions
 from tacit.data import Federation
 from tacit.engine.kernel import outputs, own_outputs
 from tacit.engine.learner import load_tree, save_tree

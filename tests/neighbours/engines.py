@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from tacit.audit.views import one_by_one
+from tacit.auditing.views import one_by_one
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation
 from tacit.engine.learner import learner

@@ -12,7 +12,7 @@ from tacit.ui.arguments import Changes, Experiment, Json, RunFolder
 from tacit.ui.console import Bars, console, show, show_json, show_line, show_rows, table_of
 
 if TYPE_CHECKING:
-    from tacit.audit import Audit
+    from tacit.auditing import Audit
 
 
 def report(
@@ -73,13 +73,11 @@ def audit(
     from tacit.planning.plan import plan
 
     planned, progress = plan(experiment, changes), None if as_json else Bars(console)
-    found, page = api.audit(
-        planned, out=out, of=of, progress=progress, canaries=canaries, runs=runs, confidence=confidence
-    )
-    show_json({**found.as_dict(), "report": str(page)}) if as_json else show_audit(found, page)
+    found = api.audit(planned, out=out, of=of, progress=progress, canaries=canaries, runs=runs, confidence=confidence)
+    show_json({**found.as_dict(), "report": str(found.page)}) if as_json else show_audit(found)
 
 
-def show_audit(found: Audit, page: Path) -> None:
+def show_audit(found: Audit) -> None:
     """What was tried, what was found, and what is claimed; red if a lower bound exceeds a claim."""
     from tacit.report.audit_page import VERDICTS, canary_rows, mechanism_rows
 
@@ -90,4 +88,4 @@ def show_audit(found: Audit, page: Path) -> None:
     for view in found.refuted_as_published:
         show(f"{view}: a lower bound exceeds the published epsilon.", "red")
     show(f"{found.seconds:.0f} s", "dim")
-    show_line(f"report  {page}")
+    show_line(f"report  {found.page}")

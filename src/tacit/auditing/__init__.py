@@ -8,6 +8,6 @@
 times on a small federation; ``canaries`` and ``one_run`` put artificial units into a real experiment.
 """
 
-from tacit.audit.audit import Audit, audit
+from tacit.auditing.audit import Audit, audit
 
 __all__ = ["Audit", "audit"]

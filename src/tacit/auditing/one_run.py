@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from scipy.special import logsumexp
 
-from tacit.audit.bounds import (
+from tacit.auditing.bounds import (
     Array,
     Guesses,
     estimate_gaussian_epsilon,
@@ -31,9 +31,9 @@ from tacit.audit.bounds import (
     one_run_refutes,
     proved_curve,
 )
-from tacit.audit.canaries import LAYER, Planted
-from tacit.audit.mechanism import OnDone
-from tacit.audit.views import contributions
+from tacit.auditing.canaries import LAYER, Planted
+from tacit.auditing.mechanism import OnDone
+from tacit.auditing.views import contributions
 from tacit.engine.kernel import kernels, outputs
 from tacit.engine.learner import Learner
 from tacit.engine.loop import Clock, Hooks, done_here, loop

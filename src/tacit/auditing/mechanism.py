@@ -1,6 +1,6 @@
 """Audit of the mechanism: thousands of runs of one round (or a few) with and without a unit, against what is proved.
 
-Every run is the engine's own round on a small federation (:mod:`tacit.audit.cases`): drawing, clipping, weighting,
+Every run is the engine's own round on a small federation (:mod:`tacit.auditing.cases`): drawing, clipping, weighting,
 noise, the server's step. Every run has its own round numbers, and so its own coins and noise.
 
 The attack is learned, not written per method: two scores are fitted on half of the runs, a linear one (along the
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from tacit.audit.bounds import (
+from tacit.auditing.bounds import (
     Array,
     Rates,
     best_attack,
@@ -30,8 +30,8 @@ from tacit.audit.bounds import (
     rates_at,
     refutes,
 )
-from tacit.audit.cases import Case
-from tacit.audit.views import at_once, one_by_one
+from tacit.auditing.cases import Case
+from tacit.auditing.views import at_once, one_by_one
 from tacit.data import Federation
 from tacit.engine.learner import learner
 from tacit.engine.simulate import Simulation

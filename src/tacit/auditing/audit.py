@@ -18,15 +18,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from tacit.audit.canaries import Planted, plant
-from tacit.audit.cases import Case, case, numbers_of
-from tacit.audit.mechanism import Finding, OnDone, audit_mechanism, claim_of
-from tacit.audit.one_run import CONFIDENCE, CanaryFinding, audit_run
-from tacit.audit.views import VIEWS
+from tacit.auditing.canaries import Planted, plant
+from tacit.auditing.cases import Case, case, numbers_of
+from tacit.auditing.mechanism import Finding, OnDone, audit_mechanism, claim_of
+from tacit.auditing.one_run import CONFIDENCE, CanaryFinding, audit_run
+from tacit.auditing.views import VIEWS
 from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.folder import plain_values
 from tacit.engine.learner import Learner, learner
@@ -59,7 +60,7 @@ class MechanismFinding(Finding):
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit."""
+    """The result of an audit; ``page`` is its report, where one was written."""
 
     title: str
     method: str
@@ -70,6 +71,7 @@ class Audit:
     mechanism: tuple[MechanismFinding, ...]  # the method alone, view by view
     canaries: tuple[CanaryFinding, ...]  # the experiment with canaries, by what was observed
     seconds: float
+    page: Path | None = None
 
     @property
     def refuted(self) -> bool:
@@ -103,6 +105,7 @@ class Audit:
             "guarantees": [line.as_dict() for line in self.guarantees],
         }
         content: dict[str, Any] = plain_values(asdict(replace(self, guarantees=())) | verdicts)
+        del content["page"]  # a place on this machine
         return content
 
 
