@@ -1,4 +1,4 @@
-"""Pictures of the documentation, drawn with the shapes of :mod:`tacit.families.survey.picture`.
+"""Pictures of the documentation, drawn with the shapes of :mod:`research.picture`.
 
 curves(panels, spoken)     panels side by side with one legend: lines, with a band for the spread over seeds
 lines(places, tracks, …)   means with deviations over named places
@@ -22,7 +22,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from tacit.families.survey.picture import WIDTH, Scale, document, text
+from research.picture import WIDTH, Scale, document, text
 from tacit.report.page import ACCENT, DANGER, DASHES, GRID, PALE, SOFT, Html, Style, join, line, mark, path, tag
 
 LETTER = 7  # width of a letter, in pixels

@@ -303,7 +303,7 @@ def test_the_program_and_its_help_import_nothing_slow():
         "sys.argv = ['tacit', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "slow = {'jax', 'numpy', 'pandas', 'scipy', 'dp_accounting', 'pydantic', 'plotly', 'nvflare'}\n"
+        "slow = {'jax', 'numpy', 'pandas', 'scipy', 'dp_accounting', 'pydantic', 'nvflare'}\n"
         "sys.exit(', '.join(sorted(slow & sys.modules.keys())) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -25,7 +25,6 @@ import numpy as np
 from tacit.data import Federation
 from tacit.engine import load_federation
 from tacit.engine.evaluate import Scores
-from tacit.families.survey.picture import Mark, dots
 from tacit.planning.plan import Plan
 from tacit.report.page import RUN_STYLES
 from tacit.report.words import worst_silo
@@ -33,6 +32,7 @@ from tacit.report.words import worst_silo
 sys.path.append(str(Path(__file__).parents[2]))  # the folder of research/
 
 from research import plots
+from research.picture import Mark, dots
 from research.study import (
     CHOOSING_SEED,
     Contender,

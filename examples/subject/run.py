@@ -25,8 +25,8 @@ import numpy as np
 from worlds import Contender, Outcome, World, compete, people_of, planned, repeat
 
 from research import plots
+from research.picture import Mark, dots
 from research.study import Settings, simulated
-from tacit.families.survey.picture import Mark, dots
 from tacit.report.page import RUN_STYLES
 
 HERE = Path(__file__).parent

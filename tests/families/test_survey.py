@@ -38,7 +38,7 @@ def test_a_survey_prints_answers_with_error_bars_and_leaves_a_folder(table, tmp_
         assert part in " ".join(done.stdout.split())
     found = json.loads((tmp_path / "survey" / "survey.json").read_text())
     assert [answer["answer"] for answer in found["answers"]] == ["no", "yes"]
-    assert (tmp_path / "survey" / "survey.svg").read_text().startswith("<svg")
+    assert "95 % interval" in (tmp_path / "survey" / "survey.html").read_text()
     with Ledger(tmp_path / "survey" / "ledger.jsonl") as ledger:
         (line,) = ledger.lines
     assert line["mechanism"] == "survey of smoker"

@@ -165,6 +165,12 @@ def exact(names: list[str], classes: int = 0) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def make_at() -> Callable[..., Path]:
+    """``make_at(path, rounds=3, ...)`` writes a run folder for several tests."""
+    return make
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     """``make_run("name", rounds=3, ...)`` writes a run folder and returns its path."""

@@ -13,7 +13,6 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.page import (
     ACCENT,
-    DANGER,
     INK,
     MISSING,
     Html,
@@ -59,7 +58,7 @@ PUBLISHED, HITS = "As published", "Hits at false alarms"
 AUDIT = {
     "at least": Style(ACCENT),
     "curve": Style("#00795a", "dot", "diamond"),
-    "estimate": Style("#b98a00", "dash", "triangle-up"),
+    "estimate": Style("#a87b00", "dash", "triangle-up"),
     "proved": Style(INK, "solid", "square"),
     "published": Style("#a8487e", "dashdot", "triangle-down"),
 }
@@ -116,8 +115,7 @@ def part(audit: Line) -> Html:
             f"Epsilon at delta = {words.delta(first['delta'])}, from one run in which each of {words.count(most)} "
             f"canaries was included with probability 1/2; lower bounds at {100 * first['confidence']:g} % confidence"
         )
-        marks = legend({name: AUDIT[key] for name, key in styles.items()})
-        shown += [marks, _scale(rows), _table(canary_rows(audit), caption)]
+        shown += [_scale(rows, styles), _table(canary_rows(audit), caption)]
     if mechanism:
         first = mechanism[0]
         caption = (
@@ -150,33 +148,38 @@ def _verdict(audit: Line, rows: Sequence[Bounds]) -> Html:
     return banner(kind, said, how, paragraph(better, class_="infinite"))
 
 
-def _scale(rows: Sequence[Bounds]) -> Html:
+def _scale(rows: Sequence[Bounds], styles: Mapping[str, str]) -> Html:
     """Lower bounds, what is proved and what was published, a row for every kind of observation."""
-    columns: dict[str, tuple[str, list[float | None]]] = {
-        "proved": ("proved, at most", [row.proved for row in rows]),
-        "published": ("as published", [row.published for row in rows]),
-        "estimate": ("estimate, no bound", [row.estimate for row in rows]),
-        "curve": ("at least, on a Gaussian curve", [row.fdp_epsilon for row in rows]),
-        "at least": ("at least", [row.epsilon for row in rows]),
+    columns: dict[str, list[float | None]] = {
+        "at least": [row.epsilon for row in rows],
+        "curve": [row.fdp_epsilon for row in rows],
+        "estimate": [row.estimate for row in rows],
+        "proved": [row.proved for row in rows],
+        "published": [row.published for row in rows],
     }
-    wrong = {"at least": [row.beats_something for row in rows], "curve": [row.refuted for row in rows]}
-    traces, known = [], [0.0]
-    for key, (name, values) in columns.items():
-        finite = [value if value is not None and math.isfinite(value) else None for value in values]
-        known += [value for value in finite if value is not None]
-        colors = [DANGER if red else AUDIT[key].color for red in wrong.get(key, [False] * len(rows))]
-        marker = {"symbol": AUDIT[key].symbol, "size": 12, "color": colors, "line": {"color": "#ffffff", "width": 1}}
-        if any(value is not None for value in finite):
-            traces.append(figures.marks(name, [row.name for row in rows], finite, marker))
-    most = max(known) or 1.0
-    x = figures.axis("epsilon", rangemode="tozero", tickformat="~g", range=[-0.03 * most, 1.05 * most])
-    names = [figures.plain(row.name, 60).replace(", ", ",<br>") for row in rows]
-    y = figures.rows_axis(names, tickfont={"size": 12, "color": INK})
+    red = {"at least": [row.beats_something for row in rows], "curve": [row.refuted for row in rows]}
+    marks = [
+        figures.Marks(name, AUDIT[key], [_finite(value) for value in columns[key]], red=red.get(key, ()))
+        for name, key in styles.items()
+    ]
     spoken = "Lower bounds on epsilon and what is proved. " + " ".join(
         f"{row.name}: at least {words.number(row.epsilon)}, proved at most {words.epsilon(row.proved)}." for row in rows
     )
-    height = 74 + 52 * len(rows)
-    return figures.chart(traces, "Lower bounds and claims on one scale", spoken, x, y, height, "Red: above a claim.")
+    return figures.dots(
+        [row.name for row in rows],
+        marks[::-1],  # the first is drawn on top
+        "Lower bounds and claims on one scale",
+        spoken,
+        "epsilon",
+        zero=True,
+        wrap=True,
+        key=legend({name: AUDIT[key] for name, key in styles.items()}),
+        note="Red: above a claim.",
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def canary_rows(audit: Line) -> list[Row]:

@@ -11,7 +11,6 @@ from tacit.errors import UserError
 from tacit.report import figures, words
 from tacit.report.page import (
     MISSING,
-    RUN_STYLES,
     Html,
     Page,
     bullets,
@@ -20,6 +19,7 @@ from tacit.report.page import (
     legend,
     paragraph,
     section,
+    style_of,
     table,
     tag,
 )
@@ -195,7 +195,7 @@ def _lead(runs: Named, metric: str, leaders: list[str]) -> str:
 
 
 def _curves(runs: Named) -> Html:
-    styles = {label: RUN_STYLES[index % len(RUN_STYLES)] for index, label in enumerate(runs)}
+    styles = {label: style_of(index) for index, label in enumerate(runs)}
     charts = []
     for metric in _metric_names(runs):
         found = [figures.series_of(label, styles[label], run.curve, metric) for label, run in runs.items()]

@@ -1,27 +1,44 @@
-"""Charts, as figures of plotly (``{"data": [...], "layout": {...}}``) within the page; nothing if there is nothing to
-draw.
+"""Charts of all pages; nothing if there is nothing to draw.
 
-Nothing here imports plotly: the page draws the figures with plotly.js, and the tests check them against plotly's
-schema. Values are rounded to four digits, so a figure contains no more than its picture shows.
+A chart is a small JSON object within the page, of one of the kinds ``lines``, ``dots``, ``bars``, ``histogram`` and
+``heat``. ``assets/charts.js`` draws it with Chart.js, and writes its data into a table that a reader can open. Values
+are rounded to four digits, so a chart contains no more than its picture shows.
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from tacit.report import words
-from tacit.report.page import ACCENT, DANGER, FONT, GRID, INK, PALE, RUN_STYLES, SOFT, Html, Style, json_script, tag
+from tacit.report.page import (
+    ACCENT,
+    DANGER,
+    DASHES,
+    MOST_LISTED,
+    PALE,
+    SOFT,
+    Html,
+    Style,
+    both_ends,
+    color_name,
+    json_script,
+    legend,
+    style_of,
+    tag,
+)
 from tacit.report.run_files import Evaluated, RunFiles, StoredScores
 
 Figure = dict[str, Any]
 
-MANY_SILOS = 60
-BLUES = [[0, "#f3f7fb"], [0.5, "#7fb0d6"], [1, "#08457a"]]
+FEW_SILOS = 8  # silos with a line of their own
+MANY_SILOS = 60  # more silos have no row of their own in a chart
+MIDDLE = "Middle 80 % of silos"  # the name of both edges of their band
+MOST_CELLS = 10_000  # of a heat map
+# numbers of a chart with lines: a long run is drawn at some of its rounds only, so that every page stays small
+MOST_POINTS, MOST_POINTS_OF_A_LINE = 3000, 250
 STYLES = {
     "federated": Style(ACCENT),
     "silo-only": Style("#c2570c", "dash", "diamond"),
@@ -40,6 +57,17 @@ class Series:
     style: Style
     x: Sequence[float]
     y: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Values in the rows of a chart. ``red`` rows stand out; ``hollow`` marks are not filled."""
+
+    name: str
+    style: Style
+    values: Sequence[float | None]
+    hollow: bool = False
+    red: Sequence[bool] = ()
 
 
 # ---- curves over rounds
@@ -72,11 +100,9 @@ def metric_curve(run: RunFiles, metric: str) -> Html:
 
 
 def curve_chart(metric: str, series: Sequence[Series], note: str = "") -> Html:
-    """Lines over rounds with one hover box."""
-    y = _metric_axis(value for one in series for value in one.y)
+    """Lines over rounds."""
     spoken = f"{words.metric(metric)} over rounds. {_spoken(series)}"
-    lines = map(line, series)
-    return chart(lines, words.metric(metric), spoken, _rounds_axis(), y, 300, note, unified=True)
+    return lines(series, words.metric(metric), spoken, ROUNDS, note=note)
 
 
 def _spoken(series: Iterable[Series], at: str = "round ") -> str:
@@ -90,70 +116,78 @@ def _spoken(series: Iterable[Series], at: str = "round ") -> str:
 
 
 def silo_curves(run: RunFiles) -> Html:
-    """The headline metric of every silo over rounds: thin lines, or bands if there are very many silos."""
+    """The headline metric of silos over rounds: a line for each, or, of many, where most of them are, the best, the
+    worst and one that the reader chooses."""
     metric, rounds = run.headline, [point.round for point in run.curve]
     values = {silo: [point.silos.get(silo, {}).get(metric) for point in run.curve] for silo in run.silos}
     values = {silo: column for silo, column in values.items() if _two(column)}
     overall = series_of("All silos", STYLES["federated"], run.curve, metric)
     if not values or overall is None:
         return Html("")
-    if many := len(values) > MANY_SILOS:
-        traces, grey = _bands(list(values.values()), rounds), "the middle 80 % and the median of silos"
-    else:
-        thin = {"line": {"color": "#aab4bf", "width": 1.3}, "connectgaps": True}
-        thin["hovertemplate"] = "%{fullData.name}<br>round %{x}: %{y}<extra></extra>"
-        traces = [_scatter("lines", rounds, column, name=plain(silo, 60), **thin) for silo, column in values.items()]
-        grey = "one line per silo"
-    return chart(
-        [*traces, line(overall)],
-        f"{words.metric(metric)} of each silo over rounds",
-        f"{words.metric(metric)} of {words.counted(len(values), 'silo')} over rounds; final values are in the table.",
-        _rounds_axis(),
-        _metric_axis(overall.y),
-        320,
-        f"Blue: all silos. Grey: {grey}.",
-        unified=many,
+    caption = f"{words.metric(metric)} of each silo over rounds"
+    spoken = (
+        f"{words.metric(metric)} of {words.counted(len(values), 'silo')} over rounds; final values are in the table."
+    )
+    if len(values) <= FEW_SILOS:
+        own = [Series(name, style_of(k + 1), rounds, column) for k, (name, column) in enumerate(values.items())]
+        return lines([*own, overall], caption, spoken, ROUNDS, keyed=True)
+    final = {silo: value for silo, column in values.items() if (value := column[-1]) is not None}
+    ends = sorted(final, key=lambda silo: final[silo] * run.better(metric))
+    listed = list(values) if len(values) <= MOST_LISTED else sorted(both_ends(ends))
+    kept = thinned(len(rounds), MOST_POINTS // max(1, len(listed)))
+    table = {silo: [rounded(values[silo][k]) for k in kept] for silo in listed}
+    chosen = {"Worst": (ends[0], DANGER, "dash"), "Best": (ends[-1], "#00795a", "dashdot")} if len(ends) > 1 else {}
+    series = [
+        *(Series(f"{word}: {s}", Style(color, dash), rounds, values[s]) for word, (s, color, dash) in chosen.items()),
+        overall,
+    ]
+    return lines(
+        [*_quantiles(list(values.values()), rounds), *series],
+        caption,
+        spoken,
+        ROUNDS,
+        note=f"{words.counted(len(values), 'silo')}: most of them, their median, and the two ends.",
+        keyed=True,
+        extra={"x": [rounds[k] for k in kept], "series": table, "label": "Show a silo"},
     )
 
 
-def _bands(values: Sequence[Sequence[float | None]], rounds: Sequence[int]) -> list[Figure]:
+def _quantiles(values: Sequence[Sequence[float | None]], rounds: Sequence[int]) -> list[Series]:
+    """The band of silos: its lower edge, its upper edge and the median."""
     by_round = [sorted(value for value in column if value is not None) for column in zip(*values, strict=True)]
 
-    def quantile(name: str, share: float, **look: Any) -> Figure:
+    def quantile(name: str, share: float, style: Style) -> Series:
         found = [column[round(share * (len(column) - 1))] if column else None for column in by_round]
-        return _scatter("lines", rounds, found, name=name, hovertemplate="%{y}", connectgaps=True, **look)
+        return Series(name, style, rounds, found)
 
-    edge = {"width": 0, "color": PALE}
+    edge = Style(PALE)
     return [
-        quantile("10 % of silos below", 0.1, line=edge),
-        quantile("10 % above", 0.9, line=edge, fill="tonexty", fillcolor="rgba(150,162,175,.25)"),
-        quantile("Median silo", 0.5, line={"width": 1.5, "color": SOFT, "dash": "dash"}),
+        quantile(MIDDLE, 0.1, edge),
+        quantile(MIDDLE, 0.9, edge),
+        quantile("Median silo", 0.5, Style(SOFT, "dash")),
     ]
 
 
 def epsilon_curve(run: RunFiles) -> Html:
     """Epsilon so far over rounds, a line per view (views that cost the same share one), and the budget."""
-    lines: dict[tuple[float | None, ...], list[str]] = {}
+    found: dict[tuple[float | None, ...], list[str]] = {}
     for view in dict.fromkeys(view for point in run.curve for view in point.epsilon):
         values = tuple(rounded(point.epsilon.get(view)) for point in run.curve)
         if _two(values):
-            lines.setdefault(values, []).append(view)
-    if not lines:
+            found.setdefault(values, []).append(view)
+    if not found:
         return Html("")
+    rounds = [point.round for point in run.curve]
     series = [
-        Series(", ".join(views), RUN_STYLES[index % len(RUN_STYLES)], [point.round for point in run.curve], values)
-        for index, (values, views) in enumerate(lines.items())
+        Series(f"Against {', '.join(views)}", style_of(index), rounds, values)
+        for index, (values, views) in enumerate(found.items())
     ]
-    shown = [value for one in series for value in one.y if value is not None]
-    y = _metric_axis(shown) | {"rangemode": "tozero"}
-    whom = "; ".join(f"{one.style.dash} line: {one.name}" for one in series) if len(series) > 1 else series[0].name
-    note, shapes = f"What the rounds so far cost, against: {whom}.", []
     if run.budget is not None:
-        note += f" Red: the budget, {run.budget:g}."
-        shapes = [_across(run.budget, DANGER, 1.5, dash="dash")]
-        y["range"] = [0, 1.05 * max(run.budget, *shown)]
+        series.append(Series("Budget", Style(DANGER, "dash"), [rounds[0], rounds[-1]], [run.budget, run.budget]))
     spoken, caption = f"Epsilon so far over rounds. {_spoken(series)}", "Privacy spent (epsilon so far)"
-    return chart(map(line, series), caption, spoken, _rounds_axis(), y, 300, note, unified=True, shapes=shapes)
+    return lines(
+        series, caption, spoken, ROUNDS, {"zero": True}, note="What the rounds so far cost.", keyed=len(series) > 1
+    )
 
 
 # ---- silos side by side
@@ -178,7 +212,7 @@ def own_dots(run: RunFiles, shared: StoredScores, order: Sequence[str]) -> Html:
     if len(order) > MANY_SILOS:
         return Html("")
     spoken = f"{words.metric(run.headline)} of each silo's own model and of one model for all."
-    return _dots_by_silo({"shared": shared, "federated": run}, order, run.headline, spoken)
+    return _dots_by_silo({"shared": shared, "federated": run}, order, run.headline, spoken, "Own model")
 
 
 def silo_dots(run: RunFiles, order: Sequence[str]) -> Html:
@@ -190,59 +224,31 @@ def silo_dots(run: RunFiles, order: Sequence[str]) -> Html:
     return _dots_by_silo({"federated": run}, order, run.headline, spoken)
 
 
-def _dots_by_silo(columns: Mapping[str, StoredScores], order: Sequence[str], metric: str, spoken: str) -> Html:
+def _dots_by_silo(
+    columns: Mapping[str, StoredScores], order: Sequence[str], metric: str, spoken: str, own: str = "Federation"
+) -> Html:
     """A row of dots for all silos and for each: one dot per column, a grey line from the first (unless that is the
     pooled model) to the run's own, which is the last."""
-    rows = ["All silos", *order]
     values = {
         name: [scores.metrics.get(metric), *(scores.silos.get(silo, {}).get(metric) for silo in order)]
         for name, scores in columns.items()
     }
-    every = [value for column in values.values() for value in column]
-    if all(value is None for value in every):
-        return Html("")
-    n = len(rows)
-    traces = [_dots(name, rows, column) for name, column in values.items()]
+    marks = [
+        Marks(own, STYLES[name], column)
+        if name == "federated"
+        else Marks(words.baseline(name), STYLES[name], column, hollow=True)
+        for name, column in values.items()
+    ]
     first = next(iter(values))
-    if first in ("silo-only", "shared"):
-        traces.insert(0, _links(values[first], values["federated"]))
-    y = rows_axis([f"<b>{plain(rows[0], 24)}</b>", *(plain(row, 24) for row in order)])
-    y["tickfont"] = {"size": 12 if n <= 31 else 10 if n <= 45 else 9, "color": INK}
-    return chart(
-        traces,
+    linked = first in ("silo-only", "shared")
+    return dots(
+        ["All silos", *order],
+        marks,
         f"{words.metric(metric)} by silo",
         f"{spoken} The numbers are in the table that follows.",
-        _metric_axis(every, words.metric(metric)),
-        y,
-        round((30 if n <= 13 else 24 if n <= 31 else 14.5) * n + 74),
-        shapes=[_across(0.5, PALE, 1)],
+        words.metric(metric),
+        spans=list(zip(values[first], values["federated"], strict=True)) if linked else (),
     )
-
-
-def _dots(name: str, rows: Sequence[str], values: Sequence[float | None]) -> Figure:
-    style, own = STYLES[name], name == "federated"
-    marker = {
-        "color": style.color if own else "#ffffff",
-        "symbol": style.symbol,
-        "size": 11 if len(values) <= 31 else 8,
-        "line": {"color": style.color, "width": 2},
-    }
-    return marks("Federation" if own else words.baseline(name), rows, values, marker)
-
-
-def marks(name: str, rows: Sequence[str], values: Sequence[float | None], marker: Figure) -> Figure:
-    """One mark per row."""
-    hover = "%{customdata}<br>" + name + ": %{x}<extra></extra>"
-    named = {"name": name, "customdata": [plain(row, 80) for row in rows], "hovertemplate": hover}
-    return _scatter("markers", values, range(len(rows)), marker=marker, **named)
-
-
-def _links(start: Sequence[float | None], end: Sequence[float | None]) -> Figure:
-    """A grey line from each silo's first value to its second."""
-    known = [(row, *ends) for row, ends in enumerate(zip(start, end, strict=True)) if None not in ends]
-    x = [value for _, one, other in known for value in (one, other, None)]
-    y = [value for row, *_ in known for value in (row, row, None)]
-    return _scatter("lines", x, y, line={"color": PALE, "width": 3}, hoverinfo="skip")
 
 
 def histogram(values: Sequence[float], caption: str, unit: str, note: str = "") -> Html:
@@ -255,19 +261,123 @@ def histogram(values: Sequence[float], caption: str, unit: str, note: str = "") 
     counts = [0] * (math.floor(high / step) - start + 1)
     for value in values:
         counts[math.floor(value / step) - start] += 1
-    edges = [(start + index) * step for index in range(len(counts) + 1)]
-    trace = {
-        "type": "bar",
-        "x": [rounded(edge + step / 2) for edge in edges[:-1]],
-        "y": counts,
-        "width": rounded(step * 0.92),
-        "marker": {"color": ACCENT},
-        "customdata": [f"{words.number(one)} to {words.number(other)}" for one, other in pairwise(edges)],
-        "hovertemplate": "%{customdata}: %{y:,} silos<extra></extra>",
-    }
-    x = axis(unit, showgrid=False, zeroline=low < 0 < high, tickformat=digits(values), zerolinecolor=INK)
+    edges = [rounded((start + index) * step) for index in range(len(counts) + 1)]
     spoken = f"{caption} over {words.counted(len(values), 'silo')}; the numbers are in the table."
-    return chart([trace], caption, spoken, x, axis("silos", rangemode="tozero"), note=note)
+    figure = {"kind": "histogram", "edges": edges, "values": counts, "x": unit, "y": "silos"}
+    return chart(figure, caption, spoken, note=note)
+
+
+# ---- a metric by decile, a sweep
+
+
+def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | None]) -> Html:
+    """A metric by decile of the number of records a person holds."""
+    if not _two(values):
+        return Html("")
+    spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
+    across = {"title": "decile of people, from few to many records", "whole": True}
+    series = Series(words.metric(metric), STYLES["federated"], deciles, values)
+    return lines([series], words.metric(metric), spoken, across)
+
+
+def sweep_chart(name: str, across: str, series: Sequence[Series], note: str) -> Html:
+    """Lines over a swept number; axes are logarithmic if the numbers span more than a factor of 20."""
+    places = [value for one in series for value in one.x]
+    x = {"title": across, **_scale(places), "whole": all(float(value).is_integer() for value in places)}
+    y = {"format": "digits", **_scale([value for one in series for value in one.y if value is not None])}
+    spoken = f"{name} over {across}. {_spoken(series, at='')}"
+    return lines(series, name, spoken, x, y, note=words.sentence(note))
+
+
+def _scale(values: Sequence[float]) -> Figure:
+    """Logarithmic if the values span more than a factor of 20; from zero otherwise."""
+    wide = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+    return {"log": True} if wide else {"zero": True}
+
+
+# ---- kinds of charts
+
+ROUNDS = {"title": "round", "whole": True}
+
+
+def lines(
+    series: Sequence[Series],
+    caption: str,
+    spoken: str,
+    x: Figure,
+    y: Figure | None = None,
+    *,
+    note: str = "",
+    keyed: bool = False,
+    extra: Figure | None = None,
+) -> Html:
+    """Lines over numbers. ``keyed``: with a legend of their own. ``extra``: lines that the reader may choose from a
+    list. Long lines are drawn at evenly spaced points, the first and the last among them."""
+    most = min(MOST_POINTS_OF_A_LINE, max(2, MOST_POINTS // max(1, len(series))))
+    drawn = [_line(one, most) for one in series]
+    # series that lack x have that of the first
+    drawn = [one if k == 0 or one["x"] != drawn[0]["x"] else one | {"x": None} for k, one in enumerate(drawn)]
+    figure: Figure = {"kind": "lines", "series": drawn, "x": x, "y": y or {}}
+    if extra:
+        figure["extra"] = extra
+    shown = legend({one.name: one.style for one in series}) if keyed else None
+    return chart(figure, caption, spoken, note=note, key=shown)
+
+
+def _line(one: Series, most: int) -> Figure:
+    kept = thinned(len(one.x), most)
+    return {
+        **_look(one.name, one.style),
+        "x": [rounded(one.x[k]) for k in kept],
+        "y": [rounded(one.y[k]) for k in kept],
+    }
+
+
+def thinned(points: int, most: int) -> list[int]:
+    """At most ``most`` (two or more) evenly spaced indices, the first and the last among them."""
+    steps = min(points, max(2, most)) - 1
+    return sorted({round(k * (points - 1) / steps) for k in range(steps + 1)}) if steps > 0 else list(range(points))
+
+
+def _look(name: str, style: Style) -> Figure:
+    dash = [int(number) for number in DASHES.get(style.dash, "").split()]
+    return {"name": name, "color": color_name(style.color), "dash": dash, "mark": style.symbol}
+
+
+def dots(
+    rows: Sequence[str],
+    columns: Sequence[Marks],
+    caption: str,
+    spoken: str,
+    unit: str,
+    *,
+    spans: Sequence[tuple[float | None, float | None]] = (),
+    notes: Sequence[str] = (),
+    zero: bool = False,
+    wrap: bool = False,
+    key: Html | None = None,
+    note: str = "",
+) -> Html:
+    """A named row of marks for each of ``rows``, the first on top. ``spans``: a line in each row from one value to
+    another; ``notes``: words for the hover box of each row; ``wrap``: names are broken at commas."""
+    if all(value is None for column in columns for value in column.values):
+        return Html("")
+    series = [
+        _look(one.name, one.style)
+        | {"values": [rounded(value) for value in one.values], "hollow": one.hollow}
+        | ({"red": [index for index, is_red in enumerate(one.red) if is_red]} if any(one.red) else {})
+        for one in columns
+    ]
+    figure: Figure = {"kind": "dots", "rows": list(rows), "series": series, "x": {"title": unit, "zero": zero}}
+    if spans:
+        figure["spans"] = [[rounded(one), rounded(other)] for one, other in spans]
+    if notes:
+        figure["notes"] = list(notes)
+    if wrap:
+        figure["wrap"] = True
+    n = len(rows)
+    pitch = 52 if wrap else 30 if n <= 13 else 24 if n <= 31 else 16
+    return chart(figure, caption, spoken, max(150, pitch * n + 74), note=note, key=key)
 
 
 def bars(
@@ -281,206 +391,60 @@ def bars(
 ) -> Html:
     """Bars from zero: upright for ordered categories, sideways for names."""
     n = len(labels)
-    trace = {
-        "type": "bar",
-        "orientation": "h" if sideways else "v",
-        "x" if sideways else "y": [rounded(value) for value in values],
-        "y" if sideways else "x": list(range(n)),
-        "marker": {"color": ACCENT},
-        "customdata": [plain(label, 60) for label in labels],
-        "hovertemplate": "%{customdata}: %{" + ("x" if sideways else "y") + ":,} " + unit + "<extra></extra>",
-    }
-    amount = axis(unit, rangemode="tozero", tickformat=",~")
     shown = [words.number(value) if value and value % 1 else words.count(value) for value in values[:12]]
     spoken = f"{caption}: " + "; ".join(map(": ".join, zip(labels, shown, strict=False))) + ("; …" if n > 12 else ".")
-    if sideways:
-        place = rows_axis([plain(label, 24) for label in labels], showgrid=False)
-        height = round((28 if n <= 12 else 22 if n <= 30 else 14.5 if n <= MANY_SILOS else 840 / n) * n + 74)
-        return chart([trace], caption, spoken, amount, place, height, note, bargap=0.35)
-    few = _named([plain(label, 14) for label in labels]) if n <= 24 else {}
-    place = axis(showgrid=False, zeroline=False, autotickangles=[0, 60, 90], **few)
-    return chart([trace], caption, spoken, place, amount, note=note, bargap=0.25)
+    figure = {
+        "kind": "bars",
+        "labels": list(labels),
+        "values": [rounded(value) for value in values],
+        "unit": unit,
+        "sideways": sideways,
+    }
+    pitch = 28 if n <= 12 else 22 if n <= 30 else 15 if n <= MANY_SILOS else 900 / n
+    return chart(figure, caption, spoken, round(pitch * n + 74) if sideways else 280, note=note)
 
 
 def heatmap(
-    rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]], caption: str, hover: str,
+    rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]], caption: str, unit: str,
     *, note: str = "", share: bool = False,
 ) -> Html:  # fmt: skip
-    """A table of shades, with the numbers in the cells if they fit. ``share``: values are fractions of one."""
+    """A table of shades, with the numbers in the cells if they fit; nothing if it has very many cells. ``unit`` is the
+    word after a number. ``share``: values are fractions of one."""
     n, m = len(rows), len(columns)
-    fits, names = n <= 14 and m <= 12, max(n, m) <= MANY_SILOS
-    trace: Figure = {
-        "type": "heatmap",
-        "z": [[rounded(value) for value in row] for row in values],
-        "x": list(range(m)),
-        "y": list(range(n)),
-        "colorscale": BLUES,
-        "showscale": not fits,
-        "colorbar": {"thickness": 10, "outlinewidth": 0},
-        "xgap": 2 if fits else 0,
-        "ygap": 2 if fits else 0,
-        "customdata": [[[plain(row, 60), plain(column, 60)] for column in columns] for row in rows],
-        "hovertemplate": hover + "<extra></extra>",
-    }
-    if fits:
-        trace |= {"texttemplate": "%{z:.0%}" if share else "%{z:,}", "textfont": {"size": 11}}
-
-    def side(labels: Sequence[str], longest: int, **settings: Any) -> Figure:
-        found = _named([plain(label, longest) for label in labels]) if names else {"showticklabels": False}
-        small = {"tickfont": {"size": 9}} if names and len(labels) > 14 else {}
-        return axis(showgrid=False, zeroline=False, ticks="", **settings) | found | small
-
-    x = side(columns, 14, side="top", tickangle=-45 if m > 4 else 0)
-    y = side(rows, 20, autorange="reversed")
-    height = max(round(min(900, 110 + n * (34 if fits else 16))), 240)
-    return chart([trace], caption, f"{caption}, {n} rows by {m} columns.", x, y, height, note)
-
-
-def decile_lines(metric: str, deciles: Sequence[int], values: Sequence[float | None]) -> Html:
-    """A metric by decile of the number of records a person holds."""
-    if not _two(values):
+    known = [value for row in values for value in row if value is not None]
+    if n * m > MOST_CELLS or not known:
         return Html("")
-    trace = line(
-        Series(words.metric(metric), STYLES["federated"], deciles, values), hover="decile %{x}: %{y}<extra></extra>"
-    )
-    x = axis("decile of people, from few to many records", dtick=1, showgrid=False)
-    spoken = f"{words.metric(metric)} by decile; the numbers are in the table."
-    return chart([trace], words.metric(metric), spoken, x, _metric_axis(values))
-
-
-def sweep_chart(name: str, across: str, series: Sequence[Series], note: str) -> Html:
-    """Lines over a swept number; axes are logarithmic if the numbers span more than a factor of 20."""
-    traces = [line(one, 60, "%{y:.4~g}", mode="lines+markers") for one in series]
-    x = axis(across, showgrid=False, **_scale([value for one in series for value in one.x]))
-    y = axis(**_scale([value for one in series for value in one.y if value is not None]))
-    spoken = f"{name} over {across}. {_spoken(series, at='')}"
-    return chart(traces, name, spoken, x, y, 340, words.sentence(note), unified=True)
-
-
-def _scale(values: Sequence[float]) -> Figure:
-    """Logarithmic with 1-2-5 ticks if the values span more than a factor of 20; from zero otherwise."""
-    if values and min(values) > 0 and max(values) > 20 * min(values):
-        return {"type": "log", "dtick": "D2" if max(values) < 2000 * min(values) else 1, "tickformat": "~g"}
-    return {"rangemode": "tozero", "tickformat": "~g"}
-
-
-# ---- what all charts are made of
+    shown = [f"{100 * value:.0f} %" if share else words.count(value) for value in (min(known), max(known))]
+    figure = {
+        "kind": "heat",
+        "rows": list(rows),
+        "columns": list(columns),
+        "values": [[rounded(value) for value in row] for row in values],
+        "unit": unit,
+        "share": share,
+    }
+    scale = f"Palest: {shown[0]}. Strongest colour: {shown[1]}."
+    height = max(round(min(900, 110 + n * (34 if n <= 14 else 16))), 240)
+    return chart(figure, caption, f"{caption}, {n} rows by {m} columns.", height, note=f"{note} {scale}".strip())
 
 
 def chart(
-    traces: Iterable[Figure],
-    caption: str,
-    spoken: str,
-    xaxis: Figure,
-    yaxis: Figure,
-    height: int = 280,
-    note: str = "",
-    *,
-    unified: bool = False,
-    **layout: Any,
+    figure: Figure, caption: str, spoken: str, height: float = 300, *, note: str = "", key: Html | None = None
 ) -> Html:
-    """A chart with its caption, a description for screen readers (``spoken``), and its height in pixels. ``unified``:
-    one hover box for all lines at a place."""
-    settings = {
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "showlegend": False,
-        "dragmode": False,
-        "hoverlabel": {"bgcolor": "#ffffff", "bordercolor": PALE, "font": {"color": INK, "size": 13}},
-        "margin": {"l": 12, "r": 16, "t": 8, "b": 44 if "title" in xaxis else 32},
-        "hovermode": "x unified" if unified else "closest",
-        "xaxis": xaxis,
-        "yaxis": yaxis,
-    }
+    """A figure with its caption, legend, a description for screen readers (``spoken``), its height in pixels, and its
+    data behind a summary."""
     return tag(
         "figure",
         tag("figcaption", tag("span", caption, class_="caption"), note and tag("span", note, class_="note")),
-        tag("div", class_="chart", role="img", aria_label=spoken, style=f"height:{height}px"),
-        json_script({"data": list(traces), "layout": settings | layout}, data_chart=""),
+        key,
+        tag("div", tag("canvas", role="img", aria_label=spoken), class_="chart", style=f"height:{height:g}px"),
+        tag("details", tag("summary", "Data of this chart"), class_="data"),
+        json_script(figure, data_chart=""),
     )
-
-
-def _scatter(mode: str, x: Iterable[float | None], y: Iterable[float | None], **others: Any) -> Figure:
-    return {"type": "scatter", "mode": mode, "x": list(map(rounded, x)), "y": list(map(rounded, y)), **others}
-
-
-def line(series: Series, longest: int = 40, hover: str = "%{y}", mode: str = "") -> Figure:
-    look = {
-        "name": plain(series.name, longest),
-        "connectgaps": True,
-        "line": {"color": series.style.color, "dash": series.style.dash, "width": 2.5},
-        "marker": {"symbol": series.style.symbol, "size": 7, "color": series.style.color},
-        "hovertemplate": hover,
-    }
-    return _scatter(mode or ("lines+markers" if len(series.x) <= 12 else "lines"), series.x, series.y, **look)
-
-
-def _across(y: float, color: str, width: float, **line: Any) -> Figure:
-    """A level line through the whole chart."""
-    return {
-        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y,
-        "line": {"color": color, "width": width, **line},
-    }  # fmt: skip
-
-
-def _named(labels: Sequence[str]) -> Figure:
-    """Names instead of numbers on an axis."""
-    return {"tickvals": list(range(len(labels))), "ticktext": list(labels)}
-
-
-def rows_axis(labels: Sequence[str], **settings: Any) -> Figure:
-    """A named row for each of ``labels``, from the top; no names if there are very many."""
-    names = _named(labels) if len(labels) <= MANY_SILOS + 1 else {"showticklabels": False}
-    return axis(range=[len(labels) - 0.4, -0.6], zeroline=False, **names) | settings
-
-
-def plain(text: str, longest: int) -> str:
-    """Text as plotly shows it letter by letter: markup is escaped, long names are shortened in the middle."""
-    flat = " ".join(text.split())
-    if len(flat) > longest:
-        keep = longest - 1
-        flat = flat[: math.ceil(keep * 0.6)] + "…" + flat[-math.floor(keep * 0.4) :]
-    return html.escape(flat, quote=False)
 
 
 def rounded(value: float | None) -> float | None:
     """Four significant digits; whole numbers stay whole."""
-    if value is None or value == 0 or float(value).is_integer():
-        return value
+    if value is None or float(value).is_integer():
+        return None if value is None else int(value)
     return round(value, 3 - math.floor(math.log10(abs(value))))
-
-
-def digits(values: Iterable[float | None]) -> str:
-    """A tick format with as many decimals as the spread of the values needs, the same on every tick."""
-    known = [value for value in values if value is not None]
-    spread = max(known, default=0) - min(known, default=0)
-    if not spread or spread > 100:
-        return ",~r"
-    step = spread / 8  # plotly draws about this many ticks
-    return f",.{max(0, -math.floor(math.log10(step)))}f"
-
-
-def axis(title: str = "", **settings: Any) -> Figure:
-    named = {"title": {"text": title, "font": {"size": 12, "color": SOFT}, "standoff": 8}} if title else {}
-    return {
-        "fixedrange": True,
-        "gridcolor": GRID,
-        "zerolinecolor": GRID,
-        "automargin": True,
-        "tickfont": {"size": 12, "color": SOFT},
-        **named,
-        **settings,
-    }
-
-
-def _metric_axis(values: Iterable[float | None], title: str = "") -> Figure:
-    """Ticks as fine as the spread needs, and hover boxes as precise as the tables."""
-    known = [value for value in values if value is not None]
-    hover = ",.3f" if max(map(abs, known), default=0) < 10 else ",.4~r"
-    return axis(title, tickformat=digits(known), hoverformat=hover)
-
-
-def _rounds_axis() -> Figure:
-    """Rounds, whole. The prefix stands on the first tick and in the hover box, and saves the axis a title."""
-    return axis(showgrid=False, tickprefix="round ", showtickprefix="first", tickformat="~d", nticks=6)

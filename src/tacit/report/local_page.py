@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit.report import figures, words
-from tacit.report.page import Html, Page, banner, cards, grid, paragraph, section, table
+from tacit.report.page import MOST_LISTED, Html, Page, banner, cards, grid, paragraph, section, table
 from tacit.report.run_files import RunFiles
 
 MOST_BARS = 24
+MOST_PAIRS = 30
 MOST_CLASSES = 5  # more columns do not fit on paper; the picture shows their shares
 STAYS = (
     "This page shows exact numbers of private data. No guarantee covers it. Do not send, attach or publish it; "
@@ -42,7 +43,11 @@ def totals(exact: dict[str, Any]) -> Html:
 
 
 def silos(exact: dict[str, Any]) -> Html:
-    held = exact.get("silos") or []
+    every = exact.get("silos") or []
+    held = (
+        sorted(every, key=lambda silo: -(silo.get("records") or 0))[:MOST_LISTED] if len(every) > MOST_LISTED else every
+    )
+    cut = f"Of {words.counted(len(every), 'silo')}, the {MOST_LISTED} with most records are shown."
     names = [str(silo.get("name")) for silo in held]
     records = [silo.get("records") for silo in held]
     return section(
@@ -50,6 +55,7 @@ def silos(exact: dict[str, Any]) -> Html:
         figures.bars(names, records, "Training records", "records", sideways=True) if any(records) else "",
         _class_shares(names, held, exact.get("classes") or []),
         _silo_table(names, held, exact.get("classes") or []) if held else "",
+        paragraph(cut if len(held) < len(every) else "", class_="quiet"),
         name="silos",
     )
 
@@ -93,7 +99,7 @@ def _class_shares(names: Sequence[str], held: Sequence[dict[str, Any]], known: S
         _class_names(known, len(counts[0])),
         [[value / sum(row) if sum(row) else None for value in row] for row in counts],
         "Share of each class in a silo's records",
-        "%{customdata[0]}<br>%{customdata[1]}: %{z:.1%}",
+        "of the records",
         share=True,
     )
 
@@ -137,10 +143,23 @@ def overlap(exact: dict[str, Any]) -> Html:
     names = [str(silo.get("name")) for silo in exact.get("silos") or []]
     if not shared or len(names) != len(shared):
         return Html("")
-    hover = "%{customdata[0]} and<br>%{customdata[1]}: %{z:,} people"
     note = "On the diagonal: all people of a silo."
-    shades = figures.heatmap(names, names, shared, "People whom two silos share", hover, note=note)
-    return section("People in several silos", shades, name="overlap")
+    caption = "People whom two silos share"
+    many = len(names) > figures.MANY_SILOS
+    shades = Html("") if many else figures.heatmap(names, names, shared, caption, "people", note=note)
+    return section("People in several silos", shades or _pairs(names, shared, caption), name="overlap")
+
+
+def _pairs(names: Sequence[str], shared: Sequence[Sequence[int]], caption: str) -> Html:
+    """The pairs of silos that share most people, where a picture of all pairs would be unreadable."""
+    pairs = [(shared[i][j], i, j) for i in range(len(names)) for j in range(i)]
+    rows = [
+        {"Silo": names[j], "Other silo": names[i], "People": words.count(people)}
+        for people, i, j in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
+        if people
+    ]
+    listed = f"{caption}: the {len(rows)} largest of {words.counted(len(pairs), 'pair')}"
+    return table(rows, listed, words=("Other silo",))
 
 
 def deciles(run: RunFiles, exact: dict[str, Any]) -> Html:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -16,10 +17,37 @@ from pathlib import Path
 from string import Template
 
 MISSING = "–"
+MOST_LISTED = 200  # silos in a table or a list of a page, which would be too large with thousands
 TALL = 30  # rows of a table that scrolls in a box on a screen; on paper it is complete
 
-INK, SOFT, GRID = "#1d2733", "#586471", "#e3e7eb"
+INK, SOFT, GRID, WHITE = "#1d2733", "#586471", "#e3e7eb", "#ffffff"
 ACCENT, PALE, DANGER = "#0b5c9e", "#c3cbd4", "#9b2a22"
+FAINT, FULL = "#f3f7fb", "#08457a"  # shades of the smallest and of the largest number
+# name of a colour in the style sheet -> on a light page, on a dark page
+COLORS = {
+    "ink": (INK, "#e6eaee"),
+    "soft": (SOFT, "#a3afbb"),
+    "line": (GRID, "#2f3842"),
+    "rule": ("#aab4bf", "#56626e"),
+    "paper": (WHITE, "#14191e"),
+    "wash": ("#f6f8fa", "#1d242b"),
+    "accent": (ACCENT, "#6cb2f0"),
+    "pale": (PALE, "#4d5966"),
+    "danger": (DANGER, "#ff8f84"),
+    "danger-wash": ("#fbf3f2", "#351c1a"),
+    "warning": ("#8a5a00", "#e6b450"),
+    "warning-wash": ("#fdf8ec", "#2f2716"),
+    "faint": (FAINT, "#1d2832"),
+    "full": (FULL, "#8ecbff"),
+    "orange": ("#c2570c", "#f39a52"),
+    "green": ("#00795a", "#3fc79f"),
+    "pink": ("#a8487e", "#e58fc0"),
+    "grey": ("#4a4f57", "#b7bec7"),
+    "sky": ("#1f86bd", "#58d6ea"),
+    "gold": ("#a87b00", "#e6c34a"),
+    "black": ("#000000", "#ffffff"),
+}
+_NAMES = {light: name for name, (light, _) in COLORS.items()}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 DASHES = {"dash": "9 4", "dot": "2 4", "dashdot": "9 4 2 4", "longdash": "14 4", "longdashdot": "14 4 2 4"}
 SYMBOLS = {
@@ -49,10 +77,22 @@ RUN_STYLES = [
     Style("#00795a", "dot", "square"),
     Style("#a8487e", "dashdot", "triangle-up"),
     Style("#4a4f57", "longdash", "cross"),
-    Style("#2f9bd6", "longdashdot", "triangle-down"),
-    Style("#b98a00", "dash", "star"),
+    Style("#1f86bd", "longdashdot", "triangle-down"),
+    Style("#a87b00", "dash", "star"),
     Style("#000000", "dot", "x"),
 ]
+
+
+def style_of(index: int) -> Style:
+    """Look of the series with this number. From the ninth on colours repeat with other dashes and marks."""
+    again, place = divmod(index, len(RUN_STYLES))
+    other = RUN_STYLES[(place + 3 * again) % len(RUN_STYLES)]
+    return Style(RUN_STYLES[place].color, other.dash, other.symbol)
+
+
+def color_name(color: str) -> str:
+    """The name of a colour in the style sheet, which knows its counterpart on a dark page."""
+    return _NAMES[color]
 
 
 class Html(str):
@@ -127,13 +167,16 @@ def table(
     if not rows:
         return Html("")
     titles = list(dict.fromkeys(title for row in rows for title in row))
-    kind = {title: None if title in (*titles[:1], *words) else "number" for title in titles}
+    kind = {title: "words" if title in words else None for title in titles}
     head = tag("tr", *(tag("th", title, scope="col", class_=kind[title]) for title in titles))
     body = [
         tag(
             "tr",
             tag("th", row[titles[0]], scope="row"),
-            *(tag("td", row.get(title, MISSING), class_=kind[title], data_label=title) for title in titles[1:]),
+            *(
+                tag("td", row.get(title, MISSING), class_=kind[title], data_label=title if stacked else None)
+                for title in titles[1:]
+            ),
         )
         for row in rows
     ]
@@ -142,6 +185,12 @@ def table(
     # the caption stands outside the part that scrolls, so that a narrow screen shows all of it
     scrolled = tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
     return tag("div", paragraph(caption, class_="table-caption"), scrolled, class_=classes)
+
+
+def both_ends(order: Sequence[str]) -> list[str]:
+    """All names; of very many, the first and the last."""
+    half = MOST_LISTED // 2
+    return list(order) if len(order) <= MOST_LISTED else [*order[:half], *order[-half:]]
 
 
 # ---- charts and their legend
@@ -155,12 +204,20 @@ def grid(charts: Sequence[Html]) -> Html:
 
 
 def legend(styles: Mapping[str, Style]) -> Html:
-    """Names of the series with a stroke and a mark as in the charts."""
-    return bullets((join([_swatch(style), tag("span", name)], "") for name, style in styles.items()), class_="legend")
+    """Names of the series with a stroke and a mark as in the charts. A button hides and shows its series in the figure,
+    or in all charts of the section, that the legend is in."""
+    return bullets(
+        (
+            tag("button", _swatch(style), tag("span", name), type="button", aria_pressed="true", data_series=name)
+            for name, style in styles.items()
+        ),
+        class_="legend",
+    )
 
 
 def _swatch(style: Style) -> Html:
-    shapes = [line([(0, 7), (28, 7)], style.color, 2.5, style.dash), mark(14, 7, style, scale=0.75)]
+    color = f"var(--{color_name(style.color)})"
+    shapes = [line([(0, 7), (28, 7)], color, 2.5, style.dash), mark(14, 7, style, color, scale=0.75)]
     return tag("svg", *shapes, width=28, height=14, aria_hidden="true")
 
 
@@ -231,7 +288,7 @@ class Page:
             banners=join(self.banners),
             main=main,
             footer=text(f"{made_by}. This page is one file and loads nothing from any network."),
-            css=_asset("page.css"),
+            css=f"{_colors()}\n{_asset('page.css')}",
             without_charts=_WITHOUT_CHARTS if drawn else "",
             scripts=_scripts() if drawn else "",
         )
@@ -239,17 +296,27 @@ class Page:
 
 _WITHOUT_CHARTS = (
     '<noscript><div class="banner warning">'
-    "<p>Charts need JavaScript. Every number is also in a table.</p></div></noscript>"
+    "<p>Charts need JavaScript. Final values are also in tables.</p></div></noscript>"
 )
 
 
-def _scripts() -> str:
-    """The chart library and the code that uses it, for pages with charts."""
-    from plotly.offline import get_plotlyjs
+def _colors() -> str:
+    """Variables of the style sheet. A page is dark if the reader's system is; on paper it is light."""
+    light, dark = ("".join(f"--{name}:{pair[side]};" for name, pair in COLORS.items()) for side in (0, 1))
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root:not(.on-paper){{{dark}}}}}"
 
-    # a script ends at the first "</script", even inside a string
-    library = get_plotlyjs().replace("</script", "<\\/script")
-    return f"<script>{library}</script>\n<script>\n{_asset('charts.js')}\n</script>"
+
+def _scripts() -> str:
+    """The chart libraries and the code that uses them, for pages with charts."""
+    written = [_library(entry["script"]) for entry in json.loads(_asset("vendored.json"))]
+    return "\n".join([*written, f"<script>\n{_asset('charts.js')}\n</script>"])
+
+
+def _library(file: str) -> str:
+    """A library as published, without the address of its source map: nothing is to be fetched."""
+    code = re.sub(r"\n//# sourceMappingURL=.*\s*$", "", _asset(file))
+    safe = code.replace("</script", "<\\/script")  # a script ends at the first "</script", even inside a string
+    return f"<script data-library>{safe}</script>"
 
 
 def _asset(name: str) -> str:

@@ -3,7 +3,7 @@ there, silo by silo, and what exactly was run. Uses :class:`RunFiles` only, so i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.names import SECTIONS, load
@@ -11,10 +11,12 @@ from tacit.report import audit_page, figures, local_page, sheet, words
 from tacit.report.figures import STYLES
 from tacit.report.page import (
     MISSING,
+    MOST_LISTED,
     Html,
     Page,
     Style,
     banner,
+    both_ends,
     bullets,
     cards,
     facts,
@@ -123,7 +125,7 @@ def own_models(run: RunFiles) -> Html:
     rows = [
         row(tag("strong", "All silos"), run.metrics.get(metric), shared.metrics.get(metric)),
         row(tag("strong", "Worst silo"), *(end and end[1] for end in ends)),
-        *(row(name, run.silos[name].get(metric), shared.silos.get(name, {}).get(metric)) for name in order),
+        *(row(name, run.silos[name].get(metric), shared.silos.get(name, {}).get(metric)) for name in both_ends(order)),
     ]
     caption = f"{words.metric(metric)} on each silo's held-out records ({words.which_is_better(run, metric)})"
     series = {"Own model": STYLES["federated"], words.baseline("shared"): STYLES["shared"]}
@@ -134,6 +136,7 @@ def own_models(run: RunFiles) -> Html:
         legend(series) if len(order) <= figures.MANY_SILOS else "",
         figures.own_dots(run, shared, order),
         table(rows, caption),
+        _left_out(order),
         _outside(run),
         name="own",
     )
@@ -153,7 +156,8 @@ def joining(run: RunFiles) -> Html:
         paragraph("One run on one test set: small differences may be chance." if answer else "", class_="quiet"),
         legend(_series(run)) if len(order) <= figures.MANY_SILOS else "",
         figures.joining_dots(run, order),
-        _joining_table(run, order),
+        _joining_table(run, both_ends(order)),
+        _left_out(order),
         name="joining",
     )
 
@@ -184,6 +188,13 @@ def _best_first(run: RunFiles, alone: StoredScores | None = None) -> list[str]:
         return (True, 0.0) if value is None or before is None else (False, (before - value) * run.better(run.headline))
 
     return sorted(run.silos, key=rank)
+
+
+def _left_out(order: Sequence[str]) -> Html:
+    """Which silos a table leaves out, if any."""
+    said = f"Of {words.counted(len(order), 'silo')}, the table shows the first and the last {MOST_LISTED // 2}."
+    where = "The file result.json has the final metrics of all."
+    return paragraph(f"{said} {where}" if len(order) > MOST_LISTED else "", class_="quiet")
 
 
 def _joining_table(run: RunFiles, order: list[str]) -> Html:
@@ -269,9 +280,12 @@ def silos(run: RunFiles) -> Html:
     names = [m for m in run.metric_names if any(values.get(m) is not None for values in run.silos.values())]
     if not names:
         return section("Silo by silo", paragraph("No metric could be computed for single silos.", class_="quiet"))
+    many = len(run.silos) > MOST_LISTED
+    order = _best_first(run) if many else list(run.silos)
+    listed = both_ends(order)
     rows = [
         {"Silo": silo, **{words.metric(name): words.number(values.get(name)) for name in names}}
-        for silo, values in [(tag("strong", "All silos"), run.metrics), *run.silos.items()]
+        for silo, values in [(tag("strong", "All silos"), run.metrics), *((name, run.silos[name]) for name in listed)]
     ]
     whose = "the federation's model" if run.shared is None else "the silos' own models"
     undefined = any(values.get(name) is None for values in run.silos.values() for name in names)
@@ -280,7 +294,8 @@ def silos(run: RunFiles) -> Html:
         "Silo by silo",
         "" if run.baselines or run.shared else figures.silo_dots(run, _best_first(run)),
         figures.silo_curves(run),
-        table(rows, f"Final metrics of {whose} on each silo's test set"),
+        table(rows, f"Final metrics of {whose} on each silo's test set{', the best first' if many else ''}"),
+        _left_out(order),
         _outside(run),
         paragraph(note if undefined else "", class_="quiet"),
         name="silos",

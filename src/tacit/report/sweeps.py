@@ -9,7 +9,7 @@ from pathlib import Path
 from tacit.planning.sweep import Axis, Point, Sweep
 from tacit.privacy.terms import noise_text
 from tacit.report import figures, words
-from tacit.report.page import MISSING, RUN_STYLES, Html, Page, Style, legend, paragraph, section, table
+from tacit.report.page import MISSING, Html, Page, Style, legend, paragraph, section, style_of, table
 
 NAMES = {
     "rounds": "rounds",
@@ -46,7 +46,7 @@ def _plots(sweep: Sweep) -> Html:
         return Html("")
     across = max(range(len(sweep.axes)), key=lambda index: len(sweep.axes[index].values))
     lines = _lines(sweep, across)
-    styles = {name: RUN_STYLES[index % len(RUN_STYLES)] for index, name in enumerate(lines)}
+    styles = {name: style_of(index) for index, name in enumerate(lines)}
     noise = sweep.solves == "noise_multiplier"
     wanted: list[tuple[str, Read, str]] = (
         [("Noise multiplier", lambda point: point.noise_multiplier, "standard deviation of the noise over the clip")]

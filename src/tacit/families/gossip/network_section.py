@@ -8,8 +8,6 @@ from typing import Any
 from tacit.report import figures, words
 from tacit.report.page import Html, paragraph, section, table
 
-HOVER = "from %{customdata[0]} to %{customdata[1]}: epsilon %{z}"
-
 
 def part(network: Mapping[str, Any]) -> Html:
     """The section."""
@@ -46,4 +44,4 @@ def _pairs(network: Mapping[str, Any]) -> Html:
         return Html("")
     names = [f"node {k}" for k in range(len(values))]
     shown = [[value if isinstance(value, int | float) else None for value in row] for row in values]
-    return figures.heatmap(names, names, shown, "Epsilon from node to node", HOVER)
+    return figures.heatmap(names, names, shown, "Epsilon from node to node (rows: from, columns: to)", "epsilon")

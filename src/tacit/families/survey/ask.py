@@ -22,7 +22,7 @@ import pandas as pd
 from tacit.data.table import Table, as_name, from_frame, gaps, match_names, numbers_in, read_file, refuse_rows
 from tacit.engine.folder import LEDGER, free_folder, write_json
 from tacit.errors import Forbidden, TacitError, UserError
-from tacit.families.survey.picture import Mark, dots
+from tacit.families.survey.survey_page import write_page
 from tacit.planning.claims import REPRODUCIBLE, cost, linkage
 from tacit.privacy import Composed, Event, Guarantee, Ledger, LedgerError, Randomness, View, spent
 from tacit.privacy.ledger import has_seed, mark_of
@@ -81,13 +81,6 @@ class Survey:
             "guarantees": [guarantee.as_dict() for guarantee in self.guarantees],
         }
 
-    def picture(self) -> str:
-        """An SVG with a row per answer; lines reach over the 95 % intervals."""
-        rows = [(answer.answer, Mark(answer.estimate, answer.estimate - answer.low)) for answer in self.answers]
-        noise = "noise by a trusted server" if self.place == "central" else "every person randomises"
-        unit = f"{'share of' if self.kind == 'shares' else 'mean over'} people, and 95 % interval"
-        return dots(rows, f"{self.column}: {self.people:,} people, epsilon {self.epsilon:g}, {noise}", unit)
-
 
 def survey(
     source: str | Path | pd.DataFrame,
@@ -105,7 +98,7 @@ def survey(
     seed: int | None = None,
 ) -> tuple[Survey, Path]:
     """Ask one question of a table: the share of every one of ``categories``, or the mean of a number within ``bounds``.
-    Returns the survey and a new folder with ``survey.json``, ``survey.svg`` and, unless ``ledger`` names another file,
+    Returns the survey and a new folder with ``survey.json``, ``survey.html`` and, unless ``ledger`` names another file,
     ``ledger.jsonl``.
 
     subject  the column that identifies the subject of each row; if omitted, every row is a subject
@@ -150,7 +143,7 @@ def survey(
         seed=seed,
     )
     write_json(folder / "survey.json", found.as_dict())
-    (folder / "survey.svg").write_text(found.picture(), encoding="utf-8")
+    write_page(found, folder / "survey.html")
     return found, folder
 
 

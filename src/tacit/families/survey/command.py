@@ -58,7 +58,7 @@ def survey(
         seed=seed,
     )
     if as_json:
-        show_json({**found.as_dict(), "survey": str(folder), "picture": str(folder / "survey.svg")})
+        show_json({**found.as_dict(), "survey": str(folder), "report": str(folder / "survey.html")})
     else:
         show_survey(found, folder)
 
@@ -87,3 +87,4 @@ def show_survey(found: Survey, folder: Path) -> None:
     if found.seed is not None:
         show("The survey has a seed: anyone who knows it can remove the noise.", "red")
     show_line(f"survey  {folder}")
+    show_line(f"report  {folder / 'survey.html'}")

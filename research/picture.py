@@ -1,4 +1,4 @@
-"""SVG pictures of marks on rows, such as the answers of a survey with their error bars.
+"""SVG pictures for documents: their shapes and axes, and marks on rows.
 
 A picture is a file without scripts. Its ``aria-label`` describes it to screen readers. Values that are missing or not
 finite are not drawn.

@@ -1,4 +1,4 @@
-"""SVG pictures of surveys: marks are where the axis says, and nothing needs a script."""
+"""SVG pictures of documents: marks are where the axis says, and nothing needs a script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tacit.families.survey.picture import Mark, dots
+from research.picture import Mark, dots
 
 SVG = "{http://www.w3.org/2000/svg}"
 
