@@ -26,7 +26,7 @@ __all__ = ["Plan", "Run", "audit", "compare", "plan", "run"]
 
 def run(
     plan_or_source: Plan | str | Path | Mapping[str, Any],
-    frame: pd.DataFrame | None = None,
+    frame: Any = None,
     *,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -35,13 +35,10 @@ def run(
 ) -> Run:
     """Train as planned, write the run folder and its report, and return the run.
 
-    ``frame`` is the table, in place of the file at ``data.path``. ``baselines`` also trains each silo alone and all
-    records together, with the same settings; a tuple names the methods to train instead. ``resume`` continues an
-    interrupted run of the same experiment.
+    ``frame`` is the table, in place of the file at ``data.path``: of pandas, polars, Arrow or another library.
+    ``baselines`` also trains each silo alone and all records together, with the same settings; a tuple names the
+    methods to train instead. ``resume`` continues an interrupted run of the same experiment.
     """
-    if frame is not None and not isinstance(frame, pd.DataFrame):
-        problem = f"a {type(frame).__name__} is no table"
-        raise UserError("wrong-type", "frame", problem, "pass a pandas DataFrame, or set data.path")
     result = trained(
         plan(plan_or_source),
         frame,
@@ -58,7 +55,7 @@ def run(
 
 def trained(
     experiment: Plan,
-    frame: pd.DataFrame | None = None,
+    frame: Any = None,
     *,
     out: Path | None,
     resume: Path | None,
@@ -73,7 +70,7 @@ def trained(
 
 def audit(
     plan_or_source: Plan | str | Path | Mapping[str, Any],
-    frame: pd.DataFrame | None = None,
+    frame: Any = None,
     *,
     out: str | Path | None = None,
     of: str | Path | None = None,

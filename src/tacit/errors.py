@@ -53,6 +53,7 @@ CODES: Mapping[str, Code] = {
     "changed": Code("Data or settings differ from those that the run began with.", "Restore them, or start a new run."),
     "missing-values": Code("A column has rows without a value.", "Fill the gaps, or drop these rows."),
     "undeclared-value": Code("A column has a value that is not declared.", "Declare the value, or correct the table."),
+    "several": Code("A table has several problems.", "Correct all that the message lists, each with its own code."),
     "not-finite": Code("A number is infinite or not a number.", "Replace the value, or drop the row."),
     "empty": Code("Nothing is left to work on: no rows, no columns or no records.", "Provide at least one."),
     # guarantees
@@ -132,6 +133,34 @@ class Forbidden(TacitError):
     """A budget or a policy forbids the work."""
 
     exit_code = 3
+
+
+class Problems:
+    """Errors about one thing, such as the columns of a table, to be raised together."""
+
+    def __init__(self) -> None:
+        self.found: list[UserError] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """An error within is noted, and the work after it goes on."""
+        try:
+            yield
+        except UserError as error:
+            self.found.append(error)
+
+    def check(self) -> None:
+        """Raise what was noted: one error as it is, several as one that lists them all."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            listed = "; ".join(f"({k}) {e.field}: {e.problem} [{e.code}]" for k, e in enumerate(self.found, start=1))
+            fixes = dict.fromkeys(error.fix for error in self.found)
+            raise UserError("several", "data", f"{len(self.found)} problems: {listed}", "; ".join(fixes))
+
+
+class Note(UserWarning):
+    """What a user should know and need not change; commands print one line."""
 
 
 class DivergedWarning(UserWarning):

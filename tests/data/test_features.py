@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tacit.data import DataOptions, FeatureEncoder, Federation, load
 from tacit.data.options import Columns, NumericColumn
 from tacit.data.table import match_names
+from tacit.errors import Note
 from tests.refusals import refuses
 
 Read = Callable[..., Federation]
@@ -191,3 +192,60 @@ def test_a_large_table_is_built_without_a_wide_copy_of_doubles() -> None:
     federation = load(DataOptions(label="y", silos={"column": "bank"}), frame=frame)
     assert federation.train.features.flags.c_contiguous
     assert federation.train.features.base is None
+
+
+def test_an_indicator_says_where_a_number_is_missing(read):
+    def gaps(frame):
+        frame.loc[::7, "age"] = np.nan
+        return frame
+
+    numeric = {"age": {"mean": 50, "scale": 10, "indicator": True}, "pressure": {"mean": 130, "scale": 15}}
+    federation = read(gaps, numeric=numeric, missing="center")
+    assert federation.feature_names == ("age", "pressure", "age is missing", "smoker=no", "smoker=yes")
+    missing = federation.train.features[:, 2] == 1
+    assert 0 < missing.sum() < len(missing)
+    assert (federation.train.features[missing, 0] == 0).all()
+    assert (federation.train.features[~missing, 2] == 0).all()
+    assert (federation.train.features[:, 3:].sum(axis=1) == 1).all()
+
+
+def test_rows_with_gaps_that_no_rule_fills_are_dropped_where_that_is_said(read, visits):
+    def gaps(frame):
+        frame.loc[0, "ill"] = np.nan
+        frame.loc[1, "person"] = np.nan
+        frame.loc[2, "clinic"] = np.nan
+        frame.loc[3, "age"] = np.nan
+        frame.loc[4, "smoker"] = None
+        return frame
+
+    def rows(**settings):
+        found = read(gaps, drop_missing=True, **settings)
+        return len(found.train) + len(found.test)
+
+    assert rows() == len(visits) - 5
+    assert rows(missing="center") == len(visits) - 3
+
+
+def test_all_problems_of_a_table_are_told_at_once_with_counts(refusal):
+    def spoiled(frame):
+        frame = frame.astype({"age": object, "smoker": object})
+        frame.loc[:2, "ill"] = 7
+        frame.loc[4, "person"] = np.nan
+        frame.loc[5:8, "age"] = "old"
+        frame.loc[9:10, "smoker"] = "perhaps"
+        return frame
+
+    listed = ["5 problems", "data.label", "3 rows", "data.subjects.column", "1 rows", "'age'", "4 rows", "'smoker'"]
+    numeric = {"age": {}, "pressure": {}, "weight": {}}
+    refusal("several", "data", spoiled, numeric=numeric, names=[*listed, "2 rows", "'weight'", "[unknown-name]"])
+
+
+@pytest.mark.parametrize(("name", "values"), [("visit_id", 1.5), ("number", range(100, 100 + 10**6))])
+def test_an_identifier_is_no_feature_that_is_taken_without_being_named(read, visits, name, values):
+    def with_identifier(frame):
+        return frame.assign(**{name: values if isinstance(values, float) else list(values)[: len(frame)]})
+
+    with refuses("missing", "data.numeric", names=[f"'{name}'"]):
+        read(with_identifier, numeric=None)
+    with pytest.warns(Note):
+        assert read(numeric=None).feature_names[:2] == ("age", "pressure")

@@ -18,7 +18,7 @@ def test_until_constants_are_released_columns_are_scaled_by_their_bounds(read, v
     assert federation.train.features[:, 0] == pytest.approx((raw[:, 0] - 50) / 50, abs=1e-6)
     assert federation.train.features[:, 1] == pytest.approx((raw[:, 1] - 130) / 70, abs=1e-6)
     assert set(np.round(raw[:, 0], 9)) <= set(np.round(visits["age"], 9))
-    assert (federation.unpaid.low, federation.unpaid.high) == ((0, 60), (100, 200))
+    assert federation.unpaid.columns.bounds() == ((0, 60), (100, 200))
     assert read().unpaid is None
 
 
@@ -58,7 +58,6 @@ def test_a_gap_lands_on_the_released_centre_and_a_stand_in_counts_as_a_value(rea
     [
         ({**BOUNDS, "age": {"low": 0}}, "data.numeric", ["'age'", "high"]),
         ({**BOUNDS, "pressure": {"mean": 130}}, "data.numeric", ["'pressure'", "low", "high"]),
-        (("age", "pressure"), "data.numeric", ["'age'", "low", "high"]),
         ({}, "data.standardize", []),
     ],
 )
@@ -68,3 +67,16 @@ def test_a_column_without_bounds_is_named(refusal, numeric, field, names):
 
 def test_bounds_are_in_order():
     assert refused_section(NumericColumn, low=3, high=3).code == "conflict"
+
+
+def test_columns_without_any_bounds_wait_for_constants_too_and_end_at_ten_scales(read, visits):
+    federation = read(standardize="private", numeric=("age", "pressure"))
+    assert federation.unpaid.columns.unbounded
+    raw = federation.unpaid.values()
+    assert np.abs(federation.train.features[:, :2]).max() < 1e-9  # nothing is known yet
+    ready = federation.standardized([41.0, 125.0], [1e-9, 17.0])
+    assert set(np.abs(ready.train.features[:, 0])) == {10.0}
+    assert ready.train.features[:, 1] == pytest.approx((raw[:, 1] - 125) / 17, abs=1e-5)
+    assert np.array_equal(
+        FeatureEncoder.from_dict(ready.encoder.to_dict()).encode(visits), ready.encoder.encode(visits)
+    )

@@ -7,18 +7,40 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.data.encode import as_numbers
-from tacit.data.table import as_name, from_arrays, from_frame, match_names, numbers_in, read_file
+from tacit.data.table import (
+    TextFormat,
+    as_name,
+    days_in,
+    from_arrays,
+    from_frame,
+    match_names,
+    numbers_in,
+    read_file,
+    read_names,
+)
 from tests.refusals import refuses
 
 
 def write(frame: pd.DataFrame, path: Path) -> Path:
     if path.suffix == ".parquet":
         frame.to_parquet(path)
+    elif path.suffix == ".feather":
+        frame.to_feather(path)
+    elif path.suffix == ".arrow":
+        content = pa.Table.from_pandas(frame)
+        with pa.ipc.new_stream(path, content.schema) as stream:
+            stream.write_table(content)
+    elif path.suffix == ".xlsx":
+        frame.to_excel(path, index=False)
+    elif ".tsv" in path.suffixes:
+        frame.to_csv(path, index=False, sep="\t")
     elif path.suffix == ".npz":
         np.savez(path, **{name: frame[name].to_numpy() for name in frame if frame[name].dtype != object})
     else:
@@ -26,7 +48,10 @@ def write(frame: pd.DataFrame, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz"])
+FORMATS = ["t.csv", "t.csv.gz", "t.tsv", "t.tsv.gz", "t.parquet", "t.feather", "t.arrow", "t.xlsx", "t.npz"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_format_gives_the_same_columns(tmp_path: Path, visits: pd.DataFrame, name: str) -> None:
     frame = visits.drop(columns=["clinic", "smoker"])
     table = read_file(write(frame, tmp_path / name))
@@ -100,9 +125,9 @@ def test_an_empty_table_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.xlsx").write_text("x")
+    (tmp_path / "t.docx").write_text("x")
     with refuses("wrong-file", "data.path"):
-        read_file(tmp_path / "t.xlsx")
+        read_file(tmp_path / "t.docx")
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
@@ -164,3 +189,81 @@ def test_a_name_is_the_exact_number_without_an_exponent(value: float) -> None:
 @pytest.mark.parametrize("text", ["01", "", ".", "-", "e5", "1e", "1_0", "x", "1e4000", "true", "0x1"])
 def test_what_is_no_plain_number_is_a_name_as_it_is_written(text: str) -> None:
     assert as_name(text) == text
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_first_line_of_a_text_file_says_what_separates_its_cells(tmp_path: Path, separator: str) -> None:
+    rows = ['"a,b;c"', "x", "y"], ["1", '"p;q,r"', "3"]
+    (tmp_path / "t.csv").write_text("\n".join(separator.join(row) for row in rows))
+    table = read_file(tmp_path / "t.csv")
+    assert table.names == read_names(tmp_path / "t.csv") == ("a,b;c", "x", "y")
+    assert [table.read(name).tolist() for name in table.names] == [["1"], ["p;q,r"], ["3"]]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-8-sig"])
+def test_a_text_file_is_read_in_its_declared_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes("größe;stadt\n1,5;Köln\n-,25e1;Genf\n".encode(encoding))
+    table = read_file(tmp_path / "t.csv", text=TextFormat(encoding, ","))
+    assert table.names == read_names(tmp_path / "t.csv", text=TextFormat(encoding)) == ("größe", "stadt")
+    assert numbers_in(table.read("größe")).tolist() == [1.5, -2.5]
+    assert table.read("stadt").tolist() == ["Köln", "Genf"]
+
+
+def test_another_encoding_than_declared_is_refused_in_names_and_in_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe\n1\n".encode("latin-1"))
+    with refuses("file-damaged", "data.encoding"):
+        read_file(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_bytes("stadt\nKöln\nGenf\n".encode("latin-1"))
+    with refuses("file-damaged", "data.path", names=["(1)"]):
+        read_file(tmp_path / "t.csv")
+    with refuses("unknown-name", "data.encoding"):
+        TextFormat("latin-x")
+
+
+def test_an_encoding_of_a_file_without_text_has_no_effect(tmp_path: Path, visits: pd.DataFrame) -> None:
+    with refuses("no-effect", "data.encoding"):
+        read_file(write(visits, tmp_path / "t.parquet"), text=TextFormat("latin-1"))
+
+
+class Interchanged:
+    """A frame of some library that speaks the interchange protocol alone."""
+
+    def __init__(self, frame: pa.Table) -> None:
+        self._frame = frame
+
+    def __dataframe__(self, **options: bool) -> object:
+        return self._frame.__dataframe__(**options)
+
+
+COLUMNS = {"a": [1, None, 3], "b": ["x", None, "01"], "c": [True, False, None], "d": [1.5, None, 2.0]}
+
+
+@pytest.mark.parametrize("kind", [pl.DataFrame, pa.table, lambda columns: Interchanged(pa.table(columns))])
+def test_frames_of_other_libraries_are_tables(kind: object) -> None:
+    table = from_frame(kind(COLUMNS))  # type: ignore[operator]
+    assert table.names == ("a", "b", "c", "d")
+    np.testing.assert_array_equal(numbers_in(table.read("a")), [1, np.nan, 3])
+    assert table.read("b").tolist() == ["x", None, "01"]
+    np.testing.assert_array_equal(numbers_in(table.read("c")), [1, 0, np.nan])
+    np.testing.assert_array_equal(numbers_in(table.read("d")), [1.5, np.nan, 2])
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with refuses("wrong-type", "frame"):
+        from_frame([1, 2])
+
+
+DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-02 00:00", "2020-03-01 12:00", None])})
+
+
+@pytest.mark.parametrize("kind", [from_frame, lambda frame: from_arrays({"day": frame["day"].to_numpy("M8[ns]")})])
+def test_dates_are_no_numbers_but_days_after_a_date_where_that_is_said(kind: object) -> None:
+    values = kind(DATES).read("day")  # type: ignore[operator]
+    with refuses("wrong-type", "data.numeric", names=["'day'", "2 rows"]):
+        as_numbers(values, "day")
+    np.testing.assert_array_equal(as_numbers(values, "day", "2020-01-01"), [1, 60.5, np.nan])
+
+
+def test_days_are_read_from_usual_spellings_only() -> None:
+    texts = np.array(["2020-01-31", "31.01.2020", "2020-01-31T06:00:00+06:00", "01/31/2020", "soon", None], object)
+    np.testing.assert_array_equal(days_in(texts, "2020-01-01"), [30, 30, 30, np.nan, np.nan, np.nan])

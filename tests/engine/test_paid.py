@@ -23,6 +23,7 @@ from tacit.planning import preview as planner
 from tacit.planning.plan import Plan
 from tacit.privacy import Gaussian, Ledger, Moments, Randomness, View, account, spent
 from tacit.privacy.ledger import place
+from tacit.privacy.mechanisms.spreads import Spreads
 from tests.refusals import refuses
 
 engine = import_module("tacit.engine.run")  # by its full name: the package has a function of that name
@@ -146,12 +147,19 @@ def loaded(experiment: dict, visits: pd.DataFrame, **changes: Any) -> tuple[Plan
     return plan, load_federation(plan, visits)
 
 
+@pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize(("exchange", "draws"), [({}, 300), ({"name": "masked", "drop_outs": 1}, 12)])
-def test_sums_carry_the_noise_that_is_paid_for(paying, visits, exchange, draws):
+def test_sums_carry_the_noise_that_is_paid_for(paying, visits, exchange, draws, bounded):
     """Chi-square of the released sums around the exact ones, error probability 1e-6; and the estimates' errors."""
+    if not bounded:
+        paying["data"] |= {"numeric": ["age", "pressure"]}
+        paying["privacy"] |= {"statistics_noise_multiplier": 10.0}
+        draws = min(draws, 12)
     plan, federation = loaded(paying, visits, exchange=exchange)
     unpaid, train = federation.unpaid, federation.train
-    query = Moments(unpaid.low, unpaid.high, plan.statistics.noise_multiplier, max_silos=3)
+    query = evaluate.constants_query(plan, unpaid.columns)
+    assert isinstance(query, Moments if bounded else Spreads)
+    assert query.event() == Gaussian(plan.statistics.noise_multiplier)
     exact = query.total(unpaid.values(), train.subject, train.silo)
     found = [
         evaluate._noisy_sum(

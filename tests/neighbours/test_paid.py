@@ -4,6 +4,7 @@ a record beyond what the accountant is told. ``tests/engine/test_paid.py`` measu
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -18,18 +19,20 @@ from tacit.engine.evaluate import release_constants, release_metrics
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness, View
 from tacit.privacy.mechanisms.noisy_queries import Means, Moments
+from tacit.privacy.mechanisms.spreads import Spreads
 from tests.neighbours.engines import federated, simulation
 from tests.neighbours.shifts import allowed
 from tests.neighbours.worlds import CLIP, FIRST, LAST, SILOS, STEP, changes, confined, experiment, table
 
-PAID = {"statistics": Moments, "evaluation": Means}
+PAID = {"statistics": (Moments, Spreads), "evaluation": (Means,)}
+BOUNDS, UNBOUNDED = {"low": -1, "high": 1}, {}
 HELD_OUT = "m01"
 VIEWS = ("public", "server", "silo", "silos:2")
 
 
-def planned(exchange: str, **privacy: Any) -> Plan:
+def planned(exchange: str, column: dict[str, float], **privacy: Any) -> Plan:
     """All but a single round of training; the model stays where it is."""
-    bounded = {"standardize": "paid", "numeric": {"x": {"low": -1, "high": 1}}, "test_fraction": 0.3}
+    bounded = {"standardize": "paid", "numeric": {"x": column}, "test_fraction": 0.3}
     return tacit.plan(
         experiment(
             {"name": "uldp-avg", "clip": CLIP, "noise_multiplier": 1.0, "local_learning_rate": STEP},
@@ -39,7 +42,7 @@ def planned(exchange: str, **privacy: Any) -> Plan:
             exchange={"name": exchange},
             train={"server_learning_rate": STEP},
             evaluation={"status": "paid", "noise_multiplier": 2.0, "loss_bound": 4.0},
-            privacy=privacy,
+            privacy={"statistics_noise_multiplier": 10.0, **privacy},
         )
     )
 
@@ -51,19 +54,22 @@ def extreme(made: pd.DataFrame) -> pd.DataFrame:
 
 def sums(plan: Plan, engine: str, frame: pd.DataFrame) -> dict[str, np.ndarray]:
     """What every silo adds its noise to, over the sensitivity of the query: ``[silos, numbers]`` of each release."""
-    found: dict[type, list[np.ndarray]] = {kind: [] for kind in PAID.values()}
+    found: dict[str, list[np.ndarray]] = {name: [] for name in PAID}
 
-    def watched(kind: type) -> Any:
+    def watched(name: str, kind: type) -> Any:
         real = kind.parts  # type: ignore[attr-defined]
 
         def parts(self: Any, *given: Any) -> Any:
             made = real(self, *given)
-            found[kind].append(made / self.sensitivity)
+            found[name].append(made / self.sensitivity)
             return made
 
         return patch.object(kind, "parts", parts)
 
-    with watched(Moments), watched(Means):
+    with ExitStack() as watching:
+        for name, kinds in PAID.items():
+            for kind in kinds:
+                watching.enter_context(watched(name, kind))
         if engine == "federation":
             assert federated(plan, frame) is not None
         else:
@@ -71,7 +77,7 @@ def sums(plan: Plan, engine: str, frame: pd.DataFrame) -> dict[str, np.ndarray]:
             release_constants(plan, sim.federation, randomness)
             test = sim.federation.test
             release_metrics(plan, sim.outputs(test.features, test.silo), test, randomness, 1)
-    return {name: np.concatenate(found[kind]) for name, kind in PAID.items()}
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +90,9 @@ def sums(plan: Plan, engine: str, frame: pd.DataFrame) -> dict[str, np.ndarray]:
         ("federation", "masked", confined, {"max_silos_per_subject": 1}),
     ],
 )
-def test_no_view_sees_more_of_what_is_paid_for_than_the_accountant_is_told(engine, exchange, frame, privacy):
-    plan, made = planned(exchange, **privacy), frame()
+@pytest.mark.parametrize("column", [BOUNDS, UNBOUNDED], ids=["bounds", "unbounded"])
+def test_no_view_sees_more_of_what_is_paid_for_than_the_accountant_is_told(engine, exchange, frame, privacy, column):
+    plan, made = planned(exchange, column, **privacy), frame()
     before, largest = sums(plan, engine, extreme(made)), 0.0
     neighbours: dict[int, dict[str, np.ndarray]] = {}
     people = (FIRST, LAST, HELD_OUT)

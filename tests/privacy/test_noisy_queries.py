@@ -20,6 +20,7 @@ from tacit.privacy.mechanisms.noisy_queries import (
     Quantile,
     record_weights,
 )
+from tacit.privacy.mechanisms.spreads import Spreads
 from tests.refusals import refuses
 
 LOW, HIGH = (0.0, -5.0, 10.0), (1.0, 5.0, 250.0)
@@ -57,6 +58,7 @@ def test_zeroing_a_subject_moves_a_sum_by_at_most_its_sensitivity(seed: int, cro
         (Moments(LOW, HIGH, 1.0, **crowd), values),
         (CategoryCounts(4, 1.0, 1.0, max_silos), silo),
         (CategoryCounts(4, 1.0, 7.5, max_silos), silo),
+        (Spreads(3, 1.0, max_silos), values),
     ]
     for query, data in cases:
         before = query.total(data, subject, silo if with_silos else None)
@@ -247,3 +249,41 @@ def test_numbers_that_make_no_query_are_refused() -> None:
     ):
         with refuses(code, field, InvalidArgument):
             wrong()
+
+
+# -- columns without bounds --------------------------------------------------------------------------------------------
+
+
+def test_the_sensitivity_of_spreads_is_attained_however_fine_the_grid_is() -> None:
+    query = Spreads(3, 1.0, max_silos=2)
+    values, subject, silo = np.tile([1e9, -3.0, 0.0], (6, 1)), np.zeros(6, int), np.array([0, 0, 0, 0, 1, 1])
+    assert np.linalg.norm(query.total(values, subject, silo)) == pytest.approx(query.sensitivity)
+    assert query.total(values, subject, silo) == pytest.approx(query.parts(values, subject, silo, 2).sum(axis=0))
+    assert query.total(values, subject).size == query.numbers
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-1e300, 1e300))
+def test_every_number_has_one_octave_and_one_step_of_the_grid(value: float) -> None:
+    found = Spreads(1, 1.0).total(np.array([[value]]), [0])
+    assert sorted(found[found > 0]) == pytest.approx([math.sqrt(0.5)] * 2)
+
+
+def test_spreads_are_near_mean_and_deviation_from_a_thousand_people_on() -> None:
+    """On columns of very different size: the centre within one deviation, the deviation within a factor of 6."""
+    rng = np.random.default_rng(3)
+    laws = [(130, 15), (0, 1), (-40, 9), (2e-4, 1e-5), (18262, 300), (5e5, 2e5), (0.5, 0.29)]
+    values = np.stack([rng.normal(mean, deviation, 4000) for mean, deviation in laws], axis=1)
+    found = Spreads(len(laws), 10.0).release(values, np.arange(4000), Randomness.from_seed(1).stream("spreads"))
+    for (mean, deviation), centre, scale in zip(laws, found.mean, found.deviation, strict=True):
+        assert abs(centre - mean) <= deviation
+        assert 1 / 2 <= scale / deviation <= 6
+
+
+def test_spreads_of_nothing_are_finite_and_positive() -> None:
+    for values in (np.empty((0, 2)), np.full((5, 2), np.nan), np.zeros((5, 2))):
+        for noise in (0.0, 1e-9, 10.0):
+            stream = Randomness.from_seed(1).stream("spreads")
+            found = Spreads(2, noise).release(values, np.arange(len(values)), stream)
+            assert np.isfinite(found.mean).all()
+            assert (np.isfinite(found.deviation) & (found.deviation > 0)).all()

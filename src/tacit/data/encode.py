@@ -10,6 +10,8 @@ columns are scaled by their public bounds. Categories are always declared.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,11 +20,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.data.options import BINARY, Columns, DataOptions, Labels, NumericColumn, SurvivalLabel, declared_columns
-from tacit.data.table import Table, from_frame, gaps, match_names, numbers_in, refuse_rows
-from tacit.errors import UserError, nearest
+from tacit.data.table import Table, days_in, from_frame, gaps, is_date, match_names, numbers_in, refuse_rows, texts
+from tacit.errors import Note, Problems, UserError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# with private constants from a grid, values farther from the centre than this many scales count as that far
+FARTHEST = 10.0
+# what looks like an identifier: by its name, or by so large a share of different values among so many rows
+IDENTIFIER = re.compile(r"(?:^|[_\W])(?:id|uuid|guid|ssn)$|(?<=[a-z])I[Dd]$", re.IGNORECASE)
+ALMOST_ALL = 0.95
+FEWEST_TO_JUDGE = 50
 
 
 @dataclass(frozen=True)
@@ -64,19 +73,49 @@ class FeatureEncoder:
         width = self.columns.width
         lengths = [table.rows if isinstance(part.rows, slice) else len(part.rows) for part in parts]
         outputs = [np.zeros((length, width), np.float32) for length in lengths]
+        problems = Problems()
+        first, indicators = len(self.columns.numeric), self.columns.indicators
         for j, name in enumerate(self.columns.numeric):
-            values = self._numbers(table, name)
+            with problems.noted():
+                values = self._numbers(table, name)
+                for part, output in zip(parts, outputs, strict=True):
+                    output[:, j] = self._standardized(name, values[part.rows], part.silo)
+        for name in indicators:
+            missing = gaps(table.column(name, "data.numeric"))
             for part, output in zip(parts, outputs, strict=True):
-                output[:, j] = self._standardized(name, values[part.rows], part.silo)
-        first = len(self.columns.numeric)
+                output[:, first + indicators.index(name)] = missing[part.rows]
+        first += len(indicators)
         for name, categories in self.columns.categorical.items():
-            codes = self._codes(table, name)
-            for part, output in zip(parts, outputs, strict=True):
-                mine = codes[part.rows]
-                known = np.flatnonzero(mine >= 0)  # a missing category stays all-zero
-                output[known, first + mine[known]] = 1.0
+            with problems.noted():
+                codes = self._codes(table, name)
+                for part, output in zip(parts, outputs, strict=True):
+                    mine = codes[part.rows]
+                    known = np.flatnonzero(mine >= 0)  # a missing category stays all-zero
+                    output[known, first + mine[known]] = 1.0
             first += len(categories)
+        problems.check()
         return outputs
+
+    def check(self, table: Table, problems: Problems) -> None:
+        """Note what is wrong with the feature columns of a table, without making features."""
+        for name in self.columns.numeric:
+            with problems.noted():
+                self._numbers(table, name)
+        for name in self.columns.categorical:
+            with problems.noted():
+                self._codes(table, name)
+
+    def lacking(self, table: Table) -> np.ndarray:
+        """Mask ``[rows]`` of rows that have a gap in a feature for which no rule says what to do."""
+        found = np.zeros(table.rows, bool)
+        if self.missing == "refuse":
+            for name, column in self.columns.numeric.items():
+                if column.missing is None and name in table.names:
+                    found |= gaps(table.read(name))
+            for name in self.columns.categorical:
+                if name in table.names:
+                    found |= gaps(table.read(name))
+        return found
 
     def numbers(self, table: Table, part: Part) -> np.ndarray:
         """The numeric columns of some rows as they are, ``[part, columns]`` float64: stand-ins filled in, NaN where a
@@ -127,7 +166,7 @@ class FeatureEncoder:
 
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """One numeric column ``[rows]`` as floats, declared stand-ins filled in; NaN only where it will be centred."""
-        values = as_numbers(table.column(name, "data.numeric"), name)
+        values = as_numbers(table.column(name, "data.numeric"), name, self.columns.numeric[name].days_since)
         fix = "replace the values or drop the rows"
         refuse_rows("not-finite", "data.numeric", np.isinf(values), name, "infinite", fix)
         missing = np.isnan(values)
@@ -137,7 +176,7 @@ class FeatureEncoder:
         if stand_in is not None:
             return np.where(missing, stand_in, values)
         if self.missing == "refuse":
-            fix = "set data.missing = \"center\", declare the column's own 'missing' value, or drop the rows"
+            fix = "set data.missing = \"center\", declare the column's own 'missing' value, or set data.drop_missing"
             refuse_rows("missing-values", "data.numeric", missing, name, "missing", fix)
         return values
 
@@ -145,7 +184,10 @@ class FeatureEncoder:
         """``(values - mean) / scale`` as float32 ``[part]``; a value that is still missing lands on the centre."""
         mean, scale = self._constants(name, silo)
         with np.errstate(over="ignore"):
-            result = ((values.astype(np.float64) - mean) / scale).astype(np.float32)
+            exact = (values.astype(np.float64) - mean) / scale
+            if self.standardize == "paid" and self.columns.unbounded:
+                exact = np.clip(exact, -FARTHEST, FARTHEST)
+            result = exact.astype(np.float32)
         if np.isinf(result).any():
             problem = f"column '{name}' exceeds the range of float32"
             raise UserError("out-of-range", "data.numeric", problem, "declare a larger scale")
@@ -165,11 +207,12 @@ class FeatureEncoder:
         categories = self.columns.categorical[name]
         codes, unknown = match_names(table.column(name, "data.categorical"), categories)
         if unknown is not None:
-            problem = f"column '{name}' has the value '{unknown}' outside its declared categories"
+            others = int(((codes < 0) & ~gaps(table.read(name))).sum())
+            problem = f"column '{name}' has values outside its declared categories in {others} rows ('{unknown}')"
             fix = f"add it to data.categorical.{name} or replace it in the table"
             raise UserError("undeclared-value", "data.categorical", problem, fix)
         if self.missing == "refuse":
-            fix = 'set data.missing = "center" or give the gap a category of its own'
+            fix = 'set data.missing = "center" or data.drop_missing, or give the gap a category of its own'
             refuse_rows("missing-values", "data.categorical", codes < 0, name, "missing", fix)
         return codes
 
@@ -194,13 +237,9 @@ class Unpaid:
     test: Part
 
     @property
-    def low(self) -> tuple[float, ...]:
-        """Public bounds, one per column."""
-        return self.encoder.columns.bounds()[0]
-
-    @property
-    def high(self) -> tuple[float, ...]:
-        return self.encoder.columns.bounds()[1]
+    def columns(self) -> Columns:
+        """The numeric columns, with their public bounds if they have any."""
+        return self.encoder.columns
 
     def values(self) -> np.ndarray:
         """``[training records, columns]`` as they are, NaN where missing: private."""
@@ -213,10 +252,18 @@ class Unpaid:
 
 
 def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Columns:
-    """The declared columns; where no numeric one is, every column that is not ``taken``: they must be numbers then."""
+    """The declared columns; where no numeric one is, every column that is not ``taken``: they must be numbers then, and
+    not look like identifiers. A note lists them."""
     columns = declared_columns(options) or Columns()
     if options.numeric is None and options.schema_ is None:
         rest = [name for name in table.names if name not in taken and name not in columns.categorical]
+        named = [name for name in rest if looks_like_identifier(name, table.read(name))]
+        if named:
+            problem = f"is not given, and {', '.join(map(repr, named))} would be a feature and looks like an identifier"
+            fix = 'name the columns to use: numeric = ["…", "…"]'
+            raise UserError("missing", "data.numeric", problem, fix)
+        if rest:
+            warnings.warn(f"data.numeric is not given: features are {', '.join(rest)}", Note, stacklevel=2)
         columns = Columns({name: NumericColumn() for name in rest}, columns.categorical)
     if not columns.width:
         problem = "there is no feature column"
@@ -224,13 +271,34 @@ def feature_columns(table: Table, options: DataOptions, taken: set[str]) -> Colu
     return columns
 
 
-def as_numbers(values: np.ndarray, name: str) -> np.ndarray:
+def looks_like_identifier(name: str, values: np.ndarray) -> bool:
+    """Whether a column seems to name rows or people: an id by its name, or whole numbers or texts of which almost all
+    are different."""
+    if IDENTIFIER.search(name):
+        return True
+    known = texts(values)[~gaps(values)]
+    if len(known) < FEWEST_TO_JUDGE or len(set(known)) < ALMOST_ALL * len(known):
+        return False
+    numbers = numbers_in(known)
+    numbers = numbers[~np.isnan(numbers)]
+    return bool((numbers == np.floor(numbers)).all()) and not any(map(is_date, known[:FEWEST_TO_JUDGE]))
+
+
+def column_numbers(values: np.ndarray, days_since: str | None = None) -> np.ndarray:
+    """A numeric column ``[rows]`` as floats, NaN where a cell is missing or no number (or no date)."""
+    return numbers_in(values) if days_since is None else days_in(values, days_since)
+
+
+def as_numbers(values: np.ndarray, name: str, days_since: str | None = None) -> np.ndarray:
     """Any numeric column ``[rows]`` as float32 or float64, missing values as NaN; text that is no number is refused."""
-    numbers = numbers_in(values)
+    numbers = column_numbers(values, days_since)
     unread = np.flatnonzero(np.isnan(numbers) & ~gaps(values))
     if unread.size:
-        problem = f"column '{name}' is not numeric (it has '{values[unread[0]]}')"
+        found, what = texts(values[unread[:1]])[0], "numeric" if days_since is None else "a date"
+        problem = f"column '{name}' is not {what} in {unread.size} rows (it has '{found}')"
         fix = f"declare its categories: data.categorical.{name} = [...], or leave it out of data.numeric"
+        if is_date(str(found)):
+            fix = f"turn dates into days: data.numeric.{name} = {{ days_since = 2020-01-01 }}, or leave it out"
         raise UserError("wrong-type", "data.numeric", problem, fix)
     return numbers
 
@@ -248,7 +316,7 @@ def _moments(values: np.ndarray, silo: np.ndarray, silos: int) -> tuple[tuple[fl
 
 # --- labels ---
 
-NO_LABEL = "drop the rows without a label"
+NO_LABEL = "set data.drop_missing = true, or drop the rows without a label"
 
 
 def read_labels(table: Table, label: str | SurvivalLabel | None, labels: Labels) -> np.ndarray:
@@ -281,7 +349,8 @@ def _label_numbers(values: np.ndarray, name: str) -> np.ndarray:
 def _classes(values: np.ndarray, name: str, labels: Labels) -> np.ndarray:
     codes, unknown = match_names(values, labels.classes)
     if unknown is not None:
-        problem = f"column '{name}' has the label '{unknown}' outside the classes {_short(labels.classes)}"
+        others = int(((codes < 0) & ~gaps(values)).sum())
+        problem = f"column '{name}' has labels outside {_short(labels.classes)} in {others} rows ('{unknown}')"
         fix = "declare data.task and data.classes, or correct the table"
         raise UserError("undeclared-value", "data.label", problem, fix)
     refuse_rows("missing-values", "data.label", codes < 0, name, "missing", NO_LABEL)

@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.options import BINARY, DataOptions, NumericColumn, SurvivalLabel
+from tacit.data.encode import column_numbers
+from tacit.data.options import BINARY, Columns, DataOptions, NumericColumn, SurvivalLabel
 from tacit.data.sources import SourceFacts
 from tacit.data.table import Table, gaps, match_names, numbers_in
+from tacit.privacy.mechanisms.spreads import LARGEST_VALUE
 
 _LARGEST = float(np.finfo(np.float32).max)
 # Constants that are released with noise come later. They are no finer than this part of a column's public range, so
 # that a value within this many ranges has a place in single precision.
 FINEST = 1e-9
 _MOST_RANGES = 1e29
+_FINEST_ON_GRID = 2.0**-70  # of the largest value on the grid; its smallest cell is 2^-64 of it wide
+
+
+def column_limits(columns: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least and the largest centre, and the least scale, that released constants of each column may have."""
+    if columns.unbounded:
+        ends = np.full(len(columns.numeric), LARGEST_VALUE)
+        return -ends, ends, ends * _FINEST_ON_GRID
+    low, high = np.array(columns.bounds())
+    return low, high, FINEST * (high - low)
 
 
 def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str, np.ndarray]:
@@ -48,13 +60,13 @@ def misfits(table: Table, known: SourceFacts, options: DataOptions) -> dict[str,
 
 def _numbers_fit(values: np.ndarray, column: NumericColumn, options: DataOptions) -> np.ndarray:
     """Which values are numbers that have a place in single precision, or gaps that may be filled."""
-    numbers, missing = numbers_in(values), gaps(values)
+    numbers, missing = column_numbers(values, column.days_since), gaps(values)
     if column.missing is not None:
         numbers, missing = np.where(missing, column.missing, numbers), np.zeros(len(numbers), bool)
     if options.standardize == "paid":
-        assert column.low is not None
-        assert column.high is not None
-        place, most = numbers, _MOST_RANGES * (column.high - column.low)
+        # without bounds, features end at a number of scales (`encode.FARTHEST`): every finite number has a place
+        range_ = np.inf if column.low is None or column.high is None else column.high - column.low
+        place, most = numbers, min(_MOST_RANGES * range_, float(np.finfo(np.float64).max))
     elif options.standardize == "declared":
         with np.errstate(over="ignore"):
             place, most = (numbers - column.mean) / column.scale, _LARGEST

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -19,9 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from tacit.data.table import as_name
+from tacit.data.table import TextFormat, as_name
 from tacit.errors import InvalidSetting, UserError
 from tacit.planning.settings import Count, Positive, read_toml
+from tacit.privacy.mechanisms.spreads import LARGEST_VALUE
 
 Name = Annotated[str, BeforeValidator(as_name)]
 # "private" is the documented spelling of "paid": plan hashes and results of earlier versions have the old one
@@ -34,6 +36,14 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
 
 
+def _day(value: Any) -> Any:
+    """A date of TOML, or the text of one, as text."""
+    return (value if isinstance(value, date) else date.fromisoformat(value)).isoformat()
+
+
+Day = Annotated[str, BeforeValidator(_day)]
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, and unknown keys are an error."""
 
@@ -43,8 +53,9 @@ class Section(BaseModel):
 class NumericColumn(Section):
     """Public facts about one numeric column: ``(value - mean) / scale`` is what the model sees.
 
-    ``missing`` stands in for a missing value, on the scale of the table. ``low`` and ``high`` are public bounds, which
-    ``standardize = "private"`` needs: values beyond them count as the bound when constants are computed.
+    ``missing`` stands in for a missing value, on the scale of the table. ``low`` and ``high`` are public bounds for
+    ``standardize = "private"``: values beyond them count as the bound when constants are computed. ``indicator`` adds a
+    feature that is 1 where the value is missing. ``days_since`` turns dates into days after a public date.
     """
 
     mean: Number = 0.0
@@ -52,6 +63,8 @@ class NumericColumn(Section):
     missing: Number | None = None
     low: Number | None = None
     high: Number | None = None
+    indicator: bool = False
+    days_since: Day | None = None
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
@@ -134,10 +147,18 @@ class DataOptions(Section):
     # `schema` in the file; the trailing underscore keeps clear of a pydantic method
     schema_: str | None = Field(default=None, alias="schema")
     missing: Literal["refuse", "center"] = "refuse"
+    drop_missing: bool = False
+    encoding: str = "utf-8"
+    decimal: Literal[".", ","] = "."
     records_per_silo: Count | tuple[Count, ...] | None = None
     window_stride: Count = 1
     seed: Whole | None = None
     from_this_table: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> TextFormat:
+        """How a text file of this table is written."""
+        return TextFormat(self.encoding, self.decimal)
 
     @property
     def assigned_together(self) -> bool:
@@ -204,14 +225,25 @@ class Columns:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """One name per feature, in order: numeric columns, then ``column=category``."""
+        """One name per feature, in order: numeric columns, their indicators, then ``column=category``."""
         dummies = (f"{name}={category}" for name, categories in self.categorical.items() for category in categories)
-        return (*self.numeric, *dummies)
+        return (*self.numeric, *(f"{name} is missing" for name in self.indicators), *dummies)
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The numeric columns with a feature that says whether a value is missing."""
+        return tuple(name for name, column in self.numeric.items() if column.indicator)
 
     @property
     def width(self) -> int:
         """How many features there are."""
-        return len(self.numeric) + sum(map(len, self.categorical.values()))
+        return len(self.numeric) + len(self.indicators) + sum(map(len, self.categorical.values()))
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether no numeric column has a public bound: private constants then come from a grid of powers of two."""
+        columns = self.numeric.values()
+        return bool(columns) and all(column.low is None and column.high is None for column in columns)
 
     def checked(self) -> Columns:
         """The same, or an error: every column is declared once, every categorical one has distinct categories."""
@@ -233,7 +265,7 @@ class Columns:
         for name, column in self.numeric.items():
             if column.low is None or column.high is None:
                 missing = " and no ".join(key for key in ("low", "high") if getattr(column, key) is None)
-                fix = 'standardize = "private" needs public bounds: declare { low = …, high = … }'
+                fix = 'standardize = "private" takes bounds of all columns ({ low = …, high = … }), or of none'
                 raise UserError("missing", "data.numeric", f"column '{name}' has no {missing}", fix)
             lows.append(column.low)
             highs.append(column.high)
@@ -254,6 +286,8 @@ class Columns:
 
     def scaled_by_bounds(self) -> Columns:
         """Constants that put the public bounds at -1 and 1: nothing is learned from the data."""
+        if self.unbounded:
+            return self.with_constants([0.0] * len(self.numeric), [LARGEST_VALUE] * len(self.numeric))
         low, high = (np.array(ends) for ends in self.bounds())
         return self.with_constants((low / 2 + high / 2).tolist(), (high / 2 - low / 2).tolist())
 

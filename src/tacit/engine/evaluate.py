@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from tacit.data import Federation, Records
+from tacit.data.options import Columns
 from tacit.exchange.sums import SumFacts
 from tacit.models import Task
 from tacit.planning.plan import Plan
 from tacit.privacy import Noise, Randomness, Stream
 from tacit.privacy.mechanisms.noisy_queries import Means, Metrics, Moments
+from tacit.privacy.mechanisms.spreads import Spreads
 from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 Numbers = dict[str, float | None]
+Query = Means | Moments | Spreads
 
 # No metric is computed for fewer held-out records: of one or two, it would show their labels.
 FEWEST_RECORDS = 5
@@ -117,19 +120,22 @@ def release_constants(plan: Plan, federation: Federation, randomness: Randomness
     """Noisy means and deviations of the numeric columns over training subjects, one of each per column."""
     unpaid = federation.unpaid
     assert unpaid is not None, "the constants are known already"
-    query = constants_query(plan, unpaid.low, unpaid.high)
+    query = constants_query(plan, unpaid.columns)
     noisy, noise = _noisy_sum(plan, query, unpaid.values(), federation.train, _streams(plan, randomness, "statistics"))
     return constants_found(query, noisy, noise)
 
 
-def constants_query(plan: Plan, low: Sequence[float], high: Sequence[float]) -> Moments:
-    """The sum that constants come from, of columns with these public bounds."""
-    once = plan.statistics
+def constants_query(plan: Plan, columns: Columns) -> Moments | Spreads:
+    """The sum that constants of these columns come from: of columns without public bounds, a histogram."""
+    once, most = plan.statistics, plan.promise.facts.silos_of_a_subject
     assert once is not None, "this plan releases no private constants"
-    return Moments(tuple(low), tuple(high), once.noise_multiplier, max_silos=plan.promise.facts.silos_of_a_subject)
+    if columns.unbounded:
+        return Spreads(len(columns.numeric), once.noise_multiplier, most)
+    low, high = columns.bounds()
+    return Moments(low, high, once.noise_multiplier, max_silos=most)
 
 
-def constants_found(query: Moments, noisy: np.ndarray, noise: float) -> tuple[list[float], list[float]]:
+def constants_found(query: Moments | Spreads, noisy: np.ndarray, noise: float) -> tuple[list[float], list[float]]:
     """Means and deviations from a noisy sum, in which there is that much noise (over the sensitivity)."""
     found = replace(query, noise_multiplier=noise).estimate(noisy)
     return found.mean.tolist(), found.deviation.tolist()
@@ -173,7 +179,7 @@ def _streams(plan: Plan, randomness: Randomness, purpose: str, *place: int) -> l
 
 
 def _noisy_sum(
-    plan: Plan, query: Means | Moments, values: np.ndarray, records: Records, streams: Sequence[Stream]
+    plan: Plan, query: Query, values: np.ndarray, records: Records, streams: Sequence[Stream]
 ) -> tuple[np.ndarray, float]:
     """The sum over all silos with the noise of each, carried as the exchange carries updates; and the noise that really
     is in it, over the sensitivity."""
@@ -187,13 +193,13 @@ def _noisy_sum(
     return session.sum(1, masked.grid.truncated(parts), streams), noise
 
 
-def noise_in_sum(plan: Plan, query: Means | Moments) -> float:
+def noise_in_sum(plan: Plan, query: Query) -> float:
     """The standard deviation of the noise in a sum, over the sensitivity."""
     masked = plan.exchange.masking
     return query.noise_multiplier * (1.0 if masked is None else masked.surplus(plan.promise.facts.silos))
 
 
-def masked_sum(plan: Plan, query: Means | Moments) -> SumFacts:
+def masked_sum(plan: Plan, query: Query) -> SumFacts:
     """What a masked sum is asked for, over the declared number of people.
 
     On a grid of step p a silo's part is rounded: it moves by at most sqrt(D) p more than before, in up to S silos. With

@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from tacit.data import DataOptions, SourceFacts, source_facts
+from tacit.data.options import Columns
 from tacit.errors import Forbidden, UserError, nearest
 from tacit.exchange import Exchange, ReportFacts, SumFacts
 from tacit.kernels import ServerStep
@@ -34,7 +35,7 @@ from tacit.planning.experiment import (
 )
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.terms import LOG_LOSS_BOUND, STATISTICS_NOISE
+from tacit.privacy.terms import FEWEST_STATISTICS_NOISE, LOG_LOSS_BOUND, STATISTICS_NOISE
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -324,8 +325,10 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         if known.columns is None:
             problem = f"'private' is for tables, and source '{experiment.data.source}' is none"
             raise UserError("not-supported", "data.standardize", problem, "leave it out")
-        known.columns.bounds()
-        found.append(Once("statistics", privacy.statistics_noise_multiplier or STATISTICS_NOISE))
+        if not known.columns.unbounded:
+            known.columns.bounds()
+        noise = privacy.statistics_noise_multiplier or _statistics_noise(experiment, known, known.columns)
+        found.append(Once("statistics", noise))
     elif privacy.statistics_noise_multiplier is not None:
         problem = "nothing needs it: no statistics are released"
         fix = 'leave it out, or set data.standardize = "private"'
@@ -347,6 +350,32 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         problem = "is missing: what is released once has noise in shares, one per silo"
         raise UserError("missing", "data.silos.count", problem, DECLARE)
     return tuple(found)
+
+
+def _statistics_noise(experiment: Experiment, known: SourceFacts, columns: Columns) -> float:
+    """The noise of constants where the experiment gives none, from public facts.
+
+    A histogram of columns without bounds (``noisy_queries.Spreads``) sees n / m subjects where each counts 1 / m, under
+    noise of z sqrt(2 F) on every cell. The largest z is taken that leaves 20 standard deviations to that count, between
+    10 and the least that may be spent: 3, or what takes a third of the target's 1 / sigma. Below 8 the columns could
+    not be told from noise, and the plan is refused.
+    """
+    target, people = experiment.method.get("target_epsilon"), known.subject_count
+    if not columns.unbounded or people is None:
+        return STATISTICS_NOISE
+    least = FEWEST_STATISTICS_NOISE
+    if isinstance(target, int | float) and target > 0:
+        from tacit.privacy.mechanisms.noise_mechanisms import gaussian_sigma
+
+        least = max(least, 3 * gaussian_sigma(float(target), experiment.privacy.delta))
+    silos = experiment.privacy.max_silos_per_subject or known.silo_count or 1
+    visible = people / silos / math.sqrt(2 * len(columns.numeric))
+    if visible / least < 8:
+        width = len(columns.numeric)
+        problem = f"{people} subjects in up to {silos} silos each are too few for the constants of {width} columns"
+        fix = "declare constants or bounds in data.numeric, lower privacy.max_silos_per_subject, or use fewer columns"
+        raise UserError("too-few", "data.standardize", problem, fix)
+    return max(least, min(STATISTICS_NOISE, visible / 20))
 
 
 def _paid_metrics(evaluation: EvaluationOptions, kind: str) -> dict[str, float]:

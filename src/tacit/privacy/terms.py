@@ -30,6 +30,8 @@ Index = Literal["slots", "list"]
 # training. The error of a mean is 10 sqrt(2 F + 1) / subjects half widths of its bounds: a few per cent from some
 # thousand people on.
 STATISTICS_NOISE = 10.0
+# The least that is chosen for columns without bounds where few people are declared: mu = 1 / 3.
+FEWEST_STATISTICS_NOISE = 3.0
 # A record whose true class has a probability below e^-4 = 2 % counts as e^-4 in private metrics.
 LOG_LOSS_BOUND = 4.0
 

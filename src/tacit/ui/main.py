@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.errors import Deprecated, TacitError, UserError
+from tacit.errors import Deprecated, Note, TacitError, UserError
 from tacit.names import COMMANDS as FAMILY_COMMANDS
 from tacit.names import load
 from tacit.ui import federation_commands, ledger_commands, report_commands
@@ -263,7 +263,7 @@ def _end(error: TacitError) -> None:
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
     """Names that are deprecated are the user's to change: one line, without the place in Tacit's code."""
-    if issubclass(category, Deprecated):
+    if issubclass(category, Deprecated | Note):
         warn(str(message))
     else:
         _python_warning(message, category, *where, **options)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,21 +25,18 @@ from tacit.data.table import (
     as_written,
     from_frame,
     gaps,
+    malformed_lines,
     match_names,
     numbers_in,
     read_file,
     refuse_rows,
     texts,
 )
-from tacit.errors import UserError, nearest
+from tacit.errors import Problems, UserError, nearest
 from tacit.names import BuiltIn, find
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 ENVIRONMENT = "TACIT_DATA"
-Given: TypeAlias = "pd.DataFrame | Table | None"  # what stands in for a file
+Given: TypeAlias = Any  # what stands in for a file: a frame, a Table, or None
 SUBJECTS, SILOS = "data.subjects.column", "data.silos.column"
 
 
@@ -215,25 +212,41 @@ class Declaration:
 
 
 def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
-    """Labels, ids and features of a table; columns that the experiment names win over declared ones."""
+    """Labels, ids and features of a table; columns that the experiment names win over declared ones. An error tells
+    about all columns that are not as declared."""
     _refuse_leaks(declared, options)
-    subject = silo = None
-    silo_names: tuple[str, ...] = ()
     subject_column = None if options.subjects.assign else options.subjects.column or declared.subject
     silo_column = None if options.silos.assign else options.silos.column or declared.silo
-    if subject_column is not None:
-        subject = _numbered(table.identifiers(subject_column, SUBJECTS), subject_column, SUBJECTS)
-    if silo_column is not None:
-        known = declared.silo_names if silo_column == declared.silo else ()
-        silo, silo_names = _silos(table, silo_column, known)
-    test = None if declared.split is None else numbers_in(table.column(declared.split, "data.path")) == 1
     columns = declared.columns.checked()
     if options.standardize == "paid":
         columns = columns.scaled_by_bounds()
+    encoder = FeatureEncoder(columns, options.standardize, options.missing, silo_column)
+    if options.drop_missing:
+        used = (*label_columns(declared.label), *(name for name in (subject_column, silo_column) if name))
+        table = _complete(table, encoder, used)
+    subject = silo = test = None
+    labels, problems = np.empty(0), Problems()
+    silo_names: tuple[str, ...] = ()
+    if table.unread:
+        problems.found.append(malformed_lines(table, "data.path", Path(options.path or "").name))
+    with problems.noted():
+        if subject_column is not None:
+            subject = _numbered(table.identifiers(subject_column, SUBJECTS), subject_column, SUBJECTS)
+    with problems.noted():
+        if silo_column is not None:
+            known = declared.silo_names if silo_column == declared.silo else ()
+            silo, silo_names = _silos(table, silo_column, known)
+    with problems.noted():
+        labels = read_labels(table, declared.label, declared.labels)
+    with problems.noted():
+        test = None if declared.split is None else numbers_in(table.column(declared.split, "data.path")) == 1
+    if problems.found:  # otherwise features are checked when they are made
+        encoder.check(table, problems)
+        problems.check()
     return Raw(
         declared.labels,
-        read_labels(table, declared.label, declared.labels),
-        (table, FeatureEncoder(columns, options.standardize, options.missing, silo_column)),
+        labels,
+        (table, encoder),
         subject,
         silo,
         silo_names,
@@ -242,6 +255,16 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         keys=partial(_keys, table, subject_column),
         record_keys=partial(_keys, table, None),
     )
+
+
+def _complete(table: Table, encoder: FeatureEncoder, used: Sequence[str]) -> Table:
+    """The rows with a label, a subject, a silo and all features that no rule fills: each row is judged by itself."""
+    lacking = encoder.lacking(table)
+    for name in used:
+        lacking |= gaps(table.read(name)) if name in table.names else False
+    if lacking.all():
+        raise UserError("empty", "data.drop_missing", "every row has a gap", "fill the gaps, or leave columns out")
+    return table.take(~lacking) if lacking.any() else table
 
 
 def label_columns(label: str | SurvivalLabel | None) -> tuple[str, ...]:
@@ -286,7 +309,8 @@ def _numbered(values: np.ndarray, column: str, field: str) -> np.ndarray:
     import pandas as pd
 
     codes, _ = pd.factorize(values, use_na_sentinel=True)
-    refuse_rows("missing-values", field, codes < 0, column, "missing", "fill the gaps or drop the rows")
+    fix = "fill the gaps, or set data.drop_missing = true"
+    refuse_rows("missing-values", field, codes < 0, column, "missing", fix)
     return codes.astype(np.int32)
 
 
@@ -323,16 +347,18 @@ def table_source(
 
 def refuse_table_settings(options: DataOptions, frame: Given) -> None:
     """For sources that are no tables: settings about columns would be ignored, so they are refused."""
-    about_columns = ("label", "numeric", "categorical", "schema_", "standardize", "missing", "task", "classes")
+    about_columns = "label numeric categorical schema_ standardize missing drop_missing encoding decimal task classes"
     defaults = DataOptions()
     given = ["frame"] if frame is not None else []
-    given += [f"data.{key.rstrip('_')}" for key in about_columns if getattr(options, key) != getattr(defaults, key)]
+    given += [
+        f"data.{key.rstrip('_')}" for key in about_columns.split() if getattr(options, key) != getattr(defaults, key)
+    ]
     if given:
         problem = f"source '{options.source}' is not a table"
         raise UserError("no-effect", given[0], problem, 'leave it out, or use source = "table"')
 
 
-def _as_table(frame: pd.DataFrame | Table) -> Table:
+def _as_table(frame: Any) -> Table:
     return frame if isinstance(frame, Table) else from_frame(frame)
 
 
@@ -381,7 +407,7 @@ def _read_user_table(options: DataOptions, frame: Given, rng: np.random.Generato
     """The rows of ``frame``, or of the file at ``data.path``."""
     if frame is None and options.path is None:
         raise UserError("missing", "data.path", "no table is given", "set data.path to a file or pass a frame")
-    table = read_file(options.path or "") if frame is None else _as_table(frame)
+    table = read_file(options.path or "", leave_out=True, text=options.text) if frame is None else _as_table(frame)
     taken = {options.subjects.column or "", options.silos.column or "", *label_columns(options.label)}
     columns = feature_columns(table, options, taken)
     return read_raw(table, Declaration(columns, options.label, declared_labels(options)), options)

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from tacit.crypto import Refused, Secret
 from tacit.data import Federation, Labels, Records, source_facts
+from tacit.data.options import Columns
 from tacit.errors import UserError
 from tacit.exchange import people_of, places_of
 from tacit.exchange.post import join, join_named, parted
@@ -140,11 +141,11 @@ def check_federated(plan: Plan) -> None:
     )
 
 
-def column_bounds(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The public bounds, low and high, of the columns whose constants get noise."""
+def numeric_columns(plan: Plan) -> Columns:
+    """The columns whose constants get noise."""
     columns = source_facts(plan.data).columns
-    assert columns is not None, "a plan with noise on constants has bounds for them"
-    return columns.bounds()
+    assert columns is not None, "a plan with noise on constants has a table"
+    return columns
 
 
 def taking_part(plan: Plan, silos: Sequence[str]) -> tuple[str, ...]:
@@ -166,7 +167,8 @@ def in_their_places(shard: Federation, k: int, silos: int, people: int) -> Feder
 def meant(plan: Plan) -> dict[str, Any]:
     """The experiment of a plan for all parties: without paths, and with the noise that was solved for."""
     content: dict[str, Any] = plan.experiment.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
-    content.get("data", {}).pop("path", None)
+    for key in ("path", "encoding", "decimal"):  # of the requester's own file
+        content.get("data", {}).pop(key, None)
     content.get("privacy", {}).pop("budget_file", None)
     if "exchange" in content:  # one order and one spelling, however the keys were written
         made = plan.exchange.options()

@@ -18,6 +18,7 @@ from tacit.crypto.crypto_errors import REFUSALS
 from tacit.data import Federation
 from tacit.engine.charges import check_goes_on
 from tacit.engine.evaluate import (
+    Query,
     Scores,
     constants_found,
     constants_query,
@@ -43,7 +44,6 @@ from tacit.methods import ServerState
 from tacit.models import Params
 from tacit.planning.plan import Plan
 from tacit.privacy import Randomness
-from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 
 Read = TypeVar("Read")
 
@@ -148,7 +148,7 @@ class CoordinatorSide:
             self.refusals.append(RefusedAnswer(self._desk.number, "metrics", "", str(refused), refused.code))
             return None
 
-    def _noisy_sum(self, phase: Phase, content: bytes, query: Means | Moments) -> Part[np.ndarray]:
+    def _noisy_sum(self, phase: Phase, content: bytes, query: Query) -> Part[np.ndarray]:
         """A sum over all silos with the noise of the plan, carried as updates are."""
         plan, masked = self.plan, self.plan.exchange.masking
         told = dict.fromkeys(self.names, self._desk.write(EVERYONE, phase, content))
@@ -173,7 +173,7 @@ class CoordinatorSide:
         """The columns of all silos under constants with noise: those that were released before, or new ones."""
         constants = hooks.before_statistics()
         if constants is None:
-            query = constants_query(self.plan, *agreement.column_bounds(self.plan))
+            query = constants_query(self.plan, agreement.numeric_columns(self.plan))
             noisy = yield from self._noisy_sum("statistics", b"", query)
             constants = constants_found(query, noisy, noise_in_sum(self.plan, query))
             hooks.after_statistics(constants)

@@ -15,10 +15,10 @@ import numpy as np
 
 from tacit.crypto import EVERYONE, Refused
 from tacit.data import Federation, Records
-from tacit.data.invalid_rows import FINEST
+from tacit.data.invalid_rows import column_limits
 from tacit.data.load import within_caps
 from tacit.engine.charges import check_goes_on, events, once_events
-from tacit.engine.evaluate import constants_query, masked_sum, metric_values, metrics_query
+from tacit.engine.evaluate import Query, constants_query, masked_sum, metric_values, metrics_query
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, WrongTree, is_finite, learner, unpacked
 from tacit.engine.simulate import LocalSilos, noise_keys, sum_noise
@@ -32,7 +32,6 @@ from tacit.federation.protocol.party import Party, SiloKeys
 from tacit.models import Params
 from tacit.planning.plan import Plan
 from tacit.privacy import Event, Nothing, Randomness, Stream, Unprotected
-from tacit.privacy.mechanisms.noisy_queries import Means, Moments
 from tacit.privacy.proofs.noisy_silo_sums import noisy_sum
 
 # (mechanism, round, events by place): called before anything that it is about leaves; raises what forbids it.
@@ -191,7 +190,7 @@ class SiloSide(Party):
         assert self._unpaid is not None
         assert self._unpaid.unpaid is not None, "a silo loads columns without constants"
         train, columns = self._unpaid.train, self._unpaid.unpaid
-        query = constants_query(self.plan, columns.low, columns.high)
+        query = constants_query(self.plan, columns.columns)
         noise = self._randomness.stream("statistics", self.place)
         self._leaving = "statistics", 0
         return self._part("statistics", query, columns.values(), train, noise, ("constants",))
@@ -200,10 +199,11 @@ class SiloSide(Party):
         """Our columns under constants that all silos get: they are public. Their bounds are checked: with a scale so
         small that a number overflows, our failure would show that there is such a number."""
         assert self._unpaid is not None
-        low, high = np.array(agreement.column_bounds(self.plan))
+        columns = agreement.numeric_columns(self.plan)
+        low, high, finest = column_limits(columns)
         told = read_sums(content, 2 * len(low), SERVER)
         means, scales = told.reshape(2, len(low))
-        if not ((low <= means) & (means <= high) & (FINEST * (high - low) <= scales) & (scales <= high - low)).all():
+        if not ((low <= means) & (means <= high) & (finest <= scales) & (scales <= high - low)).all():
             raise Refused("out-of-range", "constants beyond the declared bounds of their columns", SERVER)
         standardized = self._unpaid.standardized(means.tolist(), scales.tolist())
         self._placed = self._among_all(_capped(standardized, self.plan.records_kept))
@@ -315,7 +315,7 @@ class SiloSide(Party):
     def _part(
         self,
         phase: Phase,
-        query: Means | Moments,
+        query: Query,
         values: np.ndarray,
         records: Records,
         noise: Stream,

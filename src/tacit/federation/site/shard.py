@@ -24,7 +24,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ from tacit.data.invalid_rows import misfits
 from tacit.data.load import drawn, within_caps
 from tacit.data.options import Section, Share
 from tacit.data.sources import find_source
-from tacit.data.table import Table, cells, identifiers, read_file, read_names
+from tacit.data.table import Table, TextFormat, cells, identifiers, read_file, read_names
 from tacit.errors import UserError, in_file, nearest
 from tacit.planning.plan import Plan
 from tacit.planning.settings import read_section
@@ -65,6 +65,7 @@ class SiloData(Section):
     subjects    the table's own column that identifies the subject of each row. An experiment that names another column
                 is refused: with the number of a visit as the subject, it would protect visits and not people
     name        of the data set, for people; by default the name of this file
+    encoding    of the text in the file, and the sign of decimals (``decimal``): "utf-8" and "." by default
     ledger      the file of all releases of this table; next to this file by default
     pseudonyms  a file with the 32 secret bytes that all silos hash identifiers with; by default the kit's
     hold_out    who is held out of every run, for metrics without noise; by default such metrics stay here
@@ -74,6 +75,8 @@ class SiloData(Section):
     subjects: str
     name: str = ""
     columns: dict[str, str] = Field(default_factory=dict)
+    encoding: str = "utf-8"
+    decimal: Literal[".", ","] = "."
     ledger: str | None = None
     pseudonyms: str | None = None
     hold_out: HoldOut | None = None
@@ -82,6 +85,10 @@ class SiloData(Section):
     @property
     def file(self) -> str:
         return self._file
+
+    @property
+    def text(self) -> TextFormat:
+        return TextFormat(self.encoding, self.decimal)
 
 
 def read_silo_data(file: Path) -> SiloData:
@@ -122,7 +129,7 @@ def load_shard(plan: Plan, name: str, options: SiloData, secret: Secret) -> Shar
     who could ask for any property of single rows in that way.
     """
     with in_file(options.file):
-        own = read_file(options.path, "path", leave_out=True)
+        own = read_file(options.path, "path", leave_out=True, text=options.text)
         _check_columns(options, own.names)
         here_alone = None if options.hold_out is None else _held_out_here(own, options.subjects, options.hold_out)
         table = _renamed(own, options)
@@ -214,7 +221,7 @@ def _hashed(text: str, key: memoryview, person: bytes) -> int:
 def check_table(options: SiloData) -> None:
     """UserError where the table is missing, or lacks a column that the data file names. No row of a csv is read."""
     with in_file(options.file):
-        _check_columns(options, read_names(options.path, "path"))
+        _check_columns(options, read_names(options.path, "path", options.text))
 
 
 def _check_columns(options: SiloData, names: Sequence[str]) -> None:

@@ -117,7 +117,7 @@ def record_weights(
 # -- means and variances -----------------------------------------------------------------------------------------------
 
 
-class _SubjectSum(ABC, Generic[Found]):
+class SubjectSum(ABC, Generic[Found]):
     """A sum over records in which every subject counts once, with Gaussian noise on every number."""
 
     noise_multiplier: float
@@ -152,7 +152,7 @@ class _SubjectSum(ABC, Generic[Found]):
 
 
 @dataclass(frozen=True)
-class _ColumnSums(_SubjectSum[Found]):
+class _ColumnSums(SubjectSum[Found]):
     """A sum of per-record vectors phi over F columns, subjects weighted alike, and its noise: what Means and Moments
     share. Without a public number of subjects the vector ends with a count.
     """
@@ -167,7 +167,7 @@ class _ColumnSums(_SubjectSum[Found]):
 
     def __post_init__(self) -> None:
         _check_columns(self.low, self.high)
-        _check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
+        check_crowd(self.noise_multiplier, self.subjects, self.max_silos)
 
     @property
     def numbers(self) -> int:
@@ -276,7 +276,7 @@ class Moments(_ColumnSums[PaidMoments]):
 
 
 @dataclass(frozen=True)
-class CategoryCounts(_SubjectSum[Paid]):
+class CategoryCounts(SubjectSum[Paid]):
     """How much of every category there is, [categories]; with ``categories = 1`` and zeros as values, how many
     subjects.
 
@@ -295,7 +295,7 @@ class CategoryCounts(_SubjectSum[Paid]):
     max_silos: int | None = None
 
     def __post_init__(self) -> None:
-        _check_crowd(self.noise_multiplier, None, self.max_silos)
+        check_crowd(self.noise_multiplier, None, self.max_silos)
         usual = self.categories >= 1 and 0 < self.cap < math.inf
         require("out-of-range", "categories", usual, "at least one category and a positive, finite cap are required")
 
@@ -462,7 +462,7 @@ def _middle(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Floats, Fl
 
 
 # steps of the grid on which records are added up, for 1
-_STEPS = 2.0**40
+STEPS = 2.0**40
 
 
 def _total(features: Floats, weights: Floats, subjects: int | None) -> Floats:
@@ -470,8 +470,8 @@ def _total(features: Floats, weights: Floats, subjects: int | None) -> Floats:
     record adds what it adds alone. 8 million subjects fit 64 bits; the sum is rounded once, by less than 1e-9."""
     _check_lengths(len(features), weights.size)
     columns = features if subjects is not None else np.column_stack([features, np.ones(len(features))])
-    steps = np.trunc(weights[:, np.newaxis] * columns * _STEPS).astype(np.int64)
-    return np.asarray(steps.sum(axis=0) / _STEPS, dtype=np.float64)
+    steps = np.trunc(weights[:, np.newaxis] * columns * STEPS).astype(np.int64)
+    return np.asarray(steps.sum(axis=0) / STEPS, dtype=np.float64)
 
 
 def _divided(noisy: Floats, subjects: int | None) -> tuple[Floats, float, int]:
@@ -488,7 +488,7 @@ def _check_columns(low: tuple[float, ...], high: tuple[float, ...]) -> None:
     require("out-of-range", "bounds", usual, "bounds must be finite, the lower one first")
 
 
-def _check_crowd(noise_multiplier: float, subjects: int | None, max_silos: int | None) -> None:
+def check_crowd(noise_multiplier: float, subjects: int | None, max_silos: int | None) -> None:
     finite = not_negative("noise_multiplier", noise_multiplier) < math.inf
     require("out-of-range", "noise_multiplier", finite, "must be finite")
     require("out-of-range", "subjects", subjects is None or subjects >= 1, "must be at least 1")
