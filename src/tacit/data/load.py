@@ -151,7 +151,9 @@ def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions)
     records = np.bincount(silo, minlength=len(names))
     if (records == 0).any():
         fix = "drop its rows, merge it with another silo, or lower data.silos.count or data.test_fraction"
-        raise UserError("empty", "data.silos", f"silo '{names[int(np.argmin(records))]}' has no training record", fix)
+        empty = [names[k] for k in np.flatnonzero(records == 0)]
+        listed = ", ".join(f"'{name}'" for name in empty[:5]) + (", …" if len(empty) > 5 else "")
+        raise UserError("empty", "data.silos", f"{len(empty)} silos have no training record ({listed})", fix)
 
 
 def _check_subjects(subject: np.ndarray, options: DataOptions) -> None:

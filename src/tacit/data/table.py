@@ -209,6 +209,14 @@ def _opened(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
 
 
+def opened_text(path: Path) -> bytes | None:
+    """What a text file holds; None for other files and for what does not exist."""
+    if not path.name.lower().endswith(_TEXT) or not path.is_file():
+        return None
+    with _opened(path) as file:
+        return file.read()
+
+
 def _by_line(text: TextFormat) -> bool:
     """Whether lines of this encoding can be told apart before they are decoded; of UTF-16, they cannot."""
     return ",;\t\n".encode(text.encoding) == b",;\t\n"

@@ -19,7 +19,7 @@ import typer
 from tacit.errors import Deprecated, Note, TacitError, UserError
 from tacit.names import COMMANDS as FAMILY_COMMANDS
 from tacit.names import load
-from tacit.ui import federation_commands, ledger_commands, report_commands
+from tacit.ui import federation_commands, init_command, ledger_commands, report_commands
 from tacit.ui.arguments import Changes, Experiment, Json, Out
 from tacit.ui.console import (
     Bars,
@@ -162,8 +162,22 @@ def methods(as_json: Json = False) -> None:
     show(table)
 
 
-def data(experiment: Experiment, changes: Changes = [], as_json: Json = False) -> None:  # noqa: B006
-    """Describe the data exactly, for the data holder: records per subject, subjects per silo, overlaps."""
+def data(
+    experiment: Annotated[
+        Path, typer.Argument(metavar="EXPERIMENT.toml|TABLE", help="An experiment file, or a table.")
+    ],
+    changes: Changes = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """Describe the data exactly, for the data holder: records per subject, subjects per silo, overlaps; or the columns
+    of a table."""
+    if experiment.suffix != ".toml":
+        from tacit.data.look import look, open_table
+
+        columns = look(open_table(experiment)[0])
+        listed = {"columns": [column.as_dict() for column in columns]}
+        show_json(listed) if as_json else init_command.show_columns(columns)
+        return
     from tacit.data import describe
     from tacit.engine import load_federation
     from tacit.planning.plan import plan
@@ -211,6 +225,7 @@ def _show_histogram(title: str, histogram: dict[str, list[int]]) -> None:
 
 COMMANDS = (
     demo,
+    init_command.init,
     run,
     plan,
     methods,
