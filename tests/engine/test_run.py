@@ -16,6 +16,7 @@ import pytest
 
 import tacit
 from tacit.engine import read_metrics
+from tacit.engine.evaluate import about
 from tacit.engine.learner import load_arrays
 from tacit.errors import DivergedWarning, UserError
 from tacit.privacy import Ledger
@@ -213,7 +214,15 @@ def test_evaluation_may_use_a_file_of_its_own(tmp_path, visits, experiment):
     run = tacit.run(experiment, visits, out=tmp_path / "run")
     assert json.loads((run.path / "local.json").read_text())["records"] == 600  # nobody is held out as well
     assert run.result["evaluation"] == {"status": "public", "held_out": "file"}
-    assert json.loads((run.path / "local.json").read_text())["test_records"] == 100
+    exact = json.loads((run.path / "local.json").read_text())
+    assert exact["test_records"] == 100
+    # a result states them rounded
+    assert run.result["test_records"] == {silo["name"]: about(silo["test_records"]) for silo in exact["silos"]}
+
+
+def test_numbers_of_test_records_are_rounded():
+    counts = [0, 9, 10, 14, 96, 100, 149, 1949, 12_345]
+    assert [about(records) for records in counts] == [0, 0, 10, 10, 100, 100, 150, 1900, 12_000]
 
 
 def test_without_a_silo_s_own_rows_a_personal_run_says_whose_model_is_wanted(tmp_path, visits, experiment):

@@ -108,6 +108,7 @@ def make(
         "noise_multiplier": None,
         "metrics": last[""]["metrics"],
         "silos": {name: m | {"test_records": 7919 + i} for i, (name, m) in enumerate(last[""]["silos"].items())},
+        "test_records": {name: 800 + 10 * i for i, name in enumerate(names)},
         "baselines": {k: {"metrics": v["metrics"], "silos": v["silos"]} for k, v in last.items() if k},
         "seconds": {"compile": 3.21, "train": 11.4, "evaluate": 1.9, "exchange": 0.042, "total": 97.3},
         "environment": {

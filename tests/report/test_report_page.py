@@ -440,6 +440,30 @@ def test_classes_of_a_silo_are_pictured_locally(make_run):
     assert "well" in text
 
 
+# ---- number of test records
+
+
+def test_scores_of_silos_stand_next_to_their_number_of_test_records(make_run):
+    names = ["north", "south", "west"]
+    run = make_run(names=names, test_records={"north": 0, "south": 40, "west": 7900})
+    page = Page(report.write(run))
+    for said in ("north fewer than 10", "south about 40", "west about 7,900"):
+        assert page.text.count(said) == 2, said  # with and without joining, and silo by silo
+    notes = page.figures[0]["notes"]
+    assert sorted(notes[1:]) == ["about 40 test records", "about 7,900 test records", "fewer than 10 test records"]
+
+
+def test_runs_of_earlier_versions_have_no_column_of_test_records(page_of):
+    assert "Test records" not in page_of(test_records=None).text
+
+
+def test_the_local_page_has_scores_next_to_exact_numbers(make_run):
+    run = make_run(names=["north", "south"])
+    report.write(run)
+    final = json.loads((run / "result.json").read_text())["silos"]["north"]["auc"]
+    assert f"north 310,007 31,013 7,919 {final:.3f}" in Page(run / "local.html").text
+
+
 # ---- every page is small
 
 

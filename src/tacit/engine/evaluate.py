@@ -40,6 +40,7 @@ class Scores:
     ``errors``: the standard errors that noise added, of private metrics. ``over_silos``: ranking metrics
     averaged over silos, each weighted by its held-out records: what models of one silo each can be compared by.
     ``shared``: where silos have models of their own, the scores of the shared model on the same records.
+    ``tested``: about how many held-out records each silo has (:func:`about`). Metrics of few records vary by chance.
     """
 
     overall: Numbers
@@ -47,6 +48,7 @@ class Scores:
     errors: Numbers | None = None
     over_silos: Numbers | None = None
     shared: Scores | None = None
+    tested: dict[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         others = {"standard_errors": self.errors, "over_silos": self.over_silos}
@@ -61,7 +63,15 @@ def score(task: Task, outputs: np.ndarray, records: Records, silo_names: tuple[s
     if not per_silo:
         return Scores(overall, {})
     silos = {name: _metrics(task, outputs, records.labels, records.silo == k) for k, name in enumerate(silo_names)}
-    return Scores(overall, silos, over_silos=_over_silos(silos, records))
+    counts = np.bincount(records.silo, minlength=len(silo_names))
+    tested = {name: about(int(counts[k])) for k, name in enumerate(silo_names)}
+    return Scores(overall, silos, over_silos=_over_silos(silos, records), tested=tested)
+
+
+def about(records: int) -> int:
+    """A number of records as a result may state it: two digits from 100 on, full tens below, 0 for fewer than 10. One
+    record more or less seldom changes it."""
+    return 0 if records < 10 else round(records, -1) if records < 100 else int(float(f"{records:.1e}"))
 
 
 def by_decile(task: Task, outputs: np.ndarray, records: Records) -> list[dict[str, Any]]:

@@ -196,6 +196,7 @@ def summary(
         "metrics": scores.overall,
         "silos": scores.silos,
         "over_silos": scores.over_silos or {},
+        "test_records": scores.tested or {},
         "shared": None if scores.shared is None else scores.shared.as_dict(),
         "seconds": dict(seconds),
         "environment": _environment(),

@@ -21,7 +21,7 @@ from tacit.data.encode import FeatureEncoder
 from tacit.data.options import Columns
 from tacit.engine import folder as files
 from tacit.engine.charges import Charges
-from tacit.engine.evaluate import RANKING, Numbers, Scores
+from tacit.engine.evaluate import RANKING, Numbers, Scores, about
 from tacit.engine.learner import save_tree, write_bytes
 from tacit.engine.loop import Clock, Constants, Hooks, Status
 from tacit.errors import Forbidden, TacitError
@@ -372,4 +372,5 @@ def _together(found: Mapping[str, SiloMetrics]) -> Scores:
         total = sum(n for n, _ in known)
         overall[name] = sum(n * value for n, value in known) / total if total else None
     averages = {name: overall[name] for name in sorted(RANKING & overall.keys())}
-    return Scores(overall, {silo: told.metrics for silo, told in found.items()}, over_silos=averages)
+    tested = {silo: about(told.records) for silo, told in found.items()}
+    return Scores(overall, {silo: told.metrics for silo, told in found.items()}, over_silos=averages, tested=tested)

@@ -245,7 +245,7 @@ NOT_COVERED = (
 )
 FLOATS = "The least significant bits of floating-point noise."
 METRICS = {
-    "outside-guarantee": "The metrics of this run: they were computed on private records without noise.",
+    "outside-guarantee": "The metrics of this run and the numbers of test records: they were computed without noise.",
     "paid": "Metrics on private records other than those released with noise.",
     "public": "Metrics on private records; those of this run were computed on data declared public.",
     "none": "Metrics on private records; this run has none.",

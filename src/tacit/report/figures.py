@@ -204,7 +204,7 @@ def joining_dots(run: RunFiles, order: Sequence[str]) -> Html:
         return histogram(gains, f"Change in {words.metric_in_sentence(metric)} by joining", "change", note)
     columns = {name: run.baselines[name] for name in ("silo-only", "pooled") if name in run.baselines}
     spoken = f"{words.metric(metric)} of each silo alone, in the federation and with all records pooled."
-    return _dots_by_silo({**columns, "federated": run}, order, metric, spoken)
+    return _dots_by_silo(run, {**columns, "federated": run}, order, spoken)
 
 
 def own_dots(run: RunFiles, shared: StoredScores, order: Sequence[str]) -> Html:
@@ -212,7 +212,7 @@ def own_dots(run: RunFiles, shared: StoredScores, order: Sequence[str]) -> Html:
     if len(order) > MANY_SILOS:
         return Html("")
     spoken = f"{words.metric(run.headline)} of each silo's own model and of one model for all."
-    return _dots_by_silo({"shared": shared, "federated": run}, order, run.headline, spoken, "Own model")
+    return _dots_by_silo(run, {"shared": shared, "federated": run}, order, spoken, "Own model")
 
 
 def silo_dots(run: RunFiles, order: Sequence[str]) -> Html:
@@ -221,14 +221,15 @@ def silo_dots(run: RunFiles, order: Sequence[str]) -> Html:
     if len(values) < 2 or len(order) > MANY_SILOS:
         return histogram(values, f"{words.metric(run.headline)} over silos", words.metric(run.headline))
     spoken = f"Final {words.metric_in_sentence(run.headline)} of each silo."
-    return _dots_by_silo({"federated": run}, order, run.headline, spoken)
+    return _dots_by_silo(run, {"federated": run}, order, spoken)
 
 
 def _dots_by_silo(
-    columns: Mapping[str, StoredScores], order: Sequence[str], metric: str, spoken: str, own: str = "Federation"
+    run: RunFiles, columns: Mapping[str, StoredScores], order: Sequence[str], spoken: str, own: str = "Federation"
 ) -> Html:
     """A row of dots for all silos and for each: one dot per column, a grey line from the first (unless that is the
     pooled model) to the run's own, which is the last."""
+    metric = run.headline
     values = {
         name: [scores.metrics.get(metric), *(scores.silos.get(silo, {}).get(metric) for silo in order)]
         for name, scores in columns.items()
@@ -248,6 +249,9 @@ def _dots_by_silo(
         f"{spoken} The numbers are in the table that follows.",
         words.metric(metric),
         spans=list(zip(values[first], values["federated"], strict=True)) if linked else (),
+        notes=["", *(f"{words.about(run.test_records.get(silo))} test records" for silo in order)]
+        if run.test_records
+        else (),
     )
 
 
@@ -359,7 +363,7 @@ def dots(
     note: str = "",
 ) -> Html:
     """A named row of marks for each of ``rows``, the first on top. ``spans``: a line in each row from one value to
-    another; ``notes``: words for the hover box of each row; ``wrap``: names are broken at commas."""
+    another; ``notes``: words for the hover box of each row; ``wrap``: long names have several lines."""
     if all(value is None for column in columns for value in column.values):
         return Html("")
     series = [

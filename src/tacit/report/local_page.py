@@ -20,7 +20,7 @@ STAYS = (
 
 def page(run: RunFiles, exact: dict[str, Any]) -> Page:
     banners = [banner("danger", "Stays with the data holder", paragraph(STAYS))]
-    parts = [totals(exact), silos(exact), people(exact), overlap(exact), deciles(run, exact)]
+    parts = [totals(exact), silos(run, exact), people(exact), overlap(exact), deciles(run, exact)]
     return words.page_of(run, "Local data pictures · not for sharing", parts, banners)
 
 
@@ -42,7 +42,7 @@ def totals(exact: dict[str, Any]) -> Html:
 # ---- silos
 
 
-def silos(exact: dict[str, Any]) -> Html:
+def silos(run: RunFiles, exact: dict[str, Any]) -> Html:
     every = exact.get("silos") or []
     held = (
         sorted(every, key=lambda silo: -(silo.get("records") or 0))[:MOST_LISTED] if len(every) > MOST_LISTED else every
@@ -54,7 +54,7 @@ def silos(exact: dict[str, Any]) -> Html:
         "Records by silo",
         figures.bars(names, records, "Training records", "records", sideways=True) if any(records) else "",
         _class_shares(names, held, exact.get("classes") or []),
-        _silo_table(names, held, exact.get("classes") or []) if held else "",
+        _silo_table(run, names, held, exact.get("classes") or []) if held else "",
         paragraph(cut if len(held) < len(every) else "", class_="quiet"),
         name="silos",
     )
@@ -73,14 +73,17 @@ def _class_counts(held: Sequence[dict[str, Any]]) -> list[list[int]]:
     return [[*row, *([0] * (width - len(row)))] for row in counts] if width else []
 
 
-def _silo_table(names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> Html:
-    """Counts of each silo, and its labels: their mean, or the number of each class."""
+def _silo_table(run: RunFiles, names: Sequence[str], held: Sequence[dict[str, Any]], known: Sequence[str]) -> Html:
+    """Counts of each silo, its final metric, and its labels: their mean, or the number of each class."""
     keys = {"records": "Training records", "subjects": "People", "test_records": "Test records"}
     present = {key: title for key, title in keys.items() if any(silo.get(key) is not None for silo in held)}
     rows: list[dict[str, object]] = [
         {"Silo": name, **{title: words.count(silo.get(key)) for key, title in present.items()}}
         for name, silo in zip(names, held, strict=True)
     ]
+    scores = {name: value for name in names if (value := run.silos.get(name, {}).get(run.headline)) is not None}
+    for row, name in zip(rows, names, strict=True) if scores else ():
+        row[words.metric(run.headline)] = words.number(scores.get(name))
     classes = _class_counts(held)
     for row, silo, counts in zip(rows, held, classes or [[]] * len(held), strict=True):
         if 0 < len(counts) <= MOST_CLASSES:

@@ -1,8 +1,9 @@
 """Read a run folder.
 
 :class:`RunFiles` holds what may be shared and nothing else: counts of private records that stand in ``result.json`` are
-dropped here, and ``local.json`` is read by a function of its own. Numbers that are not finite become ``None``. The
-ledger is read too: what was released, in the accountant's terms, is public.
+dropped here, except the rounded numbers of test records, which stand next to metrics without noise. ``local.json`` is
+read by a function of its own. Numbers that are not finite become ``None``. The ledger is read too: what was released,
+in the accountant's terms, is public.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def _number(value: Any) -> float | None:
 
 def _metrics(value: Any) -> dict[str, float | None]:
     return {name: _number(item) for name, item in _mapping(value).items() if name not in PRIVATE_COUNTS}
+
+
+def _counts(value: Any) -> dict[str, int]:
+    return {name: int(number) for name, item in _mapping(value).items() if (number := _number(item)) is not None}
 
 
 def epsilon_of(value: Any) -> float:
@@ -156,6 +161,7 @@ class RunFiles(StoredScores):
     network: Facts = {}
     plan: str = ""
     shared: StoredScores | None = None  # the one model for all silos, if silos also have models of their own
+    test_records: Annotated[Mapping[str, int], BeforeValidator(_counts)] = {}  # by silo, rounded; 0: fewer than 10
     correction: str = ""  # what a run of an earlier version printed, if that was too little
 
     @property

@@ -119,7 +119,7 @@ def own_models(run: RunFiles) -> Html:
 
     def row(name: object, own: float | None, one: float | None) -> dict[str, object]:
         numbers = {"Own model": words.number(own), "Shared model": words.number(one)}
-        return {"Silo": name, **numbers, "Difference": words.difference(own, one)}
+        return {"Silo": name, **_tested(run, name), **numbers, "Difference": words.difference(own, one)}
 
     ends = [words.worst_silo(scores.silos, metric, better) for scores in (run, shared)]
     rows = [
@@ -190,6 +190,11 @@ def _best_first(run: RunFiles, alone: StoredScores | None = None) -> list[str]:
     return sorted(run.silos, key=rank)
 
 
+def _tested(run: RunFiles, silo: object) -> dict[str, object]:
+    """The cell with a silo's number of test records; none if the run does not state them."""
+    return {"Test records": words.about(run.test_records.get(str(silo)))} if run.test_records else {}
+
+
 def _left_out(order: Sequence[str]) -> Html:
     """Which silos a table leaves out, if any."""
     said = f"Of {words.counted(len(order), 'silo')}, the table shows the first and the last {MOST_LISTED // 2}."
@@ -209,6 +214,7 @@ def _joining_table(run: RunFiles, order: list[str]) -> Html:
         change = _change(value, old, run.better(run.headline))
         return {
             "Silo": tag("strong", "All silos") if silo is None else silo,
+            **_tested(run, silo),
             "Federation": words.number(value),
             **({"Alone": words.number(old), "Change by joining": change} if alone else {}),
             **({"All pooled": words.number(ideal)} if pooled else {}),
@@ -284,7 +290,7 @@ def silos(run: RunFiles) -> Html:
     order = _best_first(run) if many else list(run.silos)
     listed = both_ends(order)
     rows = [
-        {"Silo": silo, **{words.metric(name): words.number(values.get(name)) for name in names}}
+        {"Silo": silo, **_tested(run, silo), **{words.metric(name): words.number(values.get(name)) for name in names}}
         for silo, values in [(tag("strong", "All silos"), run.metrics), *((name, run.silos[name]) for name in listed)]
     ]
     whose = "the federation's model" if run.shared is None else "the silos' own models"

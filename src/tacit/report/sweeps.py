@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 from tacit.planning.sweep import Axis, Point, Sweep
@@ -36,6 +37,7 @@ def sweep_page(sweep: Sweep, file: Path) -> Path:
         kicker="Privacy plan",
         lead=f"{sweep.method} · {words.unit(sweep.unit, short=True)} protected from {views}{at} · no data was read",
         parts=[_plots(sweep), _numbers(sweep)],
+        version=version("tacit"),
     )
     return page.save(Path(file))
 

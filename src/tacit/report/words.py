@@ -140,6 +140,11 @@ def counted(value: int, one: str) -> str:
     return f"{count(value)} {one if value == 1 else one + 's'}"
 
 
+def about(records: int | None) -> str:
+    """A rounded number of records; 0 stands for fewer than 10."""
+    return MISSING if records is None else f"about {count(records)}" if records else "fewer than 10"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds in the largest two units."""
     if seconds is None:
@@ -305,6 +310,8 @@ def metrics_outside(run: RunFiles) -> str:
     if not run.metric_names and not run.baselines:
         return ""
     references = " So are the references, metrics and models." if run.baselines else ""
+    if run.test_records:
+        references = f" So are the rounded numbers of test records.{references}"
     return f"Metrics are outside the guarantee: they were computed on private records.{references}"
 
 

@@ -69,7 +69,7 @@ def _answers(survey: Survey) -> Html:
 
 def _guarantees(survey: Survey) -> Html:
     stated = [StatedGuarantee(**guarantee.as_dict()) for guarantee in survey.guarantees]
-    assumed = dict.fromkeys(assumption for line in stated for assumption in line.assumptions)
+    assumed = dict.fromkeys(assumption for line in stated if line.finite for assumption in line.assumptions)
     return section(
         "What is guaranteed",
         bullets(words.promise(line) for line in stated),

@@ -46,6 +46,14 @@
     const found = ways.map(function (way) { return labels.map(way); });
     return found.find(function (one) { return new Set(one).size === all; }) || found[0];
   }
+  function wrapped(text, longest) {
+    // lines of at most so many letters, broken between words
+    return text.split(" ").reduce(function (lines, word) {
+      const last = lines.at(-1);
+      if (last && (last + " " + word).length <= longest) { return lines.slice(0, -1).concat(last + " " + word); }
+      return lines.concat(shorten(word, longest));
+    }, []);
+  }
   function inBox(chart, text) { return shorten(text, Math.max(16, Math.floor(chart.width / LETTER) - 16)); }
 
   function color(name, alpha) {
@@ -95,8 +103,7 @@
         callback: function (value) {
           const label = labels[value], most = longest();
           if (label === undefined) { return null; }
-          if (!wrap || label.length <= most) { return short[value]; }
-          return label.split(/(?<=,) /).map(function (part) { return shorten(part, most); }); // a line for each part
+          return wrap ? wrapped(label, most) : short[value];
         },
       },
       afterBuildTicks: function (scale) { scale.ticks = labels.map(function (_, index) { return { value: index }; }); },
@@ -177,7 +184,7 @@
         if (span[0] === null || span[1] === null) { return; }
         ends.push({ x: span[0], y: row }, { x: span[1], y: row }, { x: NaN, y: NaN });
       });
-      datasets.push({ data: ends, borderColor: color("pale"), borderWidth: 3, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0 });
+      datasets.push({ data: ends, borderColor: color("rule"), borderWidth: 3, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0 });
     }
     return {
       type: "scatter",
@@ -185,7 +192,7 @@
       options: {
         scales: {
           x: axis(figure.x, { grace: "3%" }),
-          y: names(figure.rows, function () { return place.offsetWidth < 500 ? 16 : 28; }, {
+          y: names(figure.rows, function () { return place.offsetWidth < 500 ? (figure.wrap ? 20 : 16) : 28; }, {
             reverse: true,
             ticks: { font: function (tick) { return { size: many ? 10 : 12, weight: tick.index === 0 && figure.rows[0] === "All silos" ? "bold" : "normal" }; } },
             grid: { color: color("line"), drawTicks: false },
