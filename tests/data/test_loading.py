@@ -177,3 +177,12 @@ def test_an_empty_frame_is_refused(refusal: Refusal) -> None:
 
 def test_no_table_at_all_is_refused(refusal: Refusal) -> None:
     refusal("missing", "data.path", lambda frame: None)  # type: ignore[arg-type, return-value]
+
+
+def test_one_silo_is_loaded_where_it_is_declared(visits):
+    found = load(DataOptions(label="ill", silos={"count": 1}, numeric=("age",)), frame=visits)
+    assert found.silo_names == ("silo 1",)
+    assert not found.train.silo.any()
+    named = visits.assign(clinic="north")
+    found = load(DataOptions(label="ill", silos={"column": "clinic", "count": 1}, numeric=("age",)), frame=named)
+    assert found.silo_names == ("north",)

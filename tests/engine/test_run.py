@@ -310,3 +310,15 @@ def test_a_run_goes_on_and_predicts_from_any_folder(tmp_path, visits, experiment
     assert len(tacit.Run.load("run").predict(visits)) == len(visits)
     again = tacit.run("run/plan.toml", resume="run")
     assert again.metrics == run.metrics
+
+
+def test_a_run_without_evaluation_trains_on_all_records_and_has_no_metrics(tmp_path, visits, experiment):
+    experiment["evaluation"] = {"data": "none"}
+    run = tacit.run(experiment, visits, out=tmp_path / "run")
+    assert run.metrics == {}
+    assert run.result["evaluation"]["held_out"] == "none"
+    assert json.loads((run.path / "local.json").read_text())["records"] == len(visits)
+    assert run.report.is_file()
+    assert (run.predict(visits)["prediction"] == visits["ill"]).mean() > 0.8
+    with refuses("conflict", "evaluation.data"):
+        tacit.plan(experiment | {"evaluation": {"data": "none", "status": "public"}})

@@ -426,8 +426,9 @@ class Federation:
 
     ``train`` is grouped by silo and subject; ``subject_count`` subjects have training or held-out rows. ``labels`` says
     what kind of label the rows carry. ``held_out`` says how
-    ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, or ``file``. Where columns
-    are ``unpaid``, features are scaled by public bounds until :meth:`standardized` gets constants that were released.
+    ``test`` was separated: whole ``subjects``, single ``records``, ``given`` by the source, ``file``, or ``none``.
+    Where columns are ``unpaid``, features are scaled by public bounds until :meth:`standardized` gets constants that
+    were released.
     """
 
     train: Records

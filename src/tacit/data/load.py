@@ -127,6 +127,8 @@ def _silos(
     if raw.silo is not None:
         return raw.silo[train], raw.silo[test], raw.silo_names
     count = options.silos.count
+    if count == 1:
+        return np.zeros(len(train), np.int32), np.zeros(len(test), np.int32), ("silo 1",)
     if not options.silos.assign or count is None:
         fix = 'name a column (silos = { column = "..." }) or assign (silos = { assign = "uniform", count = 5 })'
         raise UserError("missing", "data.silos", "the data do not say where a row lives", fix)
@@ -145,9 +147,10 @@ def _check_silos(silo: np.ndarray, names: tuple[str, ...], options: DataOptions)
     if promised is not None and promised != len(names):
         problem = f"{promised} silos are promised and the data have {len(names)}"
         raise UserError("mismatch", "data.silos.count", problem, f"set it to {len(names)} or choose another column")
-    if len(names) < 2:
+    if len(names) < 2 and promised is None:
         problem = f"there is only 1 silo ('{names[0]}')"
-        raise UserError("too-few", "data.silos", problem, "a federation needs at least two")
+        fix = "a federation needs at least two; for one data holder, set data.silos.count = 1"
+        raise UserError("too-few", "data.silos", problem, fix)
     records = np.bincount(silo, minlength=len(names))
     if (records == 0).any():
         fix = "drop its rows, merge it with another silo, or lower data.silos.count or data.test_fraction"

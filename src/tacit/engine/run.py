@@ -157,14 +157,14 @@ def _trained(training: _Training, resumed: bool, references: tuple[str, ...]) ->
 def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation:
     """The data of a plan: its source, caps applied, held-out records as ``[evaluation]`` says."""
     experiment, options = plan.experiment, plan.data
-    own_file = experiment.evaluation.data != "held-out"
+    tested_on = experiment.evaluation.data
 
     def capped(records: int | None) -> Federation:
         return load(
             options,
             frame=frame,
             seed=experiment.seed or 0,
-            hold_out=not own_file,
+            hold_out=tested_on == "held-out",
             max_records_per_subject_and_silo=records,
             max_silos_per_subject=experiment.privacy.max_silos_per_subject,
             over_silo_cap=experiment.privacy.over_silo_cap,
@@ -179,9 +179,9 @@ def load_federation(plan: Plan, frame: pd.DataFrame | None = None) -> Federation
     if getattr(plan.options, "group_size", None) == "median":  # a statistic of the data: the plan promises nothing
         median = int(np.median(np.unique(federation.train.subject, return_counts=True)[1]))
         federation = capped(max(1, median // plan.promise.facts.silos_of_a_subject))
-    if not own_file:
+    if tested_on == "held-out":
         return federation
-    return _tested_on_file(plan, federation)
+    return replace(federation, held_out="none") if tested_on == "none" else _tested_on_file(plan, federation)
 
 
 def _tested_on_file(plan: Plan, federation: Federation) -> Federation:
@@ -242,8 +242,8 @@ class SimulatedRounds:
 
     def evaluate(self) -> Scores:
         """Metrics on the held-out records."""
-        if self.plan.evaluation is not None:  # the plan releases private metrics at the end alone
-            return NOT_EVALUATED
+        if self.plan.evaluation is not None or self.federation.held_out == "none":
+            return NOT_EVALUATED  # the plan releases private metrics at the end alone, or none at all
         last = self.done == self.plan.rounds
         with self.clock("train"):
             jax.block_until_ready(self.simulation.state)

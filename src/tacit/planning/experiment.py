@@ -81,6 +81,8 @@ class ExchangeOptions(Named):
 class EvaluationOptions(Section):
     """``[evaluation]``: on what the metrics are computed, and what that says about the guarantee.
 
+    With ``data = "none"`` all records are for training, and there are no metrics.
+
     The other keys go with ``status = "private"``: which metrics of the final model are released with noise, the largest
     loss of a record that counts, and the noise on their sums over the sensitivity for one subject.
     """
@@ -219,7 +221,7 @@ def located_data(options: DataOptions, folder: Path) -> DataOptions:
 
 
 def _located(section: SomeSection, name: str, folder: Path) -> SomeSection:
-    given = {key: value for key in _PATHS[name] if (value := getattr(section, key)) not in (None, "held-out")}
+    given = {key: value for key in _PATHS[name] if (value := getattr(section, key)) not in (None, "held-out", "none")}
     paths = {key: os.path.abspath(path_from(folder, value)) for key, value in given.items()}
     return section.model_copy(update=paths) if paths else section
 

@@ -320,6 +320,9 @@ def _once(experiment: Experiment, known: SourceFacts) -> tuple[Once, ...]:
         problem = "held-out records are as private as those that are trained on, not 'public'"
         fix = "name a public file in evaluation.data, or leave it out"
         raise UserError("conflict", "evaluation.status", problem, fix)
+    if evaluation.data == "none" and evaluation.status != "outside-guarantee":
+        problem = "'none' leaves no records to compute metrics on"
+        raise UserError("conflict", "evaluation.data", problem, "leave evaluation.status out, or use 'held-out'")
     found = []
     if experiment.data.standardize == "paid":
         if known.columns is None:

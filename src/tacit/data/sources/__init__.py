@@ -252,8 +252,8 @@ def read_raw(table: Table, declared: Declaration, options: DataOptions) -> Raw:
         silo_names,
         test,
         declared.split_is_drawn,
-        keys=partial(_keys, table, subject_column),
-        record_keys=partial(_keys, table, None),
+        keys=partial(row_keys, table, subject_column),
+        record_keys=partial(row_keys, table, None),
     )
 
 
@@ -435,7 +435,7 @@ def record_keys(raw: Raw) -> np.ndarray:
     return keys
 
 
-def _keys(table: Table, subject_column: str | None) -> np.ndarray:
+def row_keys(table: Table, subject_column: str | None) -> np.ndarray:
     """Keys ``[rows]`` uint64 made from the person's identifier, or from everything that a row says and how many equal
     rows come before it: adding or removing a row changes no other key (of equal rows, the last one's goes)."""
     import pandas as pd
