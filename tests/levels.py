@@ -48,6 +48,7 @@ LEVELS = {
     "stability": "engine",
     "test_cli.py": "process",
     "test_contributing.py": "process",
+    "test_estimators.py": "engine",
     "test_init.py": "process",
     "test_ledger_backup.py": "component",
     "test_ledger_check.py": "component",

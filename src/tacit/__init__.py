@@ -19,9 +19,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.api import Plan, Run, audit, compare, plan, run
     from tacit.errors import Forbidden, TacitError, UserError
+    from tacit.estimators import TacitClassifier, TacitRegressor, TacitSurvival
     from tacit.families.survey.ask import survey
 
-__all__ = ["Forbidden", "Plan", "Run", "TacitError", "UserError", "audit", "compare", "plan", "run", "survey"]
+__all__ = [
+    "Forbidden",
+    "Plan",
+    "Run",
+    "TacitClassifier",
+    "TacitError",
+    "TacitRegressor",
+    "TacitSurvival",
+    "UserError",
+    "audit",
+    "compare",
+    "plan",
+    "run",
+    "survey",
+]
 
 
 def __getattr__(name: str) -> Any:

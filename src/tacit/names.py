@@ -26,6 +26,7 @@ COMMANDS = ("tacit.families.survey.command:survey",)
 FUNCTIONS = {
     "survey": "tacit.families.survey.ask:survey",
     **{name: f"tacit.errors:{name}" for name in ("Forbidden", "TacitError", "UserError")},
+    **{name: f"tacit.estimators:{name}" for name in ("TacitClassifier", "TacitRegressor", "TacitSurvival")},
 }
 # exchanges, by the name in ``[exchange]``
 EXCHANGES = {
