@@ -27,13 +27,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 import pandas as pd
 
 from tacit.data import FeatureEncoder, Federation, Labels
+from tacit.engine import portable
 from tacit.engine.evaluate import Scores
 from tacit.engine.kernel import outputs
 from tacit.engine.learner import Learner, learner, load_tree, write_bytes
@@ -47,6 +48,9 @@ from tacit.planning.plan import Plan
 from tacit.planning.settings import read_toml
 from tacit.privacy import Guarantee, Randomness
 from tacit.privacy.ledger import ACCOUNTING
+
+if TYPE_CHECKING:
+    import torch
 
 PLAN, LEDGER, METRICS = "plan.toml", "ledger.jsonl", "metrics.jsonl"
 MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "encoder.json"
@@ -274,22 +278,82 @@ class Run:
         per class. Real: ``prediction``. Survival: ``risk`` (a log relative hazard). A run of a personal method holds a
         model per silo: say whose with ``silo``; without, it is the shared model.
         """
-        facts = self.result["inputs"]
-        labels = Labels(facts["labels"]["kind"], tuple(facts["labels"]["classes"]))
-        features = self._features(frame, tuple(facts["shape"]), facts["dtype"])
-        made = learner(self.experiment.model, labels, tuple(facts["shape"]), Randomness.from_seed(0))
-        rule = self._server_rule(made.parameters)
-        found = outputs(made.objective, self._model(made, rule, silo), features, rule.outputs)
+        features = self._features(frame, self._shape, self.result["inputs"]["dtype"])
+        made, rule, model = self._learned(silo)
+        found = outputs(made.objective, model, features, rule.outputs)
         index = frame.index if isinstance(frame, pd.DataFrame) else None
-        return _predictions(found, labels, index)
+        return _predictions(found, self._labels, index)
+
+    def coefficients(self, silo: str | None = None) -> pd.DataFrame:
+        """The weights of a linear model, a row per feature: ``weight`` of the standardised feature, and ``per_unit`` of
+        the column of the table. With several classes, a column of each for every class.
+
+        The row ``(intercept)`` is the output where all features, or all columns of the table, are 0. Of a private run
+        the weights have noise: an interval of estimates without privacy does not apply to them.
+        """
+        model = self._arrays(silo)
+        return portable.coefficients(self.experiment.model.name, model, self._encoder(), self._labels.classes)
+
+    def to_onnx(self, path: str | Path, silo: str | None = None) -> Path:
+        """Write the model as an ONNX file, for logistic, linear, cox, mlp and cnn.
+
+        The input ``features`` is ``[rows, features]`` float32, in the units of the table and the order of
+        ``coefficients().index``: numeric columns, then 1 or 0 for each ``column=category``. The metadata ``features``
+        lists the names. The output is ``probability``, ``probabilities``, ``prediction`` or ``risk``.
+        """
+        steps, names = self._steps(silo)
+        about = {
+            "title": self.result["title"],
+            "features": json.dumps(names),
+            "classes": json.dumps(self._labels.classes),
+        }
+        portable.write_onnx(steps, self._shape, self._labels.kind, Path(path), about)
+        return Path(path)
+
+    def to_torch(self, silo: str | None = None) -> torch.nn.Module:
+        """The model as a PyTorch module, of the same input and output as :meth:`to_onnx`."""
+        return portable.torch_module(self._steps(silo)[0])
+
+    @property
+    def _labels(self) -> Labels:
+        found = self.result["inputs"]["labels"]
+        return Labels(found["kind"], tuple(found["classes"]))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
+        return tuple(self.result["inputs"]["shape"])
+
+    def _learned(self, silo: str | None) -> tuple[Learner, ServerRule, Params]:
+        made = learner(self.experiment.model, self._labels, self._shape, Randomness.from_seed(0))
+        rule = self._server_rule(made.parameters)
+        return made, rule, self._model(made, rule, silo)
+
+    def _arrays(self, silo: str | None) -> portable.Arrays:
+        _, rule, model = self._learned(silo)
+        if type(rule).outputs is not ServerRule.outputs:
+            problem = f"the model of {self.result['method']['name']} is a mixture of models"
+            raise UserError("not-supported", "method.name", problem, "use run.predict")
+        return {layer: {name: np.asarray(leaf) for name, leaf in own.items()} for layer, own in model.items()}
+
+    def _steps(self, silo: str | None) -> tuple[list[portable.Step], list[str]]:
+        """The model as a chain, and the names of its features (none where it was not trained on a table)."""
+        options, encoder = self.experiment.model, self._encoder()
+        names = [] if encoder is None else list(encoder.feature_names)
+        model = self._arrays(silo)
+        return portable.steps(options.name, options.numbers, model, encoder, self._labels.kind), names
+
+    def _encoder(self) -> FeatureEncoder | None:
+        source = self.path / ENCODER
+        return read_encoder(source, "run") if source.is_file() else None
 
     def _features(self, frame: pd.DataFrame | np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if isinstance(frame, pd.DataFrame):
-            source = self.path / ENCODER
-            if not source.is_file():
+            encoder = self._encoder()
+            if encoder is None:
                 problem = "this run was not trained on a table"
                 raise UserError("not-supported", "frame", problem, "pass an array of features")
-            return read_encoder(source, "run").encode(frame)
+            return encoder.encode(frame)
         if not isinstance(frame, np.ndarray) or frame.dtype.kind not in "biuf":
             kind = type(frame).__name__
             problem = f"a {kind} is no table"
