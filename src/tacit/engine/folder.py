@@ -11,7 +11,10 @@ encoder.json         how raw tables become features (for ``predict``); private w
 result.json          everything that ``tacit run --json`` prints, and what the report needs
 baselines/NAME/metrics.jsonl
 local.json           exact pictures of the private data: stays with the data holder
+data.key             the key of the data fingerprint: stays with the data holder
 report.html, local.html
+sheet.html, sheet.json, sheet.sig  the privacy sheet, and its signature
+share/               copies of the files that may leave
 audit.json, audit.html  what ``tacit audit --of RUN`` found
 """
 
@@ -25,6 +28,7 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +61,7 @@ MODEL, CHECKPOINT, ENCODER = "model.safetensors", "checkpoint.safetensors", "enc
 PERSONAL = "personal.safetensors"
 PRIVATE = 0o600  # the mode of files that stay with the data holder
 RESULT, LOCAL, BASELINES, CLOCK = "result.json", "local.json", "baselines", "clock.json"
+DATA_KEY, SHARE = "data.key", "share"
 EVALUATIONS = 100  # most points on a curve, unless the plan says otherwise
 NOT_EVALUATED = Scores({}, {})
 # before this accounting, method.weights = "records" was n / (1 + N), which is "records-phantom" since, and the exchange
@@ -170,6 +175,7 @@ def summary(
     scores: Scores,
     seconds: Mapping[str, float],
     shared: Mapping[str, Any] | None = None,
+    fingerprint: str | None = None,
 ) -> dict[str, Any]:
     """What ``--json`` prints and the report reads: nothing exact about the private data beyond the metrics."""
     experiment, task, train = plan.experiment, learner.task, federation.train
@@ -179,6 +185,7 @@ def summary(
         "title": experiment.title,
         "run": str(place),
         "status": status,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "rounds": rounds,
         "rounds_planned": plan.rounds,
         "method": {
@@ -212,7 +219,12 @@ def summary(
             "held_out": federation.held_out,
             **({} if plan.evaluation is None else {"standard_errors": scores.errors or {}}),
         },
-        "data": {"source": experiment.data.source, "silos": federation.silo_count},
+        "data": {
+            "source": experiment.data.source,
+            "silos": federation.silo_count,
+            "declared_people": plan.promise.facts.subjects,
+            "fingerprint": fingerprint,
+        },
         "personal": list(federation.silo_names) if plan.method.info.personal else [],
         "inputs": {
             "shape": list(train.features.shape[1:]),

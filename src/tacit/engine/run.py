@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from tacit.engine.folder import (
     BASELINES,
     CHECKPOINT,
     CLOCK,
+    DATA_KEY,
     ENCODER,
     LEDGER,
     LOCAL,
@@ -34,6 +37,7 @@ from tacit.engine.folder import (
     PLAN,
     PRIVATE,
     RESULT,
+    SHARE,
     Run,
     evaluation_due,
     free_folder,
@@ -133,8 +137,13 @@ def _trained(training: _Training, resumed: bool, references: tuple[str, ...]) ->
     """The run in its folder, new or resumed, and its references."""
     plan, federation, place = training.plan, training.federation, training.place
     with training.clock("ledger"):
+        if not resumed:
+            write_bytes(place / DATA_KEY, secrets.token_bytes(32), PRIVATE)
+        if (place / DATA_KEY).is_file():  # runs of earlier versions have none
+            training.data_fingerprint = data_fingerprint(federation, (place / DATA_KEY).read_bytes())
         if resumed:
             training.restore()
+            shutil.rmtree(place / SHARE, ignore_errors=True)  # it is made again from what the run will have released
         elif federation.encoder is not None and federation.unpaid is None:
             write_json(place / ENCODER, federation.encoder.to_dict())
         write_bytes(place / PLAN, plan.to_toml().encode())  # on resuming, too: the budget may be another
@@ -262,6 +271,7 @@ class _Training(Hooks):
     def __init__(self, rounds: SimulatedRounds, place: Path, progress: Progress, fingerprint: str) -> None:
         self.plan, self.rounds, self.simulation, self.clock = rounds.plan, rounds, rounds.simulation, rounds.clock
         self.place, self.progress, self.fingerprint = place, progress, fingerprint
+        self.data_fingerprint: str | None = None
         self.released = 0  # the last round of which anything was written, by this process or before a crash
         self.scores: Scores | None = None
         self.history: list[dict[str, Any]] = []
@@ -447,6 +457,7 @@ class _Training(Hooks):
             scores=self.scores or NOT_EVALUATED,
             seconds=self.clock.seconds(),
             shared=self.shared,
+            fingerprint=self.data_fingerprint,
         )
 
 
@@ -568,6 +579,17 @@ def _fingerprint(federation: Federation) -> str:
     train = federation.train
     for array in (train.features, train.labels, train.subject, train.silo):
         digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def data_fingerprint(federation: Federation, key: bytes) -> str:
+    """HMAC-SHA-256 of all records, held-out ones included: a plain hash would let readers of a public page test guesses
+    of the data, and this one tells nothing to those who lack the key."""
+    digest = hmac.new(key, digestmod=hashlib.sha256)
+    for records in (federation.train, federation.test):
+        for array in (records.features, records.labels, records.subject, records.silo):
+            digest.update(f"{array.dtype.str} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
