@@ -142,9 +142,30 @@ def test_a_private_run_keeps_its_references_and_has_a_sheet_that_forbids_publica
     said = " ".join(in_process("run", private, "--baselines", "--out", tmp_path / "run").split())
     assert "outside the guarantee" in said
     assert "must not be published" in said
-    sheet = Path(json.loads(in_process("report", tmp_path / "run", "--sheet", "--json"))["sheet"]).read_text()
+    sheet = Path(json.loads(in_process("sheet", tmp_path / "run", "--json"))["sheet"]).read_text()
     assert "can be regenerated from the seed" in sheet
     assert "chain verified" in sheet
+
+
+def test_a_sheet_is_signed_and_verified_by_commands(private, tmp_path):
+    run, key = tmp_path / "run", tmp_path / "key"
+    in_process("run", private, "--out", run)
+    made = json.loads(in_process("sheet", "key", key, "--json"))
+    with refuses("cannot-sign", "seed"):
+        in_process("sheet", run, "--sign", key)
+    with refuses("no-effect", "--accept"):
+        in_process("sheet", run, "--accept", "seed")
+    assert json.loads(in_process("sheet", run, "--json"))["signed"] is False
+    accepted = ["--accept", "seed"]
+    for line in json.loads((run / "result.json").read_text())["guarantees"]:
+        accepted += ["--accept", line["view"]] if line["epsilon"] == "inf" else []
+    said = in_process("sheet", run, "--sign", key, *accepted)
+    assert made["key"] in said
+    found = json.loads(in_process("sheet", "verify", run, "--key", made["public"], "--json"))
+    assert (found["verified"], found["key"]) == (True, made["key"])
+    (run / "plan.toml").write_text((run / "plan.toml").read_text() + "\n")
+    with refuses("not-verified", "plan.toml"):
+        in_process("sheet", "verify", run, "--key", made["public"])
 
 
 def test_the_demo_protects_people_and_is_compared_with_references(tmp_path, monkeypatch):

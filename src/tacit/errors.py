@@ -86,6 +86,10 @@ CODES: Mapping[str, Code] = {
     "ledger-mismatch": Code("A ledger lacks releases that were made.", "Restore the newest backup of the ledger."),
     "ledger-unknown": Code("The kit of the silo does not know this ledger.", "Name the ledger of this data set."),
     "counted-already": Code("Another ledger already counts this table.", "Use that ledger, or confirm a new budget."),
+    "cannot-sign": Code("The sheet of this run must not be signed as it is.", "Follow the fix in the message."),
+    "not-verified": Code(
+        "A file is not as it was signed, or the signature is of another key.", "Ask the signer for the original files."
+    ),
     # federation
     "wrong-passphrase": Code("The passphrase does not open the file.", "Give the passphrase that was set first."),
     "bad-certificate": Code("A certificate is not valid.", "Check the clock, or make new kits."),

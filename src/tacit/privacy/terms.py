@@ -265,7 +265,7 @@ def sentence(guarantee: Guarantee) -> str:
         return f"Nothing is promised about what {who} can learn about any one {unit_word(guarantee.unit)}."
     where = _ELSEWHERE if guarantee.view.holds_records else _EVERYWHERE
     change = _CHANGE[guarantee.unit, guarantee.relation].format(**where)
-    factor = f"a factor of {_factor(guarantee.epsilon)}"
+    factor = f"a factor of {factor_text(guarantee.epsilon)}"
     rest = f", plus {_chance(guarantee.delta)}" if guarantee.delta > 0 else ""
     return f"{change} changes the probability of anything that {who} can see by at most {factor}{rest}."
 
@@ -396,7 +396,7 @@ def _chance(delta: float) -> str:
     return f"a probability of 1 in {math.floor(1 / delta * (1 + 1e-9)):,} (delta = {delta:g})"
 
 
-def _factor(epsilon: float) -> str:
+def factor_text(epsilon: float) -> str:
     """e^epsilon in a form that people can read, rounded up: 1 only for epsilon 0."""
     if epsilon >= math.log(1e6):
         return f"10^{math.ceil(epsilon / math.log(10))}"

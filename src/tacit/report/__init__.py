@@ -6,7 +6,7 @@ the data holder. They are read and written separately, so no exact number can ge
 
 from tacit.report.audit_page import write_audit
 from tacit.report.comparison import compare, comparison_table, verdict
-from tacit.report.sheet import write_sheet
+from tacit.report.sheet_page import write_sheet
 from tacit.report.summary import write
 from tacit.report.sweeps import sweep_page
 

@@ -159,6 +159,9 @@ class RunFiles(StoredScores):
     released: InstanceOf[Released] = Released()
     audit: Facts = {}
     network: Facts = {}
+    date: Text = ""  # when the run ended; empty in old folders
+    people: int | None = None  # the declared number of subjects
+    data_fingerprint: Text = ""
     plan: str = ""
     shared: StoredScores | None = None  # the one model for all silos, if silos also have models of their own
     test_records: Annotated[Mapping[str, int], BeforeValidator(_counts)] = {}  # by silo, rounded; 0: fewer than 10
@@ -202,6 +205,28 @@ class RunFiles(StoredScores):
         return _number(_mapping(self.settings.get("privacy")).get("budget"))
 
     @property
+    def from_this_table(self) -> tuple[str, ...]:
+        """The settings that were read from the private table, as ``Plan.from_this_table`` gives them."""
+        return tuple(_mapping(self.settings.get("data")).get("from_this_table") or ())
+
+    @property
+    def governance(self) -> dict[str, Any]:
+        """The section ``[governance]`` of the experiment."""
+        return _mapping(self.settings.get("governance"))
+
+    @property
+    def seen_across_silos(self) -> int | None:
+        """The cap on a subject's silos that the simulator kept by looking at the records of all silos together; None
+        without one, and in a federation."""
+        cap = _mapping(self.settings.get("privacy")).get("max_silos_per_subject")
+        simulated = self.evaluation.get("held_out") != "elsewhere"
+        return cap if isinstance(cap, int) and simulated and cap < (self.silo_count or 0) else None
+
+    def against(self, view: str) -> StatedGuarantee | None:
+        """The finite guarantee against a view."""
+        return next((line for line in self.guarantees if line.view == view and line.finite), None)
+
+    @property
     def test_data(self) -> dict[str, Any]:
         """Settings that decide the test records: runs that differ in them cannot be ranked by their metrics."""
         settings = self.settings
@@ -235,7 +260,7 @@ def _read_run(path: Path) -> RunFiles:
         raise UserError("unfinished", "run", problem, f"finish it with `tacit run … --resume {path}`")
     result = {key: value for key, value in read_object(path / "result.json").items() if value is not None}
     task, data = _mapping(result.get("task")), _mapping(result.get("data"))
-    lines, unreadable = _read_ledger(path / "ledger.jsonl")
+    lines, unreadable = read_ledger(path / "ledger.jsonl")
     checked = _true_cost(path, lines)
     baselines = {
         # a name in a JSON file is not a path: it may not lead out of the folder
@@ -258,6 +283,8 @@ def _read_run(path: Path) -> RunFiles:
             "correction": _correction(checked),
             "silo_count": data.get("silos"),
             "source": data.get("source"),
+            "people": data.get("declared_people"),
+            "data_fingerprint": data.get("fingerprint"),
             "baselines": {name: scores for name, scores in baselines.items() if _any_number(scores)},
             "curve": _curve(path / "metrics.jsonl", epsilons=checked is None),
             "seconds": {key: value for key, value in _mapping(result.get("seconds")).items() if value is not None},
@@ -326,7 +353,7 @@ def _any_number(scores: StoredScores) -> bool:
     return any(value is not None for table in (scores.metrics, *scores.silos.values()) for value in table.values())
 
 
-def _read_ledger(file: Path) -> tuple[list[dict[str, Any]], str | None]:
+def read_ledger(file: Path) -> tuple[list[dict[str, Any]], str | None]:
     """The lines of the ledger, its chain checked, and why there are none. A ledger that was altered or cannot be read
     confirms nothing."""
     if not file.is_file():

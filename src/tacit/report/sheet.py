@@ -1,30 +1,25 @@
-"""The privacy sheet for the person who signs for a run: a section of the report, and a page of its own.
+"""The guarantee for the person who signs for a run: a section of the report, and the first part of the privacy sheet.
 
-The guarantee in one sentence; epsilon by view, and what it allows an attacker; assumptions; what is not covered. Limits
-on attackers are computed from the releases in the ledger.
+What the best attacker could make of it, by view; epsilon and its factor; assumptions; what is not covered. Limits on
+attackers are computed from the releases in the ledger.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from tacit.privacy import Guarantee, View, account
+from tacit.privacy import Guarantee, View
 from tacit.privacy.ledger import place
 from tacit.privacy.terms import NOT_COVERED, RELATIONS, UNITS, Sheet, SheetRow, noise_text, percent, sentence
 from tacit.privacy.terms import sheet as statement
 from tacit.report import words
-from tacit.report.page import MISSING, Html, Page, banner, bullets, facts, join, paragraph, section, table, tag
-from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of, read_run
+from tacit.report.disclosure import ledger_problem
+from tacit.report.page import MISSING, Html, banner, bullets, facts, paragraph, section, table, tag
+from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of
 
 TITLE = "Privacy sheet"
 LIMITS = ("Right guesses (a coin: 50 %)", "Found at 0.1 % false alarms", "Found at 1 % false alarms")
-
-
-def write_sheet(run: Path) -> Path:
-    """Write the privacy sheet of a run into its folder, one page to sign."""
-    return page(read_run(Path(run))).save(Path(run) / "sheet.html")
 
 
 def opening(run: RunFiles) -> str:
@@ -36,24 +31,9 @@ def opening(run: RunFiles) -> str:
 
 def section_of(run: RunFiles) -> Html:
     """The sheet as a part of the report."""
-    return section(TITLE, *_body(run), name="privacy", class_="sheet") if run.guarantees else Html("")
-
-
-def page(run: RunFiles) -> Page:
-    """The sheet as a page to print and sign."""
-    nothing = words.no_promise(run)
-    lines = [
-        tag("div", tag("span", name), class_="line") for name in ("Name and office", "Place and date", "Signature")
-    ]
-    promised = section(
-        "What is promised",
-        paragraph(nothing or opening(run), class_="answer infinite" if nothing else "answer"),
-        paragraph(" ".join(filter(None, (words.seed(run), words.not_to_publish(run)))), class_="infinite"),
-        *_body(run),
-        class_="sheet",
-    )
-    signature = tag("section", *lines, class_="signature", aria_label="Signature")
-    return words.page_of(run, TITLE, [promised, signature], banners(run))
+    if not run.guarantees:
+        return Html("")
+    return section(TITLE, paragraph(meaning(made_sheet(run))), *body(run), name="privacy", class_="sheet")
 
 
 def banners(run: RunFiles) -> list[Html]:
@@ -63,36 +43,17 @@ def banners(run: RunFiles) -> list[Html]:
         ("danger", "The ledger does not confirm this run", ledger_problem(run)),
         ("danger", "Corrected guarantee", run.correction),
         ("warning", heading, stop),
+        ("warning", "Cap kept by looking across silos", words.seen_across_silos(run)),
     ]
     return [banner(kind, title, paragraph(said)) for kind, title, said in warnings if said]
-
-
-def ledger_problem(run: RunFiles) -> str | None:
-    """Why the run's ledger does not confirm its guarantees; None if it does, or if the run has none."""
-    if not run.private:
-        return None
-    if run.released.problem:
-        return f"{words.sentence(run.released.problem)} Its guarantees rest on the result file alone."
-    for line in run.guarantees:
-        # the page shows corrected values instead of those that an earlier accounting recorded
-        if run.correction or not run.released.releases or not line.finite or line.delta is None:
-            continue
-        # a place without a line in the ledger is unprotected
-        event = run.released.spent.get(place(line.unit, line.view, line.relation))
-        found = math.inf if event is None else account(event, line.delta).epsilon
-        if found > line.epsilon * 1.001:
-            return (
-                f"The releases in it add up to epsilon {words.epsilon(found)} against {words.view(line.view)}, more "
-                f"than the {words.epsilon(line.epsilon)} of the result file."
-            )
-    return None
 
 
 # ---- the parts
 
 
-def _body(run: RunFiles) -> list[Html]:
-    made = _statement(run)
+def body(run: RunFiles) -> list[Html]:
+    """Who sees what, what it rests on, what it does not cover, and how it was computed."""
+    made = made_sheet(run)
     assumed = made.assumptions if made else dict.fromkeys(a for g in run.guarantees for a in g.assumptions)
     not_covered = (made.not_covered if made else NOT_COVERED) if run.private else ()
     lists = {"It rests on": map(words.capital, assumed), "It does not cover": not_covered}
@@ -100,7 +61,7 @@ def _body(run: RunFiles) -> list[Html]:
     return [
         _views(run, made),
         _reasons(run.guarantees),
-        _meaning(made),
+        paragraph(_large(run.guarantees), class_="quiet"),
         tag(
             "div",
             *(tag("div", tag("h3", title), items) for title, items in written.items() if items),
@@ -118,9 +79,9 @@ def _views(run: RunFiles, made: Sheet | None) -> Html:
         {
             "From whom": words.view(line.view),
             "Who is protected": words.unit(line.unit, short=True),
+            **(_limits(rows.get(line.view)) if run.private else {}),
             "Epsilon": tag("strong", words.epsilon(line.epsilon), class_=None if line.finite else "infinite"),
             "Delta": words.delta(line.delta) if line.finite else MISSING,
-            **(_limits(rows.get(line.view)) if run.private else {}),
             **({"As published": _published(line)} if published else {}),
         }
         for line in run.guarantees
@@ -155,14 +116,17 @@ def _reasons(lines: Sequence[StatedGuarantee]) -> Html:
     return bullets(items, class_="plain")
 
 
-def _meaning(made: Sheet | None) -> Html:
+def meaning(made: Sheet | None) -> str:
     """The limits on attackers in a sentence, for the first view that has one."""
     row = next((row for row in made.rows if row.guarantee.finite), None) if made else None
-    if row is None:
-        return Html("")
-    large = "An epsilon this large is hard to interpret; the shares above are what it allows."
-    note = large if row.guarantee.epsilon > 10 else ""
-    return join([paragraph(row.meaning), paragraph(note, class_="quiet")])
+    return "" if row is None else row.meaning
+
+
+def _large(lines: Sequence[StatedGuarantee]) -> str:
+    first = next((line for line in lines if line.finite), None)
+    if first is None or first.epsilon <= 10:
+        return ""
+    return "An epsilon this large is hard to interpret; the shares above are what it allows."
 
 
 def _linked(run: RunFiles) -> str:
@@ -226,7 +190,7 @@ def _ledger(run: RunFiles) -> str:
 # ---- from the run folder to a statement
 
 
-def _statement(run: RunFiles) -> Sheet | None:
+def made_sheet(run: RunFiles) -> Sheet | None:
     """The sheet of all guarantees that can be read."""
     proved = [found for line in run.guarantees if (found := _proved(line))]
     if not proved:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.names import SECTIONS, load
-from tacit.report import audit_page, figures, local_page, sheet, words
+from tacit.report import audit_page, figures, local_page, sheet, sheet_page, words
 from tacit.report.figures import STYLES
 from tacit.report.page import (
     MISSING,
@@ -39,14 +39,17 @@ STAYS = (
 
 
 def write(run: Path) -> Path:
-    """Write ``report.html`` into the run folder, and ``local.html`` where exact numbers are present.
+    """Write ``report.html`` into the run folder, ``local.html`` where exact numbers are present, the privacy sheet, and
+    the folder ``share/`` of files that may leave.
 
     Returns the path of ``report.html``.
     """
     files = read_run(run := Path(run))
     if (exact := run / "local.json").exists():
         local_page.page(files, read_object(exact)).save(run / "local.html")
-    return page(files).save(run / "report.html")
+    page(files).save(run / "report.html")
+    sheet_page.write_sheet(run)
+    return run / "report.html"
 
 
 def page(run: RunFiles) -> Page:

@@ -338,6 +338,19 @@ def unconfirmed(run: RunFiles) -> str:
     return "" if found is None else f"Only if: {sentence(found.assumptions[0])}"
 
 
+def seen_across_silos(run: RunFiles) -> str:
+    """What the simulator knew, and silos of a federation would not; empty where there was no such cap."""
+    cap, privacy = run.seen_across_silos, run.settings.get("privacy") or {}
+    if cap is None:
+        return ""
+    did = "checked" if privacy.get("over_silo_cap") == "refuse" else "enforced, by dropping records beyond it,"
+    return (
+        f"This run was simulated. The cap of {counted(cap, 'silo')} per person (max_silos_per_subject) was {did} by "
+        "looking at the records of all silos together. Silos of a federation cannot do that: there, the cap is an "
+        "assumption about the data."
+    )
+
+
 def no_promise(run: RunFiles) -> str:
     """The plain sentence for a run without any finite guarantee; nothing where there is one."""
     if run.private:

@@ -34,6 +34,7 @@ Background = Annotated[bool, typer.Option("--background", help="Continue without
 LedgerOrKit = Annotated[Path, typer.Argument(metavar="KIT|LEDGER", help="A ledger, or the kit of its silo.")]
 Passphrase = Annotated[str, _passphrase("Passphrase of the backup.")]
 NewPassphrase = Annotated[str, _passphrase("Encrypts the backup.", confirm=True)]
+KeyPassphrase = Annotated[str, _passphrase("Passphrase of the private key, if it has one.", prompt=False)]
 CaPassphrase = Annotated[
     str,
     _passphrase(

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
     from tacit.auditing import Audit
 
 
-def report(
-    run: RunFolder,
-    sheet: Annotated[bool, typer.Option("--sheet", help="Write the privacy sheet instead: one page to sign.")] = False,
-    as_json: Json = False,
-) -> None:
+def report(run: RunFolder, as_json: Json = False) -> None:
     """Regenerate the report of a run and print its path."""
     from tacit import report as pages
 
-    kind, page = ("sheet", pages.write_sheet(run)) if sheet else ("report", pages.write(run))
-    show_json({kind: str(page)}) if as_json else show_line(f"{kind:6}  {page}")
+    page = pages.write(run)
+    show_json({"report": str(page)}) if as_json else show_line(f"report  {page}")
 
 
 def compare(
