@@ -23,7 +23,7 @@ from tacit.privacy import Composed, Gaussian, Ledger, LedgerError, Repeated, Vie
 from tacit.privacy.ledger import place
 from tacit.privacy.proofs.correlated_noise import sensitivity
 from tacit.report.run_files import RunFiles, read_run
-from tacit.report.sheet import body, ledger_problem
+from tacit.report.sheet import ledger_problem, section_of
 from tacit.ui.main import main
 from tests.refusals import refuses
 
@@ -505,4 +505,4 @@ def test_the_sheet_says_what_others_spent_of_a_shared_budget(private, go):
 
 
 def sheet_page(run: RunFiles) -> str:
-    return " ".join(map(str, body(run)))
+    return str(section_of(run))

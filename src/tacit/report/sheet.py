@@ -33,7 +33,8 @@ def section_of(run: RunFiles) -> Html:
     """The sheet as a part of the report."""
     if not run.guarantees:
         return Html("")
-    return section(TITLE, paragraph(meaning(made_sheet(run))), *body(run), name="privacy", class_="sheet")
+    parts = (paragraph(meaning(made_sheet(run))), *body(run), numbers(run))
+    return section(TITLE, *parts, name="privacy", class_="sheet")
 
 
 def banners(run: RunFiles) -> list[Html]:
@@ -52,7 +53,7 @@ def banners(run: RunFiles) -> list[Html]:
 
 
 def body(run: RunFiles) -> list[Html]:
-    """Who sees what, what it rests on, what it does not cover, and how it was computed."""
+    """Who sees what, what it rests on, and what it does not cover."""
     made = made_sheet(run)
     assumed = made.assumptions if made else dict.fromkeys(a for g in run.guarantees for a in g.assumptions)
     not_covered = (made.not_covered if made else NOT_COVERED) if run.private else ()
@@ -67,7 +68,6 @@ def body(run: RunFiles) -> list[Html]:
             *(tag("div", tag("h3", title), items) for title, items in written.items() if items),
             class_="pair lists",
         ),
-        _numbers(run),
     ]
 
 
@@ -134,7 +134,7 @@ def _linked(run: RunFiles) -> str:
     return ", ".join(f"epsilon {words.epsilon(value)} ({words.view(view)})" for view, value in known.items())
 
 
-def _numbers(run: RunFiles) -> Html:
+def numbers(run: RunFiles) -> Html:
     """How the guarantees were computed."""
     first = next((line for line in run.guarantees if line.finite), None)
     if first is None:

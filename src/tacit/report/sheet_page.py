@@ -241,13 +241,14 @@ def page(run: RunFiles, stated: Mapping[str, Any]) -> Page:
         promised,
         _signature(),
         _identity(stated),
+        section("How it was computed", sheet.numbers(run), class_="sheet annex"),
         _practice(run),
         _files(stated),
         _points(
             "Annex A. NIST SP 800-226", "Guidelines for evaluating differential privacy", stated["nist_sp_800_226"]
         ),
         _points("Annex B. Impact assessment", "GDPR Art. 35", stated["gdpr_art_35"]),
-        section("Glossary", facts(GLOSSARY.items()), class_="annex"),
+        section("Glossary", facts(GLOSSARY.items()), class_="sheet annex"),
     ]
     return words.page_of(run, sheet.TITLE, parts, sheet.banners(run))
 
@@ -298,7 +299,7 @@ def _identity(stated: Mapping[str, Any]) -> Html:
                 ("Accepted by the signer", ", ".join(stated.get("accepted", ()))),
             ]
         ),
-        class_="annex",
+        class_="sheet annex",
     )
 
 
@@ -324,9 +325,9 @@ def _practice(run: RunFiles) -> Html:
     ordered = [dict(zip(titles, row, strict=True)) for _, row in sorted(rows, key=lambda pair: pair[0])]
     return section(
         "Epsilon in practice",
-        table(ordered, "Published values, and this run", words=("What", "Protects", "Source"), stacked=True),
         paragraph(NOT_A_LIMIT, class_="quiet"),
-        class_="annex",
+        table(ordered, "Published values, and this run", words=("What", "Protects", "Source"), stacked=True),
+        class_="sheet annex",
     )
 
 
@@ -338,9 +339,9 @@ def _files(stated: Mapping[str, Any]) -> Html:
     note = "The folder share/ holds copies of the files that may leave, and nothing else."
     return section(
         "What may leave",
-        table(rows, "Files of the run folder", words=("May leave", "Why"), stacked=True),
         paragraph(note, class_="quiet"),
-        class_="annex",
+        table(rows, "Files of the run folder", words=("May leave", "Why"), stacked=True),
+        class_="sheet annex",
     )
 
 
@@ -353,4 +354,4 @@ def _points(title: str, caption: str, points: Iterable[Mapping[str, str]]) -> Ht
         }
         for point in points
     ]
-    return section(title, table(rows, caption, words=("Question", "Answer"), stacked=True), class_="annex")
+    return section(title, table(rows, caption, words=("Question", "Answer"), stacked=True), class_="sheet annex")
