@@ -72,7 +72,7 @@ TUNING: Mapping[str, str] = {
 }
 
 
-class Point(NamedTuple):
+class CheckPoint(NamedTuple):
     """A point of a checklist; no answer: it is left to the controller."""
 
     topic: str
@@ -91,7 +91,7 @@ def governance(run: RunFiles) -> dict[str, str]:
     return said | {"tuning": TUNING.get(said["tuning"], said["tuning"])}
 
 
-def nist(run: RunFiles, cumulative: str) -> list[Point]:
+def nist(run: RunFiles, cumulative: str) -> list[CheckPoint]:
     """The points of NIST SP 800-226 (2025): the layers of its pyramid from top to bottom, and its hazards."""
     first = next((line for line in run.guarantees if line.finite), None)
     unit = words.capital(words.unit(first.unit)) + "." if first else ""
@@ -99,45 +99,45 @@ def nist(run: RunFiles, cumulative: str) -> list[Point]:
         words.ACCOUNTANTS.get(line.accountant, line.accountant) for line in run.guarantees if line.finite
     )
     return [
-        Point("Epsilon and delta", "How strong is the guarantee?", " ".join(map(words.promise, run.guarantees))),
-        Point("Unit of privacy", "Who is protected as a whole?", unit),
-        Point(
+        CheckPoint("Epsilon and delta", "How strong is the guarantee?", " ".join(map(words.promise, run.guarantees))),
+        CheckPoint("Unit of privacy", "Who is protected as a whole?", unit),
+        CheckPoint(
             "Definition",
             "Which variant, which neighbouring data sets?",
             f"(epsilon, delta)-differential privacy; {words.RELATIONS.get(first.relation, first.relation)}."
             if first
             else "",
         ),
-        Point("Composition", "What do all releases cost together?", cumulative),
-        Point(
+        CheckPoint("Composition", "What do all releases cost together?", cumulative),
+        CheckPoint(
             "Algorithm and its correctness",
             "Which mechanism, and who has proved it?",
             f"{run.label}: {str(run.method.get('about') or 'not described').rstrip('.')}. "
             f"Source: {run.method.get('paper') or 'none'}. "
             f"Bounds: {'; '.join(accountants) or 'none'}. The specification in the documentation has the proofs.",
         ),
-        Point("Utility", "Is the result accurate enough for the purpose?"),
-        Point("Bias", "Does noise or the data disadvantage groups of people?"),
-        Point("Trust model", "Which parties see data or results without protection?", _trust(run)),
-        Point("Query model", "What can be asked of the data?", _queries(run)),
-        Point(
+        CheckPoint("Utility", "Is the result accurate enough for the purpose?"),
+        CheckPoint("Bias", "Does noise or the data disadvantage groups of people?"),
+        CheckPoint("Trust model", "Which parties see data or results without protection?", _trust(run)),
+        CheckPoint("Query model", "What can be asked of the data?", _queries(run)),
+        CheckPoint(
             "Tuning of settings",
             "Were settings chosen by looking at the data?",
             governance(run)["tuning"],
         ),
-        Point("Randomness", "Where does the noise come from?", _randomness(run)),
-        Point("Floating point", "Can rounding of noise leak data?", _floats(run)),
-        Point(
+        CheckPoint("Randomness", "Where does the noise come from?", _randomness(run)),
+        CheckPoint("Floating point", "Can rounding of noise leak data?", _floats(run)),
+        CheckPoint(
             "Side channels",
             "Do times or sizes of messages leak data?",
             "Not covered by the guarantee. The guarantee is about released models, constants and metrics.",
         ),
-        Point("Data security and access control", "Who can reach the records, the keys and the run folder?"),
-        Point("Exposure by collection", "Were the records collected lawfully, and only as many as needed?"),
+        CheckPoint("Data security and access control", "Who can reach the records, the keys and the run folder?"),
+        CheckPoint("Exposure by collection", "Were the records collected lawfully, and only as many as needed?"),
     ]
 
 
-def dpia(run: RunFiles, risk: str, cumulative: str) -> list[Point]:
+def dpia(run: RunFiles, risk: str, cumulative: str) -> list[CheckPoint]:
     """The points of a data-protection impact assessment (GDPR Art. 35)."""
     said = governance(run)
     categories = f" Data: {said['data_categories']}." if said["data_categories"] else ""
@@ -154,19 +154,21 @@ def dpia(run: RunFiles, risk: str, cumulative: str) -> list[Point]:
         "share/ holds only files that may leave.",
     ]
     return [
-        Point("Art. 35(7)(a)", "Description of the processing", processing),
-        Point("Art. 35(7)(a)", "Purposes", said["purpose"]),
-        Point("Art. 35(7)(a)", "Controllers, recipients, retention", " ".join(who)),
-        Point("Art. 35(7)(a)", "Legitimate interest of the controller, where applicable"),
-        Point("Art. 35(7)(b)", "Legal basis", said["legal_basis"]),
-        Point("Art. 35(7)(b)", "Necessity and proportionality"),
-        Point("Art. 35(7)(c)", "Risk that the result reveals a person", " ".join(filter(None, (risk, cumulative)))),
-        Point("Art. 35(7)(c)", "Other risks to rights and freedoms"),
-        Point("Art. 35(7)(d)", "Measures of this run", " ".join(filter(None, measures))),
-        Point("Art. 35(7)(d)", "Other safeguards and security measures"),
-        Point("Art. 35(2)", "Advice of the data protection officer"),
-        Point("Art. 35(9)", "Views of data subjects, where appropriate"),
-        Point("Art. 36", "Prior consultation of the supervisory authority, if risk stays high"),
+        CheckPoint("Art. 35(7)(a)", "Description of the processing", processing),
+        CheckPoint("Art. 35(7)(a)", "Purposes", said["purpose"]),
+        CheckPoint("Art. 35(7)(a)", "Controllers, recipients, retention", " ".join(who)),
+        CheckPoint("Art. 35(7)(a)", "Legitimate interest of the controller, where applicable"),
+        CheckPoint("Art. 35(7)(b)", "Legal basis", said["legal_basis"]),
+        CheckPoint("Art. 35(7)(b)", "Necessity and proportionality"),
+        CheckPoint(
+            "Art. 35(7)(c)", "Risk that the result reveals a person", " ".join(filter(None, (risk, cumulative)))
+        ),
+        CheckPoint("Art. 35(7)(c)", "Other risks to rights and freedoms"),
+        CheckPoint("Art. 35(7)(d)", "Measures of this run", " ".join(filter(None, measures))),
+        CheckPoint("Art. 35(7)(d)", "Other safeguards and security measures"),
+        CheckPoint("Art. 35(2)", "Advice of the data protection officer"),
+        CheckPoint("Art. 35(9)", "Views of data subjects, where appropriate"),
+        CheckPoint("Art. 36", "Prior consultation of the supervisory authority, if risk stays high"),
     ]
 
 

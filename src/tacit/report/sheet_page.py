@@ -18,7 +18,7 @@ from tacit.privacy import account, attack_limits, spent
 from tacit.privacy.ledger import place as place_of
 from tacit.privacy.terms import factor_text, percent, unit_word
 from tacit.report import annexes, sheet, words
-from tacit.report.annexes import GLOSSARY, GOVERNANCE, NOT_A_LIMIT, PRACTICE, TO_ANSWER, Point
+from tacit.report.annexes import GLOSSARY, GOVERNANCE, NOT_A_LIMIT, PRACTICE, TO_ANSWER, CheckPoint
 from tacit.report.disclosure import SHEET, SIGNATURE, STATEMENT, disclosures, shared_content, write_share
 from tacit.report.page import Html, Page, cards, facts, paragraph, section, table, tag
 from tacit.report.run_files import RunFiles, StatedGuarantee, epsilon_of, read_ledger, read_run
@@ -111,7 +111,7 @@ def state(
     return plain
 
 
-def _as_dicts(points: Iterable[Point]) -> list[dict[str, str]]:
+def _as_dicts(points: Iterable[CheckPoint]) -> list[dict[str, str]]:
     return [{"point": point.topic, "asks": point.asks, "answer": point.answer or TO_ANSWER} for point in points]
 
 
