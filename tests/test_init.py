@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from tacit.data import source_facts
 from tacit.planning.template import CONFIRM, rounded_up
 from tacit.ui.main import app
 from tests.data.test_look import SUSPECTS
@@ -100,15 +101,28 @@ def test_proposed_constants_are_marked_in_the_file_and_in_every_guarantee(table:
         init(table, *ROLES, "--constants", "--yes", "--out", table.parent / "f.toml")
 
 
-def test_every_kind_of_label_gives_a_file_that_can_be_run(tmp_path: Path) -> None:
-    frame = exported().dropna(subset="wieder")
-    kinds = {"binary": (frame["wieder"] == "ja").astype(int), "real": frame["Blutdruck"] + frame["Alter"]}
-    kinds["multiclass"] = pd.cut(frame["Alter"], [0, 40, 60, 100], labels=["young", "middle", "old"]).astype(str)
-    for task, label in kinds.items():
-        frame.assign(goal=label).to_parquet(tmp_path / f"{task}.parquet")
-        found = init(tmp_path / f"{task}.parquet", "--label", "goal", *ROLES[2:], "--yes", "--out", tmp_path / task)
-        assert tacit.plan(tmp_path / task).experiment.data.task in (task, None if task == "binary" else task)
-        assert "Patient" not in found["features"]
+def labelled() -> dict[str, tuple[str, pd.Series]]:
+    frame = exported()
+    yes = frame["wieder"] == "ja"
+    return {
+        "numbers": ("real", frame["Blutdruck"] + frame["Alter"]),
+        "truths": ("binary", yes),
+        "signs": ("binary", yes.map({True: 1, False: -1})),
+        "codes": ("binary", yes.map({True: "01", False: "02"})),
+        "digits": ("multiclass", frame["Alter"] % 7),
+        "names": ("multiclass", pd.cut(frame["Alter"], [0, 40, 60, 100], labels=["a", "b", "c"]).astype(str)),
+    }
+
+
+@pytest.mark.parametrize("name", labelled())
+def test_every_kind_of_label_gives_a_file_that_can_be_run(tmp_path: Path, name: str) -> None:
+    task, label = labelled()[name]
+    odd = exported()["Alter"].map(lambda age: ['a"b', "c\\d", "01", "1.0", "Ü", True][age % 6])
+    frame = exported().assign(goal=label, true=exported()["Alter"] > 50).rename(columns={"BMI": 'a.b "ü" = [x]'})
+    frame.assign(odd=odd.astype(str)).to_parquet(tmp_path / "t.parquet")
+    found = init(tmp_path / "t.parquet", "--label", "goal", *ROLES[2:], "--yes", "--out", tmp_path / "e.toml")
+    assert {'a.b "ü" = [x]', "odd", "true"} <= {*found["features"], *found["left_out"]}
+    assert source_facts(tacit.plan(tmp_path / "e.toml").data).labels.kind == task
 
 
 def test_rows_without_a_person_are_people_of_their_own_where_that_is_said(table: Path) -> None:

@@ -256,7 +256,7 @@ def test_numbers_that_make_no_query_are_refused() -> None:
 
 def test_the_sensitivity_of_spreads_is_attained_however_fine_the_grid_is() -> None:
     query = Spreads(3, 1.0, max_silos=2)
-    values, subject, silo = np.tile([1e9, -3.0, 0.0], (6, 1)), np.zeros(6, int), np.array([0, 0, 0, 0, 1, 1])
+    values, subject, silo = np.tile([1e9, -3.0, 1e-3], (6, 1)), np.zeros(6, int), np.array([0, 0, 0, 0, 1, 1])
     assert np.linalg.norm(query.total(values, subject, silo)) == pytest.approx(query.sensitivity)
     assert query.total(values, subject, silo) == pytest.approx(query.parts(values, subject, silo, 2).sum(axis=0))
     assert query.total(values, subject).size == query.numbers
@@ -266,7 +266,7 @@ def test_the_sensitivity_of_spreads_is_attained_however_fine_the_grid_is() -> No
 @given(st.floats(-1e300, 1e300))
 def test_every_number_has_one_octave_and_one_step_of_the_grid(value: float) -> None:
     found = Spreads(1, 1.0).total(np.array([[value]]), [0])
-    assert sorted(found[found > 0]) == pytest.approx([math.sqrt(0.5)] * 2)
+    assert sorted(found[found > 0]) == pytest.approx([math.sqrt(0.5)] * (1 if abs(value) < 2**-20 else 2))
 
 
 def test_spreads_are_near_mean_and_deviation_from_a_thousand_people_on() -> None:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 # with private constants from a grid, values farther from the centre than this many scales count as that far
 FARTHEST = 10.0
 # what looks like an identifier: by its name, or by so large a share of different values among so many rows
-IDENTIFIER = re.compile(r"(?:^|[_\W])(?:id|uuid|guid|ssn)$|(?<=[a-z])I[Dd]$", re.IGNORECASE)
+IDENTIFIER = re.compile(
+    r"(?:^|[_\W])(?:id|uuid|guid|ssn|mrn|nr|nbr|email|phone)$|nummer$|(?-i:(?<=[a-z])I[Dd]$)", re.IGNORECASE
+)
 ALMOST_ALL = 0.95
 FEWEST_TO_JUDGE = 50
 
@@ -281,7 +283,8 @@ def looks_like_identifier(name: str, values: np.ndarray) -> bool:
         return False
     numbers = numbers_in(known)
     numbers = numbers[~np.isnan(numbers)]
-    return bool((numbers == np.floor(numbers)).all()) and not any(map(is_date, known[:FEWEST_TO_JUDGE]))
+    whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
+    return bool(whole.all()) and not any(map(is_date, known[:FEWEST_TO_JUDGE]))
 
 
 def column_numbers(values: np.ndarray, days_since: str | None = None) -> np.ndarray:

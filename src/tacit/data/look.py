@@ -26,6 +26,7 @@ MOSTLY_MISSING = 0.95
 REPEATS, PREDICTS = 0.98, 0.7
 _PREDICTION = re.compile(r"pred(?:ict)?|prob(?:a|ability)?(?:$|_)|y_?hat|logit|forecast|score|risk", re.IGNORECASE)
 _DATE = re.compile(r"^\s*(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[ T].*)?$")
+_CODE = re.compile(r"\s*0[0-9]")  # 01, 02, …: names, not numbers
 _COMMA = re.compile(r"^\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*$")
 # rows that are looked at where a sample is enough
 _SAMPLE = 2000
@@ -104,7 +105,7 @@ def _look(name: str, values: np.ndarray, truth: Any, who: Any, has_role: bool) -
     low: float | str | None = None
     high: float | str | None = None
     categories: tuple[str, ...] = ()
-    if numeric.all():
+    if numeric.all() and not any(map(_CODE.match, found)):
         kind: Kind = "number"
         low, high = float(numbers.min()), float(numbers.max())
     elif all(_DATE.match(text) or is_date(text) for text in known[:_SAMPLE]):
@@ -146,7 +147,8 @@ def _names_subjects(made: ColumnLook, values: np.ndarray, missing: np.ndarray, w
     """Whether a column has one value for each subject, and another one for almost every other subject."""
     known = texts(values)[~missing]
     pairs, people = set(zip(who[~missing], known, strict=True)), len(set(who[~missing]))
-    whole = made.kind != "number" or all(float(text).is_integer() for text in known[:_SAMPLE])
+    numbers = numbers_in(known[:_SAMPLE])
+    whole = made.kind != "number" or bool((numbers == np.floor(numbers)).all())
     return whole and people >= FEWEST_TO_JUDGE and len(pairs) <= 1.02 * people and made.distinct >= 0.9 * people
 
 

@@ -18,9 +18,13 @@ from tacit.privacy.mechanisms.noisy_queries import STEPS, Floats, SubjectSum, ch
 
 # The grid: octaves [2^e, 2^(e + 1)) of both signs, and zero for everything smaller. It depends on no data.
 _OCTAVES = range(-20, 40)
-_STEPS_OF_OCTAVE = 16
 LARGEST_VALUE = 2.0**_OCTAVES.stop
-_COARSE, _FINE = len(_OCTAVES), len(_OCTAVES) * _STEPS_OF_OCTAVE
+_COARSE = len(_OCTAVES)
+# The steps of an octave share their cells with those of every fourth octave of the same sign.
+_STEPS_OF_OCTAVE, _FOLDED = 16, 4
+_FINE = _FOLDED * _STEPS_OF_OCTAVE
+_CELLS = 2 * _COARSE + 1 + 2 * _FINE
+_HALF = math.sqrt(0.5)
 # a cell is believed where it is so many standard deviations of its noise above zero; cells must hold this share of all
 _OCTAVE_BELIEVED, _NEIGHBOUR_BELIEVED, _STEP_BELIEVED, _SHARE_BELIEVED = 4.0, 2.0, 3.0, 0.8
 
@@ -42,9 +46,10 @@ class Spreads(SubjectSum[PaidSpreads]):
     noise_multiplier   standard deviation of the noise over the sensitivity
     max_silos          see ``noisy_queries``
 
-    The grid has octaves [2^e, 2^(e+1)), -20 <= e < 40, of both signs, and a cell for zero; each octave has 16 steps of
-    equal width. Smaller values count as zero, larger ones as the last octave. For column j let a_j(x) be the unit
-    vector of the octave of x_j, and b_j(x) that of its step; both are 0 where x_j is missing. Then
+    The grid has octaves [2^e, 2^(e+1)), -20 <= e < 40, of both signs, and a cell for zero. Smaller values count as
+    zero, larger ones as the last octave. Each octave has 16 steps of equal width, which share their cells with those of
+    every fourth octave. For column j let a_j(x) be the unit vector of the octave of x_j, and b_j(x) that of its step (0
+    for zero); both are 0 where x_j is missing. Then
 
         phi(x) = (a_1, b_1, …, a_F, b_F) / sqrt(2),    |phi|^2 = sum_j (|a_j|^2 + |b_j|^2) / 2 <= F,
 
@@ -54,9 +59,9 @@ class Spreads(SubjectSum[PaidSpreads]):
 
     **Formal guarantee.** That of ``noisy_queries``, with s = sqrt(F). The rest is post-processing of the noisy sum:
     octaves whose count exceeds 4 standard deviations of the noise are believed (the largest one, if there is none), and
-    octaves of either sign near the largest of them from 2 on. Within them, the finest equal division of octaves is
-    taken whose cells above 3 standard deviations hold 80 % of the count. Mean and variance are those of the believed
-    cells, with a uniform law within a cell.
+    octaves of either sign near the largest of them from 2 on. If no two of them share cells, their steps are looked at,
+    one by one or in equal groups, as fine as the steps above 3 standard deviations hold 80 % of the count. Mean and
+    variance are those of the believed cells, with a uniform law within a cell.
     """
 
     columns: int
@@ -93,9 +98,10 @@ class Spreads(SubjectSum[PaidSpreads]):
         steps = np.trunc(weights * _HALF * STEPS).astype(np.int64)
         found = np.zeros(silos * self.numbers, np.int64)
         for j in range(self.columns):
-            known = ~np.isnan(exact[:, j])
+            known = np.flatnonzero(~np.isnan(exact[:, j]))
             for cell in _cells(exact[known, j]):
-                np.add.at(found, where[known] * self.numbers + j * _CELLS + cell, steps[known])
+                mine, there = known[cell >= 0], cell[cell >= 0]
+                np.add.at(found, where[mine] * self.numbers + j * _CELLS + there, steps[mine])
         return np.asarray(found.reshape(silos, -1) / STEPS, dtype=np.float64)
 
     def estimate(self, noisy: Floats) -> PaidSpreads:
@@ -105,53 +111,49 @@ class Spreads(SubjectSum[PaidSpreads]):
         return PaidSpreads(means, deviations, self.event())
 
 
-_HALF = math.sqrt(0.5)
-_CELLS = 2 * _COARSE + 1 + 2 * _FINE + 1
-
-
 def _cells(values: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The numbers of each value's two cells among those of its column: its octave and its step, in rising order."""
+    """The numbers of each value's two cells among those of its column, octave and step; zero has -1 for a step."""
     inside = np.clip(np.abs(values), 0.0, np.nextafter(LARGEST_VALUE, 0.0))
     fraction, exponent = np.frexp(inside)  # fraction in [1/2, 1)
     octave = exponent.astype(np.int64) - 1 - _OCTAVES.start
-    step = octave * _STEPS_OF_OCTAVE + np.floor((2 * fraction - 1) * _STEPS_OF_OCTAVE).astype(np.int64)
+    step = np.floor((2 * fraction - 1) * _STEPS_OF_OCTAVE).astype(np.int64)
     sign = np.where(octave < 0, 0, np.sign(values)).astype(np.int64)
-    return _COARSE + sign * (octave + 1), 2 * _COARSE + 1 + _FINE + sign * (step + 1)
+    folded = 2 * _COARSE + 1 + _first_step(sign, octave) + step
+    return _COARSE + sign * (octave + 1), np.where(sign == 0, -1, folded)
 
 
-def _middles(parts: int) -> tuple[Floats, Floats]:
-    """Middle and width of all cells where each octave has that many parts, in rising order."""
-    low = np.concatenate([2.0**e * (1 + np.arange(parts) / parts) for e in _OCTAVES])
-    width = np.repeat([2.0**e / parts for e in _OCTAVES], parts)
-    middle = low + width / 2
-    return np.concatenate([-middle[::-1], [0.0], middle]), np.concatenate([width[::-1], [0.0], width])
+def _first_step(sign: npt.NDArray[np.int64], octave: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where the steps of an octave begin among all steps."""
+    return (sign < 0) * _FINE + octave % _FOLDED * _STEPS_OF_OCTAVE
 
 
 def _spread(octaves: Floats, steps: Floats, noise: float) -> tuple[float, float]:
     """Mean and deviation from the noisy counts of one column."""
+    size = np.abs(np.arange(octaves.size) - _COARSE)  # 0 for zero, else one more than the octave
     believed = octaves > _OCTAVE_BELIEVED * noise
     if not believed.any():
         believed = np.arange(octaves.size) == np.argmax(octaves)
-    size_of = np.abs(np.arange(octaves.size) - _COARSE)  # 0 for zero, else one more than the octave
-    largest = size_of[believed].max()
-    near = (size_of > 0) & (size_of >= largest - 3) & (size_of <= largest + 1)
+    largest = size[believed].max()
+    near = (size > 0) & (size >= largest - 3) & (size <= largest + 1)
     believed |= near & (octaves > _NEIGHBOUR_BELIEVED * noise)
-    parts, counts = 1, np.where(believed, octaves, 0.0)
-    size = 1
-    while size < _STEPS_OF_OCTAVE:
-        finer = np.repeat(believed, np.where(np.arange(octaves.size) == _COARSE, 1, _STEPS_OF_OCTAVE // size))
-        summed = np.concatenate([part.reshape(-1, size).sum(axis=1) for part in (steps[:_FINE], steps[_FINE + 1 :])])
-        summed = np.insert(summed, _FINE // size, steps[_FINE])
-        level = np.full(summed.size, math.sqrt(size) * noise)
-        level[_FINE // size] = noise
-        kept = np.where(finer & (summed > _STEP_BELIEVED * level), summed, 0.0)
-        if kept.sum() >= _SHARE_BELIEVED * counts.sum():
-            parts, counts = _STEPS_OF_OCTAVE // size, kept
-            break
-        size *= 2
-    middle, width = _middles(parts)
-    shares = np.maximum(counts, 0.0)
-    shares = shares / shares.sum() if shares.sum() > 0 else np.full(shares.size, 1.0 / shares.size)
-    mean = float(shares @ middle)
-    variance = float(shares @ ((middle - mean) ** 2 + width**2 / 12))
+    zero, others = float(octaves[_COARSE]) if believed[_COARSE] else 0.0, np.flatnonzero(believed & (size > 0))
+    sign, octave = np.sign(others - _COARSE), size[others] - 1
+    first, counts, parts = _first_step(sign, octave), octaves[others][:, np.newaxis], 1
+    if len(set(first.tolist())) == len(first):
+        fine = np.array([steps[k : k + _STEPS_OF_OCTAVE] for k in first]).reshape(len(first), _STEPS_OF_OCTAVE)
+        for group in (1, 2, 4, 8):
+            summed = fine.reshape(len(first), _STEPS_OF_OCTAVE // group, group).sum(axis=2)
+            kept = np.where(summed > _STEP_BELIEVED * math.sqrt(group) * noise, summed, 0.0)
+            if kept.sum() >= _SHARE_BELIEVED * counts.sum():
+                counts, parts = kept, _STEPS_OF_OCTAVE // group
+                break
+    width = np.exp2(octave + float(_OCTAVES.start))[:, np.newaxis] / parts
+    middle = sign[:, np.newaxis] * width * (parts + 0.5 + np.arange(parts))
+    weights = np.append(np.maximum(counts, 0.0).ravel(), max(zero, 0.0))
+    if not weights.sum() > 0:
+        return 0.0, 1.0
+    weights /= weights.sum()
+    places, widths = np.append(middle.ravel(), 0.0), np.append(np.broadcast_to(width, middle.shape).ravel(), 0.0)
+    mean = float(weights @ places)
+    variance = float(weights @ ((places - mean) ** 2 + widths**2 / 12))
     return mean, math.sqrt(variance) if variance > 0 else 1.0
