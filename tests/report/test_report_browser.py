@@ -200,3 +200,15 @@ def test_a_dark_system_makes_a_dark_page_and_dark_charts(pages, browser):
     browser.open(pages["report"], dark=True)
     assert (browser.run(background), browser.run(line)) == ("rgb(20, 25, 30)", "#6cb2f0")
     assert light == ("rgb(255, 255, 255)", "#0b5c9e")
+
+
+def test_a_dark_page_is_light_on_paper_and_fits_it(pages, browser):
+    line = "Chart.getChart(document.querySelector('#rounds canvas')).data.datasets.at(-1).borderColor"
+    browser.open(pages["report"], dark=True)
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert browser.run(line) == "#0b5c9e"
+    assert max(browser.run("[...document.querySelectorAll('canvas')].map(c => c.offsetWidth)")) <= 660
+    assert browser.run("[...document.querySelectorAll('details:not(.data)')].every(d => d.open)")
+    browser.run("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.run(line) == "#6cb2f0"
+    assert max(browser.run("[...document.querySelectorAll('canvas')].map(c => c.offsetWidth)")) > 660

@@ -481,6 +481,15 @@ def test_a_comparison_of_thirty_runs_stays_below_400_kilobytes(make_run):
     assert report.compare(runs).stat().st_size <= MOST_BYTES
 
 
+def test_of_many_runs_the_best_eight_are_drawn_at_first(make_run):
+    runs = [make_run(f"run {k}", together=0.7 + 0.005 * k, local=False, rounds=3) for k in range(12)]
+    page = Page(report.compare(runs))
+    hidden = {f"run {k}" for k in range(4)}
+    assert {one["name"] for one in page.figures[0]["series"] if one.get("off")} == hidden
+    pressed = {a["data-series"]: a["aria-pressed"] for tag, a in page.tags if "data-series" in a}
+    assert {name for name, state in pressed.items() if state == "false"} == hidden
+
+
 def test_a_long_line_keeps_its_ends():
     kept = thinned(1001, 250)
     assert len(kept) == 250

@@ -28,6 +28,7 @@ from tacit.report.run_files import RunFiles, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_DRAWN = 8  # lines that a reader can tell apart
 COST = ["delta", "train_seconds", "total_seconds"]
 Named = dict[str, RunFiles]
 
@@ -196,13 +197,30 @@ def _lead(runs: Named, metric: str, leaders: list[str]) -> str:
 
 def _curves(runs: Named) -> Html:
     styles = {label: style_of(index) for index, label in enumerate(runs)}
+    drawn = _best(runs)
     charts = []
     for metric in _metric_names(runs):
-        found = [figures.series_of(label, styles[label], run.curve, metric) for label, run in runs.items()]
+        found = [
+            figures.series_of(label, styles[label], run.curve, metric, off=label not in drawn)
+            for label, run in runs.items()
+        ]
         if series := [one for one in found if one]:
             run = next(run for run in runs.values() if run.has_number(metric))
             charts.append(figures.curve_chart(metric, series, words.metric_note(run, metric)))
-    return section("Round by round", *([legend(styles), grid(charts)] if charts else []), name="rounds")
+    note = f"{MOST_DRAWN} runs are drawn. A click on a name hides or shows its run." if len(drawn) < len(runs) else ""
+    key = [paragraph(note, class_="quiet"), legend(styles, off=runs.keys() - drawn)]
+    return section("Round by round", *([*key, grid(charts)] if charts else []), name="rounds")
+
+
+def _best(runs: Named) -> set[str]:
+    """The runs that are drawn at first: of many, those with the best headline metric."""
+
+    def rank(label: str) -> float:
+        run = runs[label]
+        value = run.metrics.get(run.headline)
+        return math.inf if value is None else -value * run.better(run.headline)
+
+    return set(runs if len(runs) <= MOST_DRAWN else sorted(runs, key=rank)[:MOST_DRAWN])
 
 
 def _cost(runs: Named) -> Html:

@@ -57,6 +57,7 @@ class Series:
     style: Style
     x: Sequence[float]
     y: Sequence[float | None]
+    off: bool = False  # hidden until the reader chooses it in the legend
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,10 @@ class Marks:
 # ---- curves over rounds
 
 
-def series_of(name: str, style: Style, curve: Iterable[Evaluated], metric: str) -> Series | None:
+def series_of(name: str, style: Style, curve: Iterable[Evaluated], metric: str, *, off: bool = False) -> Series | None:
     """The metric over rounds, or None if there are fewer than two points to join."""
     points = {point.round: point.metrics.get(metric) for point in curve}
-    return Series(name, style, list(points), list(points.values())) if _two(points.values()) else None
+    return Series(name, style, list(points), list(points.values()), off) if _two(points.values()) else None
 
 
 def _two(values: Iterable[float | None]) -> bool:
@@ -334,6 +335,7 @@ def _line(one: Series, most: int) -> Figure:
         **_look(one.name, one.style),
         "x": [rounded(one.x[k]) for k in kept],
         "y": [rounded(one.y[k]) for k in kept],
+        **({"off": True} if one.off else {}),
     }
 
 
@@ -418,7 +420,9 @@ def heatmap(
     known = [value for row in values for value in row if value is not None]
     if n * m > MOST_CELLS or not known:
         return Html("")
-    shown = [f"{100 * value:.0f} %" if share else words.count(value) for value in (min(known), max(known))]
+    whole = all(float(value).is_integer() for value in known)
+    write = (lambda value: f"{100 * value:.0f} %") if share else words.count if whole else words.number
+    shown = [write(value) for value in (min(known), max(known))]
     figure = {
         "kind": "heat",
         "rows": list(rows),

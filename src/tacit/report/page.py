@@ -10,7 +10,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -203,16 +203,16 @@ def grid(charts: Sequence[Html]) -> Html:
     return tag("div", *parts, class_="charts") if parts else Html("")
 
 
-def legend(styles: Mapping[str, Style]) -> Html:
+def legend(styles: Mapping[str, Style], off: Collection[str] = ()) -> Html:
     """Names of the series with a stroke and a mark as in the charts. A button hides and shows its series in the figure,
-    or in all charts of the section, that the legend is in."""
-    return bullets(
-        (
-            tag("button", _swatch(style), tag("span", name), type="button", aria_pressed="true", data_series=name)
-            for name, style in styles.items()
-        ),
-        class_="legend",
-    )
+    or in all charts of the section, that the legend is in. Those in ``off`` are hidden at first."""
+
+    def button(name: str, style: Style) -> Html:
+        pressed = "false" if name in off else "true"
+        shown = (_swatch(style), tag("span", name))
+        return tag("button", *shown, type="button", aria_pressed=pressed, data_series=name)
+
+    return bullets((button(*pair) for pair in styles.items()), class_="legend")
 
 
 def _swatch(style: Style) -> Html:

@@ -225,7 +225,7 @@
       data: {
         datasets: [{
           data: figure.values.map(function (value, index) { return flat ? { x: value, y: index } : { x: index, y: value }; }),
-          backgroundColor: color("accent"), barPercentage: 0.9, categoryPercentage: 0.8, minBarLength: 1,
+          backgroundColor: color("accent"), barPercentage: 0.9, categoryPercentage: 0.8, minBarLength: 1, maxBarThickness: 60,
         }],
       },
       options: {
@@ -371,15 +371,15 @@
       ...config.options,
       animation: false,
       maintainAspectRatio: false,
+      responsive: !root.classList.contains("on-paper"),
       layout: { padding: { right: 12, top: 6 } },
-      font: { family: FONT },
       plugins: { legend: { display: false }, tooltip: { ...tooltip, ...plugins.tooltip } },
     };
     return config;
   }
 
   function make(entry) {
-    const hidden = new Set();
+    const hidden = new Set((entry.figure.series || []).filter(function (one) { return one.off && !entry.chart; }).map(function (one) { return one.name; }));
     if (entry.chart) {
       entry.chart.data.datasets.forEach(function (one, index) { if (!entry.chart.isDatasetVisible(index)) { hidden.add(one.label); } });
       entry.chart.destroy();
@@ -499,6 +499,7 @@
     drawn.forEach(make);
   }
 
+  Chart.defaults.font.family = FONT;
   document.querySelectorAll("script[data-chart]").forEach(start);
   document.querySelectorAll(".legend button").forEach(function (button) {
     button.addEventListener("click", function () { toggle(button); });
