@@ -49,15 +49,25 @@ def silos(run: RunFiles, exact: dict[str, Any]) -> Html:
     )
     cut = f"Of {words.counted(len(every), 'silo')}, the {MOST_LISTED} with most records are shown."
     names = [str(silo.get("name")) for silo in held]
-    records = [silo.get("records") for silo in held]
     return section(
         "Records by silo",
-        figures.bars(names, records, "Training records", "records", sideways=True) if any(records) else "",
+        _sizes(every),
         _class_shares(names, held, exact.get("classes") or []),
         _silo_table(run, names, held, exact.get("classes") or []) if held else "",
         paragraph(cut if len(held) < len(every) else "", class_="quiet"),
         name="silos",
     )
+
+
+def _sizes(held: Sequence[dict[str, Any]]) -> Html:
+    """Training records of each silo, or of many silos how many have so many."""
+    records = [int(silo.get("records") or 0) for silo in held]
+    if not any(records):
+        return Html("")
+    if len(held) > figures.MANY_SILOS:
+        return figures.histogram(records, "Training records over silos", "training records")
+    names = [str(silo.get("name")) for silo in held]
+    return figures.bars(names, records, "Training records", "records", sideways=True)
 
 
 def _class_names(known: Sequence[str], count: int) -> list[str]:
