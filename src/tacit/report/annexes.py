@@ -79,10 +79,6 @@ class CheckPoint(NamedTuple):
     asks: str
     answer: str = ""
 
-    @property
-    def shown(self) -> str:
-        return self.answer or TO_ANSWER
-
 
 def governance(run: RunFiles) -> dict[str, str]:
     """What ``[governance]`` says, by key; empty where it says nothing."""

@@ -290,7 +290,7 @@ def _identity(stated: Mapping[str, Any]) -> Html:
                 ("Run ended", stated["run_date"]),
                 ("Sheet written", stated["sheet_date"]),
                 ("People", "not declared" if people is None else f"{words.count(people)} (declared, not counted)"),
-                ("All runs on this data set", annexed(stated["cumulative"])),
+                ("All runs on this data set", _total_sentence(stated["cumulative"])),
                 ("Plan", prints["plan"] and f"SHA-256 {prints['plan']}"),
                 ("Ledger", prints["ledger"] and f"SHA-256 {prints['ledger']}"),
                 ("Model", prints["model"] and f"SHA-256 {prints['model']}"),
@@ -303,7 +303,7 @@ def _identity(stated: Mapping[str, Any]) -> Html:
     )
 
 
-def annexed(total: Mapping[str, Any]) -> str:
+def _total_sentence(total: Mapping[str, Any]) -> str:
     """The sentence of a total that is given in plain values."""
     epsilon = {view: epsilon_of(found) for view, found in total["epsilon"].items()}
     return Cumulative(total["scope"], total["runs"], epsilon, total["right_guesses"]).sentence
