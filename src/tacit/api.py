@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from tacit import report
+from tacit import notebook, report
 from tacit.engine import Progress, Run
 from tacit.engine import run as train
 from tacit.engine.folder import free_folder, write_json
@@ -37,7 +37,8 @@ def run(
 
     ``frame`` is the table, in place of the file at ``data.path``: of pandas, polars, Arrow or another library.
     ``baselines`` also trains each silo alone and all records together, with the same settings; a tuple names the
-    methods to train instead. ``resume`` continues an interrupted run of the same experiment.
+    methods to train instead. ``resume`` continues an interrupted run of the same experiment. In a notebook, a bar shows
+    the progress unless ``progress`` is given.
     """
     result = trained(
         plan(plan_or_source),
@@ -45,7 +46,7 @@ def run(
         out=None if out is None else Path(out),
         resume=None if resume is None else Path(resume),
         baselines=baselines,
-        progress=progress,
+        progress=progress or notebook.bars(),
     )
     if result.result["status"] == "diverged":
         problem = "training diverged: the model is not finite; lower the learning rate"
@@ -65,6 +66,7 @@ def trained(
     """Train and write the report; ``result["status"]`` says how the run ended."""
     result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
     report.write(result.path)
+    report.write_card(result.path)
     return result
 
 
@@ -86,7 +88,7 @@ def audit(
 
     experiment = plan(plan_or_source)
     folder = _audit_folder(experiment, None if out is None else Path(out), None if of is None else Path(of))
-    found = attack(experiment, frame=frame, progress=progress, **numbers)
+    found = attack(experiment, frame=frame, progress=progress or notebook.bars(), **numbers)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "audit.json", found.as_dict())
     page = report.write_audit(folder)

@@ -32,10 +32,12 @@ from tacit.engine import Progress, Silence, load_federation
 from tacit.engine.folder import plain_values
 from tacit.engine.learner import Learner, learner
 from tacit.errors import UserError
+from tacit.notebook import box, line, table
 from tacit.planning.claims import exchanges_for
 from tacit.planning.plan import Plan
 from tacit.privacy import Guarantee, Randomness, View, account
 from tacit.privacy.proofs.weight_tables import RECORD_WEIGHTS
+from tacit.privacy.terms import epsilon_text
 
 CANARIES = 1000
 INPUT_CANARIES = 200
@@ -95,6 +97,26 @@ class Audit:
         published = {str(line.view): line.as_published.epsilon for line in self.guarantees if line.as_published}
         beaten = {line.view for line in self.canaries if line.epsilon > published.get(line.view, math.inf)}
         return tuple(view for view in published if view in beaten)
+
+    def _repr_html_(self) -> str:
+        tried: list[tuple[str, CanaryFinding | MechanismFinding]] = [
+            (f"{found.kind} canaries, {found.seen}", found) for found in self.canaries
+        ]
+        tried += [(f"the method alone, {found.runs} runs", found) for found in self.mechanism]
+        rows = [
+            {
+                "attack": what,
+                "view": found.view,
+                "epsilon at least": f"{found.epsilon:.3g}",
+                "proved: at most": epsilon_text(found.proved),
+                "refuted": "yes" if found.refuted else "no",
+            }
+            for what, found in tried
+        ]
+        title = f"Audit: {self.title}"
+        what = f"{self.method}, epsilon at delta {self.delta:g} for one {self.unit}: {self.verdict.replace('-', ' ')}"
+        outside = "An audit is released without noise: these numbers are outside the guarantee."
+        return box(title, line(what, warning=self.verdict in ("refuted", "doubtful")), table(rows), line(outside))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinity as "inf"."""

@@ -12,7 +12,7 @@ result.json          everything that ``tacit run --json`` prints, and what the r
 baselines/NAME/metrics.jsonl
 local.json           exact pictures of the private data: stays with the data holder
 data.key             the key of the data fingerprint: stays with the data holder
-report.html, local.html
+report.html, local.html, model-card.md
 sheet.html, sheet.json, sheet.sig  the privacy sheet, and its signature
 share/               copies of the files that may leave
 audit.json, audit.html  what ``tacit audit --of RUN`` found
@@ -47,11 +47,14 @@ from tacit.kernels import ServerStep
 from tacit.methods import Facts
 from tacit.methods.base import ServerRule
 from tacit.models import Params, higher_is_better
+from tacit.names import load
+from tacit.notebook import box, line, table
 from tacit.planning.experiment import Experiment, read_experiment
 from tacit.planning.plan import Plan
 from tacit.planning.settings import read_toml
 from tacit.privacy import Guarantee, Randomness
 from tacit.privacy.ledger import ACCOUNTING
+from tacit.privacy.terms import guarantees_html
 
 if TYPE_CHECKING:
     import torch
@@ -295,6 +298,27 @@ class Run:
         found = outputs(made.objective, model, features, rule.outputs)
         index = frame.index if isinstance(frame, pd.DataFrame) else None
         return _predictions(found, self._labels, index)
+
+    def card(self) -> str:
+        """The model card, in Markdown: public facts, guarantees, metrics, limits. The folder has it as a file, too."""
+        text: str = load("tacit.report.model_card:card")(self.path)
+        return text
+
+    def _repr_html_(self) -> str:
+        result = self.result
+        found = {name: value for name, value in result["metrics"].items() if value is not None}
+        status = (
+            f"{result['method']['label']}, {result['rounds']} of {result['rounds_planned']} rounds, {result['status']}"
+        )
+        outside = found and result["evaluation"]["status"] == "outside-guarantee"
+        return box(
+            f"Run: {result['title']}",
+            line(status),
+            table([{"metric": name, "held-out": f"{value:.4f}"} for name, value in found.items()]),
+            line("Metrics were computed on private records: they are outside the guarantee.") if outside else "",
+            *guarantees_html(result["guarantees"]),
+            line(f"Folder {self.path}; report {self.report.name}"),
+        )
 
     def coefficients(self, silo: str | None = None) -> pd.DataFrame:
         """The weights of a linear model, a row per feature: ``weight`` of the standardised feature, and ``per_unit`` of

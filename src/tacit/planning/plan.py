@@ -19,6 +19,7 @@ from tacit.kernels import ServerStep
 from tacit.methods import METHODS, Facts, Info, Method, Options, find_method
 from tacit.methods.base import FACT_KEYS
 from tacit.models import build, check_fit, check_options, convexity, parameter_count, task_for
+from tacit.notebook import box, line
 from tacit.planning.claims import ASSIGNED, Once, Promise, exchanges_for, suits
 from tacit.planning.experiment import (
     EvaluationOptions,
@@ -35,7 +36,7 @@ from tacit.planning.experiment import (
 )
 from tacit.privacy import Event, Guarantee, Unit, View
 from tacit.privacy.invalid import InvalidArgument
-from tacit.privacy.terms import FEWEST_STATISTICS_NOISE, LOG_LOSS_BOUND, STATISTICS_NOISE
+from tacit.privacy.terms import FEWEST_STATISTICS_NOISE, LOG_LOSS_BOUND, STATISTICS_NOISE, guarantees_html, noise_text
 
 # Why nothing can be promised about data that each silo standardises by itself.
 PER_SILO = 'data.standardize = "per-silo" computes constants from private records without noise'
@@ -180,6 +181,13 @@ class Plan:
         exchange = ExchangeOptions(name=exchanges_for(info)[0])
         update = {"method": method, "train": train, "privacy": free, "exchange": exchange}
         return _join(self.experiment.model_copy(update=update), self.folder)
+
+    def _repr_html_(self) -> str:
+        noise = "" if self.noise_multiplier is None else f"; noise multiplier {noise_text(self.noise_multiplier)}"
+        what = f"{self.label}: {self.method.info.summary}; {self.rounds} rounds{noise}"
+        return box(
+            f"Plan: {self.title}", line(what), *guarantees_html([found.as_dict() for found in self.guarantees()])
+        )
 
     def to_toml(self) -> str:
         """The experiment as a file that gives the same plan again, wherever it lies."""

@@ -1,7 +1,8 @@
 """Guarantees: units, views, events and what they cost, the ledger, and the randomness of a run (docs/privacy.md).
 
-This package imports nothing else of Tacit and no JAX, so that it can be used, read and checked on its own. It finds the
-costs of two events of families by name. Accounting is imported on first use.
+This package imports no JAX, and of Tacit only ``notebook`` (HTML of a guarantee, which imports nothing), so that it can
+be used, read and checked on its own. It finds the costs of two events of families by name. Accounting is imported on
+first use.
 """
 
 from importlib import import_module

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tacit.notebook import box, folded, line, table
 from tacit.privacy.invalid import InvalidArgument, require
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class Guarantee:
                 part["epsilon"] = part["epsilon"] if math.isfinite(part["epsilon"]) else "inf"
         return values | {"view": str(self.view), "assumptions": list(self.assumptions)}
 
+    def _repr_html_(self) -> str:
+        return box("Guarantee", line(sentence(self)), *guarantees_html([self.as_dict()]))
+
 
 # -- in words ----------------------------------------------------------------------------------------------------------
 
@@ -357,6 +361,28 @@ def epsilon_text(epsilon: float, digits: int = 4) -> str:
     if not math.isfinite(epsilon):
         return "inf"
     return f"{rounded_up(epsilon, digits):.{digits}g}" if epsilon < 10**digits else f"{math.ceil(epsilon):d}"
+
+
+def guarantees_html(guarantees: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Guarantees, as :meth:`Guarantee.as_dict` gives them, for a notebook: a table, and what they rest on."""
+    rows = [
+        {
+            "protects": found["unit"],
+            "from": View.parse(found["view"]).who,
+            "epsilon": epsilon_text(float(found["epsilon"])),
+            "delta": f"{found['delta']:g}",
+            "relation": found["relation"],
+        }
+        for found in guarantees
+    ]
+    finite = [found for found in guarantees if found["epsilon"] != "inf"]
+    unconfirmed = next((found["assumptions"][0] for found in finite if found.get("valid") == "only-if"), "")
+    rests_on = dict.fromkeys(text for found in finite for text in found["assumptions"])
+    return (
+        table(rows),
+        line(f"Only if: {unconfirmed}", warning=True) if unconfirmed else "",
+        folded("Rests on", rests_on),
+    )
 
 
 def noise_text(multiplier: float) -> str:
