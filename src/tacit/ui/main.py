@@ -63,12 +63,14 @@ def run(
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="RUN", help="Continue this run.")] = None,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also train silo-only and pooled.")] = False,
+    mlflow: Annotated[str | None, typer.Option("--mlflow", metavar="URI", help="Log to this MLflow server.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train as the experiment file says. Writes a run folder with model, metrics and report."""
     from tacit.planning.plan import plan
 
-    train(plan(experiment, changes), out=out, resume=resume, baselines=baselines, as_json=as_json)
+    planned = plan(experiment, changes)
+    train(planned, out=out, resume=resume, baselines=baselines, mlflow=mlflow, as_json=as_json)
 
 
 def train(
@@ -77,12 +79,21 @@ def train(
     out: Path | None,
     resume: Path | None = None,
     baselines: bool | tuple[str, ...] = False,
+    mlflow: str | None = None,
     as_json: bool = False,
 ) -> None:
     from tacit import api
 
+    if mlflow is not None:
+        from tacit.engine.portable import optional
+        from tacit.mlflow import log
+
+        optional("mlflow", "mlflow")  # missing packages are reported before training
     progress = None if as_json else Bars(console)
-    show_finished(api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress), as_json)
+    finished = api.trained(experiment, out=out, resume=resume, baselines=baselines, progress=progress)
+    if mlflow is not None:
+        log(finished, mlflow)
+    show_finished(finished, as_json)
 
 
 def plan(
@@ -242,7 +253,6 @@ COMMANDS = (
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Differentially private federated learning for data about people.",
 )
@@ -258,7 +268,7 @@ def main() -> None:
     _keep_compilations()
     warnings.showwarning = _show_warning
     try:
-        app()
+        app(prog_name="tacit")  # also as python -m tacit: completion is set up by this name
     except TacitError as error:
         _end(error)
     except OSError as error:

@@ -1,0 +1,108 @@
+"""Log a run to MLflow: settings, metrics by round, epsilon by round and view, and the files that may leave.
+
+    tacit.mlflow.log(run, "http://127.0.0.1:5000")       # or tacit run … --mlflow http://127.0.0.1:5000
+
+It needs the extra ``mlflow``. Neither the ledger nor checkpoints, exact counts or constants of single silos are sent.
+Metrics are sent whatever their status: the tag ``tacit.metrics`` says what they are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from tacit.engine import Run
+from tacit.engine.folder import ENCODER, METRICS, MODEL, PLAN, read_encoder, read_metrics
+from tacit.engine.portable import optional
+from tacit.errors import UserError
+from tacit.report.model_card import CARD
+from tacit.report.words import without_folders
+
+EXPERIMENT = "tacit"
+MOST_PARAMS, MOST_METRICS, MOST_CHARACTERS = 100, 1000, 6000  # limits of MLflow for one request, and for a value
+
+
+def log(run: Run | str | Path, uri: str | None = None, experiment: str = EXPERIMENT) -> str:
+    """Log a run as a run of the MLflow ``experiment`` at ``uri``; returns its MLflow id.
+
+    ``uri`` is a tracking server or a database such as ``sqlite:///mlflow.db``; None: as MLflow is configured.
+    """
+    mlflow = optional("mlflow", "mlflow")
+    run = run if isinstance(run, Run) else Run.load(run)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    try:
+        with redirect_stdout(sys.stderr):  # MLflow prints addresses, and a command may print JSON
+            return _logged(mlflow, client, run, experiment)
+    except mlflow.exceptions.MlflowException as error:
+        problem = f"'{uri or 'the tracking server'}' does not accept the run ({str(error).splitlines()[0][:200]})"
+        fix = "start the server, then call tacit.mlflow.log with the run folder"
+        raise UserError("no-answer", "--mlflow", problem, fix) from error
+
+
+def _logged(mlflow: Any, client: Any, run: Run, experiment: str) -> str:
+    known = client.get_experiment_by_name(experiment)
+    home = client.create_experiment(experiment) if known is None else known.experiment_id
+    result, now = run.result, int(time.time() * 1000)
+    tags = {
+        "mlflow.runName": result["title"],
+        "tacit.version": result["environment"]["tacit"],
+        "tacit.status": result["status"],
+        "tacit.metrics": result["evaluation"]["status"],
+    }
+    made: str = client.create_run(home, tags=tags).info.run_id
+    plan = without_folders((run.path / PLAN).read_text(encoding="utf-8"))
+    params = [mlflow.entities.Param(key, str(value)[:MOST_CHARACTERS]) for key, value in _settings(run)]
+    for start in range(0, len(params), MOST_PARAMS):
+        client.log_batch(made, params=params[start : start + MOST_PARAMS])
+    metrics = [mlflow.entities.Metric(key, value, now, step) for step, key, value in _numbers(run)]
+    for start in range(0, len(metrics), MOST_METRICS):
+        client.log_batch(made, metrics=metrics[start : start + MOST_METRICS])
+    client.log_text(made, plan, PLAN)
+    for file in shared_files(run):
+        client.log_artifact(made, str(file))
+    client.set_terminated(made, "FINISHED" if result["status"] == "finished" else "KILLED")
+    return made
+
+
+def shared_files(run: Run) -> list[Path]:
+    """The files of the folder that may leave, apart from the plan, which names folders of this machine."""
+    names = [MODEL, CARD, "report.html", METRICS]
+    encoder = run.path / ENCODER
+    if encoder.is_file() and read_encoder(encoder, "run").per_silo is None:
+        names.append(ENCODER)
+    return [run.path / name for name in names if (run.path / name).is_file()]
+
+
+def _settings(run: Run) -> Iterator[tuple[str, Any]]:
+    """The settings of the experiment that were given, and the noise that was solved for."""
+    given = run.experiment.model_dump(by_alias=True, exclude_unset=True)
+    for key, value in _flat(given):
+        is_path = isinstance(value, str) and value.startswith("/")  # folders of this machine stay here
+        yield key, f"…/{Path(value).name}" if is_path else value
+    if run.result["noise_multiplier"] is not None and "noise_multiplier" not in given["method"]:
+        yield "method.noise_multiplier", run.result["noise_multiplier"]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        name = "".join(c if c.isalnum() or c in "_-. /" else "_" for c in f"{prefix}{key}")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _numbers(run: Run) -> Iterator[tuple[int, str, float]]:
+    """Round, name and value of all metrics and epsilons that are finite."""
+    for line in read_metrics(run.path / METRICS):
+        found = {
+            f"epsilon.{view.replace(':', '_').replace('+', '_')}": value for view, value in line["epsilon"].items()
+        }
+        for name, value in {**line["metrics"], **found}.items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                yield line["round"], name, float(value)
