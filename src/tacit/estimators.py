@@ -13,7 +13,7 @@ number that ``settings`` does not give is counted in the table, and each guarant
 
 - Scale ``X`` by public constants before ``fit``, so that most values are between -3 and 3.
 - Declare public constants: ``columns={"age": {"mean": 50, "scale": 20}}``, or one entry for all features.
-- Declare public bounds (``low``, ``high``) with ``standardize="private"``: means and deviations are computed with
+- ``standardize="private"``, with public bounds (``low``, ``high``) or without: means and deviations are computed with
   noise, as a part of epsilon.
 
 A ``StandardScaler`` before a Tacit estimator computes its constants from private records without noise. No guarantee
@@ -63,7 +63,7 @@ class TacitEstimator(BaseEstimator):
     rounds        None: as in an experiment file without ``train.rounds``
     columns       public constants of the features (``mean``, ``scale``, ``low``, ``high``): one entry for all, or
                   entries by name (``x0``, ``x1``, … where ``X`` has no names)
-    standardize   ``"declared"``, or ``"private"``, which needs ``low`` and ``high``
+    standardize   ``"declared"``, or ``"private"``: with noise, within public bounds if all features have them
     settings      sections of an experiment file, for everything else; they replace what the estimator sets
     out           the new folder of the run; None: a folder that is deleted with the estimator
     random_state  seed of everything, noise included: for studies only. None: secure randomness
