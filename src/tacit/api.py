@@ -66,7 +66,6 @@ def trained(
     """Train and write the report; ``result["status"]`` says how the run ended."""
     result = train(experiment, frame=frame, out=out, resume=resume, baselines=baselines, progress=progress)
     report.write(result.path)
-    report.write_card(result.path)
     return result
 
 

@@ -2,8 +2,8 @@
 
     tacit.mlflow.log(run, "http://127.0.0.1:5000")       # or tacit run … --mlflow http://127.0.0.1:5000
 
-It needs the extra ``mlflow``. Neither the ledger nor checkpoints, exact counts or constants of single silos are sent.
-Metrics are sent whatever their status: the tag ``tacit.metrics`` says what they are.
+It needs the extra ``mlflow``. Files are those of ``share/``. Metrics are sent whatever their status: the tag
+``tacit.metrics`` says what they are.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.engine import Run
-from tacit.engine.folder import ENCODER, METRICS, MODEL, PLAN, read_encoder, read_metrics
+from tacit.engine.folder import METRICS, SHARE, read_metrics
 from tacit.engine.portable import optional
 from tacit.errors import UserError
-from tacit.report.model_card import CARD
-from tacit.report.words import without_folders
 
 EXPERIMENT = "tacit"
 MOST_PARAMS, MOST_METRICS, MOST_CHARACTERS = 100, 1000, 6000  # limits of MLflow for one request, and for a value
@@ -55,27 +53,16 @@ def _logged(mlflow: Any, client: Any, run: Run, experiment: str) -> str:
         "tacit.metrics": result["evaluation"]["status"],
     }
     made: str = client.create_run(home, tags=tags).info.run_id
-    plan = without_folders((run.path / PLAN).read_text(encoding="utf-8"))
     params = [mlflow.entities.Param(key, str(value)[:MOST_CHARACTERS]) for key, value in _settings(run)]
     for start in range(0, len(params), MOST_PARAMS):
         client.log_batch(made, params=params[start : start + MOST_PARAMS])
     metrics = [mlflow.entities.Metric(key, value, now, step) for step, key, value in _numbers(run)]
     for start in range(0, len(metrics), MOST_METRICS):
         client.log_batch(made, metrics=metrics[start : start + MOST_METRICS])
-    client.log_text(made, plan, PLAN)
-    for file in shared_files(run):
+    for file in sorted((run.path / SHARE).iterdir()):
         client.log_artifact(made, str(file))
     client.set_terminated(made, "FINISHED" if result["status"] == "finished" else "KILLED")
     return made
-
-
-def shared_files(run: Run) -> list[Path]:
-    """The files of the folder that may leave, apart from the plan, which names folders of this machine."""
-    names = [MODEL, CARD, "report.html", METRICS]
-    encoder = run.path / ENCODER
-    if encoder.is_file() and read_encoder(encoder, "run").per_silo is None:
-        names.append(ENCODER)
-    return [run.path / name for name in names if (run.path / name).is_file()]
 
 
 def _settings(run: Run) -> Iterator[tuple[str, Any]]:

@@ -6,9 +6,8 @@ the data holder. They are read and written separately, so no exact number can ge
 
 from tacit.report.audit_page import write_audit
 from tacit.report.comparison import compare, comparison_table, verdict
-from tacit.report.model_card import write_card
 from tacit.report.sheet_page import write_sheet
 from tacit.report.summary import write
 from tacit.report.sweeps import sweep_page
 
-__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_audit", "write_card", "write_sheet"]
+__all__ = ["compare", "comparison_table", "sweep_page", "verdict", "write", "write_audit", "write_sheet"]

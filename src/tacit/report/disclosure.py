@@ -17,6 +17,7 @@ from tacit.engine import folder as files
 from tacit.privacy import account
 from tacit.privacy.ledger import place as place_of
 from tacit.report import words
+from tacit.report.model_card import CARD
 from tacit.report.run_files import RunFiles
 
 SHEET, STATEMENT, SIGNATURE = "sheet.html", "sheet.json", "sheet.sig"
@@ -113,6 +114,7 @@ _REASONS = {
     files.MODEL: "Covered by the guarantee against the public.",
     files.ENCODER: "Names of columns and public constants, or constants that the guarantee covers.",
     REPORT: "Its metrics are public or covered by the guarantee.",
+    CARD: "Its metrics are public or covered by the guarantee.",
     SHEET: "States the guarantee; computed from the plan and the ledger.",
     STATEMENT: "The sheet for machines.",
     SIGNATURE: "The signature of the sheet.",
@@ -134,10 +136,10 @@ def _obstacle(name: str, run: RunFiles) -> str:
     constants = _constants(run)
     if name == files.ENCODER and constants == "per-silo":
         return "Holds constants of private records without noise."
-    released = name == files.MODEL or name == REPORT or (name == files.ENCODER and constants in ("private", "paid"))
+    released = name in (files.MODEL, REPORT, CARD) or (name == files.ENCODER and constants in ("private", "paid"))
     if released and run.against("public") is None:
         return "Computed from private records, and there is no guarantee against the public."
-    if name == REPORT and (uncovered := _uncovered(run)):
+    if name in (REPORT, CARD) and (uncovered := _uncovered(run)):
         return uncovered
     return ""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tacit.names import SECTIONS, load
 from tacit.report import audit_page, figures, local_page, sheet, sheet_page, words
 from tacit.report.figures import STYLES
+from tacit.report.model_card import write_card
 from tacit.report.page import (
     MISSING,
     MOST_LISTED,
@@ -39,8 +40,8 @@ STAYS = (
 
 
 def write(run: Path) -> Path:
-    """Write ``report.html`` into the run folder, ``local.html`` where exact numbers are present, the privacy sheet, and
-    the folder ``share/`` of files that may leave.
+    """Write ``report.html`` into the run folder, ``local.html`` where exact numbers are present, the model card, the
+    privacy sheet, and the folder ``share/`` of files that may leave.
 
     Returns the path of ``report.html``.
     """
@@ -48,6 +49,7 @@ def write(run: Path) -> Path:
     if (exact := run / "local.json").exists():
         local_page.page(files, read_object(exact)).save(run / "local.html")
     page(files).save(run / "report.html")
+    write_card(run)
     sheet_page.write_sheet(run)
     return run / "report.html"
 
