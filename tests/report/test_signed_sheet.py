@@ -165,7 +165,7 @@ COVERED = {"plan.toml", "ledger.jsonl", "model.safetensors", "sheet.html", "shee
 def test_share_holds_what_the_guarantee_covers_and_nothing_else(make_run):
     assert leaving(made(make_run)) == COVERED  # metrics without noise are on the report
     public = made(make_run, "public", evaluation={"status": "public", "held_out": "file"})
-    assert leaving(public) == COVERED | {"report.html"}
+    assert leaving(public) == COVERED | {"report.html", "model-card.md"}
     assert "/srv/secret-place" not in "".join(path.read_text("latin-1") for path in (public / "share").iterdir())
     assert 'path = "…/visits.csv"' in (public / "share" / "plan.toml").read_text()
 
